@@ -1,0 +1,38 @@
+# Each target works alone on a fresh clone with only Python 3.11+, pip and make, and is quick the second time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint format bench install clean
+
+demo: install  ## run the paper's method on the embedded benchmark
+	$(BIN)/mlcl run --out runs/demo --overwrite
+
+test: install  ## all tests and doctests, on all cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
+
+lint: install  ## style, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install  ## ratios to what one would otherwise use
+	for file in benches/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+install: $(STAMP)
+
+# torch first and alone: its exact version takes the CPU build where one is at hand, and the rest then finds it.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,68 @@
+"""mlcl: multi-label continual learning under class imbalance.
+
+Everything public is importable from here; torch is loaded when the first name that needs it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlcl.config import Config as Config
+    from mlcl.datasets import Dataset as Dataset
+    from mlcl.datasets import load_dataset as load_dataset
+    from mlcl.errors import InputError as InputError
+    from mlcl.labels import LabelCounts as LabelCounts
+    from mlcl.losses import MarginLoss as MarginLoss
+    from mlcl.losses import build_loss as build_loss
+    from mlcl.losses import margin_loss as margin_loss
+    from mlcl.memories import Memory as Memory
+    from mlcl.memories import TaskSamples as TaskSamples
+    from mlcl.memories import select_wru as select_wru
+    from mlcl.metrics import ResultMatrix as ResultMatrix
+    from mlcl.metrics import average_precision as average_precision
+    from mlcl.metrics import bootstrap_interval as bootstrap_interval
+    from mlcl.metrics import macro_auc as macro_auc
+    from mlcl.models import build_model as build_model
+    from mlcl.runs import Result as Result
+    from mlcl.runs import run as run
+    from mlcl.streams import Benchmark as Benchmark
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Benchmark": "mlcl.streams",
+    "Config": "mlcl.config",
+    "Dataset": "mlcl.datasets",
+    "InputError": "mlcl.errors",
+    "LabelCounts": "mlcl.labels",
+    "MarginLoss": "mlcl.losses",
+    "Memory": "mlcl.memories",
+    "Result": "mlcl.runs",
+    "ResultMatrix": "mlcl.metrics",
+    "TaskSamples": "mlcl.memories",
+    "average_precision": "mlcl.metrics",
+    "bootstrap_interval": "mlcl.metrics",
+    "build_loss": "mlcl.losses",
+    "build_model": "mlcl.models",
+    "load_dataset": "mlcl.datasets",
+    "macro_auc": "mlcl.metrics",
+    "margin_loss": "mlcl.losses",
+    "run": "mlcl.runs",
+    "select_wru": "mlcl.memories",
+}
+
+__all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'mlcl' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

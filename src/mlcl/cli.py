@@ -1,0 +1,152 @@
+"""The command line: verbs, each a few lines that call one function of the library.
+
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlcl import __version__
+from mlcl.errors import InputError, nearest
+
+VERBS: dict[str, tuple[str, Callable[[list[str]], int]]] = {}
+
+
+def verb(name: str, summary: str) -> Callable[[Callable[[list[str]], int]], Callable[[list[str]], int]]:
+    """Make a function a verb of the command line."""
+
+    def add(function: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
+        VERBS[name] = (summary, function)
+        return function
+
+    return add
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb and return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    warnings.showwarning = _show_warning
+    try:
+        if not arguments or arguments[0] in ("-h", "--help", "help"):
+            sys.stdout.write(_help())
+            return 0
+        if arguments[0] == "--version":
+            sys.stdout.write(f"mlcl {__version__}\n")
+            return 0
+        name = arguments.pop(0)
+        if name not in VERBS:
+            raise InputError(f"unknown command {name!r}; known are: {', '.join(VERBS)}.{nearest(name, VERBS)}")
+        return VERBS[name][1](arguments)
+    except InputError as error:
+        return _fail(str(error), 2)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe has gone (mlcl ls | head); there is nobody to tell
+        return 1
+    except OSError as error:
+        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 1)
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"mlcl: error: {re.sub(chr(10), ' ', message)}\n")
+    return code
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    if issubclass(category, UserWarning):
+        sys.stderr.write(f"mlcl: warning: {message}\n")
+
+
+def _help() -> str:
+    width = max(map(len, VERBS)) + 2
+    lines = [f"  {name:{width}}{summary}" for name, (summary, _) in VERBS.items()]
+    return (
+        "usage: mlcl COMMAND [options]\n\n"
+        "Multi-label continual learning under class imbalance, measured by Macro-AUC.\n\n"
+        "commands:\n" + "\n".join(lines) + "\n\n"
+        "`mlcl COMMAND --help` tells the options of a command; `mlcl run` alone runs the paper's method on the\n"
+        "embedded benchmark c-digits.\n"
+    )
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    return _Parser(prog=f"mlcl {name}", description=description, allow_abbrev=False)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one sentence what is wrong, as everything else does."""
+
+    def error(self, message: str) -> Any:
+        raise InputError(f"{self.prog}: {message}.")
+
+
+@verb("run", "train and test one method on one benchmark")
+def run_verb(arguments: list[str]) -> int:
+    """Run: ``mlcl run [NAME | FILE.yaml] [--method M] [--memory.size N] ... [--out DIR]``."""
+    from mlcl.command import RunCommand, parse_run
+
+    command: RunCommand = parse_run(arguments)
+    if command.help:
+        return 0
+    from mlcl.progress import Terminal, make_console, result_lines, result_table
+    from mlcl.runs import default_folder, run
+    from mlcl.training import Observer, TrainingError
+
+    out = command.out or default_folder(command.config)
+    try:
+        if command.quiet:
+            run(command.config, out=out, overwrite=command.overwrite, observer=Observer())
+        else:
+            with Terminal() as terminal:
+                result = run(command.config, out=out, overwrite=command.overwrite, observer=terminal)
+            console = make_console(sys.stdout)
+            console.print(result_table(result))
+            for line in result_lines(result):
+                console.print(line)
+    except TrainingError as error:
+        return _fail(f"{error} What was measured so far is in {out}.", 1)
+    sys.stdout.write(f"{out}\n")
+    return 0
+
+
+@verb("ls", "list methods, losses, memories, models, benchmarks and configs")
+def ls_verb(arguments: list[str]) -> int:
+    """List: ``mlcl ls [WHAT] [PATTERN]``."""
+    from mlcl.listing import SECTIONS, listing
+
+    parser = _parser("ls", "List what can be named in a config or on the command line.")
+    parser.add_argument("what", nargs="?", help=f"one of: {', '.join(SECTIONS)}; all if not given")
+    parser.add_argument("pattern", nargs="?", default="*", help="a glob, such as 'rldam*'")
+    given = parser.parse_args(arguments)
+    for line in listing(given.what, given.pattern):
+        sys.stdout.write(line + "\n")
+    return 0
+
+
+@verb("cp", "copy a shipped config to a file of your own")
+def cp_verb(arguments: list[str]) -> int:
+    """Copy: ``mlcl cp NAME FILE.yaml``."""
+    from mlcl.settings import shipped
+
+    parser = _parser("cp", "Copy a shipped config to a file, to change and run it.")
+    parser.add_argument("name", help="a name from `mlcl ls configs`")
+    parser.add_argument("file", type=Path, help="the file to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    given = parser.parse_args(arguments)
+    configs = shipped()
+    if given.name not in configs:
+        known = ", ".join(configs)
+        raise InputError(f"unknown config {given.name!r}; known are: {known}.{nearest(given.name, configs)}")
+    if given.file.exists() and not given.overwrite:
+        raise InputError(f"{given.file} exists; choose another name, or add --overwrite.")
+    given.file.write_text(configs[given.name], encoding="utf-8")
+    sys.stdout.write(f"{given.file}\n")
+    return 0

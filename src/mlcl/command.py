@@ -1,0 +1,92 @@
+"""The options of ``mlcl run``: every field of `Config` by its dotted name, and what belongs to the command alone."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from jsonargparse import ArgumentParser
+
+from mlcl.config import PARTS, Config
+from mlcl.errors import InputError, nearest
+from mlcl.settings import Layer, checked, one_sentence, read_config_file, resolve
+
+FLAGS = ("--validate", "--train.normalise", "--train.in_memory", "--regulariser.online")
+"""Options that may stand without a value: ``--validate`` is ``--validate true``."""
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """A command line, understood."""
+
+    config: Config
+    out: Path | None = None
+    overwrite: bool = False
+    quiet: bool = False
+    help: bool = False
+
+
+def run_parser(prog: str = "mlcl run") -> ArgumentParser:
+    """Return the parser of ``mlcl run``."""
+    parser = ArgumentParser(
+        prog=prog,
+        exit_on_error=False,
+        description="Train and test one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
+        "FILE.yaml one of your own; options go on top. `--loss ru` is short for `--loss.kind ru`.",
+    )
+    parser.add_argument("source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)")
+    parser.add_argument("--out", help="folder to write (default: runs/BENCHMARK-METHOD-seedN)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the folder if it holds a run")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    parser.add_class_arguments(Config, sub_configs=False)
+    return parser
+
+
+def parse_run(arguments: list[str]) -> RunCommand:
+    """Understand the arguments of ``mlcl run``; anything wrong is an `InputError` of one sentence."""
+    parser = run_parser()
+    if "-h" in arguments or "--help" in arguments:
+        parser.print_help(sys.stdout)
+        return RunCommand(Config(), help=True)
+    try:
+        given: Layer = parser.parse_args(expand(arguments), defaults=False).as_dict()
+    except (argparse.ArgumentError, TypeError, ValueError) as error:
+        raise InputError(_explain(error, parser)) from None
+    source = given.pop("source", None)
+    own = {name: given.pop(name, None) for name in ("out", "overwrite", "quiet")}
+    given = checked(given, "command line")
+    if source is not None and (source.endswith((".yaml", ".yml")) or "/" in source):
+        config = resolve(file=read_config_file(Path(source)), given=given)
+    else:
+        config = resolve(name=source, given=given)
+    out = Path(str(own["out"])) if own["out"] else None
+    return RunCommand(config, out, bool(own["overwrite"]), bool(own["quiet"]))
+
+
+def expand(arguments: list[str]) -> list[str]:
+    """Bring short forms to full ones.
+
+    >>> expand(["--loss", "ru", "--memory=wru", "--validate", "--seed", "1"])
+    ['--loss.kind', 'ru', '--memory.kind=wru', '--validate', 'true', '--seed', '1']
+    """
+    out = []
+    for position, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and name[2:] in PARTS:
+            word = f"{name}.kind{equals}{value}"
+        out.append(word)
+        following = arguments[position + 1] if position + 1 < len(arguments) else ""
+        if word in FLAGS and following not in ("true", "false"):
+            out.append("true")
+    return out
+
+
+def _explain(error: Exception, parser: ArgumentParser) -> str:
+    text = str(error)
+    if found := re.search(r"unrecognized arguments: (\S+)", text):
+        known = [word for action in parser._actions for word in action.option_strings]
+        return f"unknown option {found.group(1)!r}.{nearest(found.group(1), known)}"
+    return one_sentence(error)

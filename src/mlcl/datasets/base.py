@@ -1,0 +1,224 @@
+"""A data set: inputs and one label matrix for each split, checked once, with a fingerprint of its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mlcl.errors import InputError
+from mlcl.labels import Labels, as_labels
+
+Kind = Literal["images", "features"]
+
+WHOLE_BYTES = 256 * 2**20
+"""Inputs up to this size enter the fingerprint whole; of larger ones, evenly spaced rows of this size."""
+
+_CHUNK_BYTES = 16 * 2**20  # inputs may be a memory map larger than memory, so they are read in pieces
+
+
+def cache_dir() -> Path:
+    """Return the folder for files that can be made again: ``$MLCL_HOME``, or else ``~/.cache/mlcl``."""
+    return Path(os.environ.get("MLCL_HOME") or "~/.cache/mlcl").expanduser()
+
+
+def as_array(value: Any, *, name: str = "inputs") -> NDArray[Any]:
+    """Return a numpy array from an array, nested lists, or a torch tensor on any device.
+
+    Memory maps stay maps. Tensors are known by their ``detach`` method, so torch need not be imported. A
+    bfloat16 tensor, which numpy has no type for, becomes float32.
+
+    >>> as_array([[1.0, 2.0]]).shape
+    (1, 2)
+    """
+    if hasattr(value, "detach"):
+        tensor = value.detach().cpu()
+        try:
+            value = tensor.numpy()
+        except TypeError:
+            value = tensor.float().numpy()
+    try:
+        return np.asanyarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not an array: {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The training or the test part of a data set.
+
+    Attributes:
+        inputs: uint8 images ``[N, C, H, W]``, or float32 features ``[N, D]``; may be a memory map.
+        labels: uint8 ``[N, K]``, 1 where the class is present.
+    """
+
+    inputs: NDArray[Any]
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def kind(self) -> Kind:
+        """Return whether the inputs are images or feature vectors."""
+        return "images" if self.inputs.ndim == 4 else "features"
+
+    @classmethod
+    def of(cls, inputs: ArrayLike, labels: ArrayLike, *, name: str = "train") -> Split:
+        """Check inputs and labels (numpy, torch or lists) and bring them to their types; see `Dataset.of`."""
+        x = as_inputs(inputs, name=f"x_{name}")
+        y = as_labels(as_array(labels, name=f"y_{name}"), name=f"y_{name}", rows=len(x))
+        return cls(x, y)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Two splits over the same classes, and a fingerprint. Made by `Dataset.of`, which checks everything.
+
+    >>> y = [[1, 0], [1, 1], [0, 1]]
+    >>> data = Dataset.of("tiny", ["cat", "dog"], np.eye(3), y, np.eye(3)[:2], y[:2])
+    >>> data.kind, data.train.inputs.dtype.name, len(data.train), len(data.test)
+    ('features', 'float32', 3, 2)
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    test: Split
+    fingerprint: str
+
+    @property
+    def kind(self) -> Kind:
+        """Return whether the inputs are images or feature vectors."""
+        return self.train.kind
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        classes: Sequence[str] | None,
+        x_train: ArrayLike,
+        y_train: ArrayLike,
+        x_test: ArrayLike,
+        y_test: ArrayLike,
+    ) -> Dataset:
+        """Check the parts of a data set and put them together.
+
+        Args:
+            name: what to call it.
+            classes: one name for each column of the labels; None names them ``class-0``, ``class-1``, ...
+            x_train: uint8 images ``[N, C, H, W]`` with 1 or 3 channels, or finite numbers ``[N, D]``, which
+                become float32.
+            y_train: 0 or 1, ``[N, K]``.
+            x_test: like ``x_train``, and of the same shape but for the number of rows.
+            y_test: 0 or 1, ``[N_test, K]``.
+        """
+        train, test = Split.of(x_train, y_train, name="train"), Split.of(x_test, y_test, name="test")
+        width = train.labels.shape[1]
+        if test.labels.shape[1] != width:
+            raise InputError(
+                f"y_test has {test.labels.shape[1]} columns and y_train has {width}, "
+                f"but the same classes were expected"
+            )
+        if test.inputs.shape[1:] != train.inputs.shape[1:]:
+            raise InputError(
+                f"x_test has rows of shape {test.inputs.shape[1:]} and x_train of {train.inputs.shape[1:]}, "
+                f"but one shape was expected"
+            )
+        names = _class_names(classes, width)
+        return cls(name, names, train, test, fingerprint(names, train, test))
+
+
+def as_inputs(inputs: ArrayLike, *, name: str = "inputs") -> NDArray[Any]:
+    """Return uint8 images ``[N, C, H, W]`` or float32 features ``[N, D]``, or say what is wrong.
+
+    >>> as_inputs(np.zeros((2, 3, 8, 8)), name="x_train")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: x_train has images of dtype float64, but uint8 pixels, 0 to 255, were expected
+    """
+    x = as_array(inputs, name=name)
+    if x.dtype.kind not in "buif":
+        raise InputError(f"{name} has dtype {x.dtype}, but numbers were expected")
+    if x.ndim not in (2, 4) or x.size == 0:
+        raise InputError(
+            f"{name} has shape {x.shape}, but images [N, C, H, W] or features [N, D], "
+            f"and at least one row, were expected"
+        )
+    if x.ndim == 4:
+        if x.dtype != np.uint8:
+            raise InputError(
+                f"{name} has images of dtype {x.dtype}, but uint8 pixels, 0 to 255, were expected"
+            )
+        if x.shape[1] not in (1, 3):
+            hint = "; move the channels from the last axis to the second" if x.shape[3] in (1, 3) else ""
+            raise InputError(
+                f"{name} has shape {x.shape}, but images [N, C, H, W] with C = 1 or 3 were expected{hint}"
+            )
+        return x
+    with np.errstate(over="ignore"):  # a number too large for float32 is found as an infinity just below
+        x = x.astype(np.float32, copy=False)
+    start = 0
+    for chunk in _chunks(x):
+        finite = np.isfinite(chunk)
+        if not finite.all():
+            row, column = np.unravel_index(int(finite.argmin()), finite.shape)
+            raise InputError(
+                f"{name} has the value {chunk[row, column]} at row {start + row}, column {column}, "
+                f"but finite numbers (in float32) were expected"
+            )
+        start += len(chunk)
+    return x
+
+
+def fingerprint(classes: Sequence[str], train: Split, test: Split) -> str:
+    """Return 16 hexadecimal digits of a SHA-256 over class names, labels and inputs; the name does not count.
+
+    Inputs over `WHOLE_BYTES` are sampled: evenly spaced rows that together are about that size. Labels,
+    shapes and types count in full, so all that can go unseen is a change to inputs between the sampled rows.
+
+    >>> part = Split(np.zeros((2, 3), np.float32), np.eye(2, dtype=np.uint8))
+    >>> fingerprint(["cat", "dog"], part, part) == fingerprint(["cat", "cow"], part, part)
+    False
+    """
+    digest = hashlib.sha256(json.dumps(list(classes)).encode())
+    for split in (train, test):
+        x = split.inputs
+        digest.update(json.dumps([list(x.shape), x.dtype.name, list(split.labels.shape)]).encode())
+        digest.update(np.ascontiguousarray(split.labels).tobytes())
+        step = max(1, -(-x.nbytes // WHOLE_BYTES))
+        for chunk in _chunks(x[::step]):
+            # One byte order, so that one data set has one fingerprint on every machine.
+            digest.update(np.ascontiguousarray(chunk, dtype=x.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _chunks(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield consecutive rows of ``x``, some 16 MB at a time."""
+    rows = max(1, _CHUNK_BYTES * len(x) // max(1, x.nbytes))
+    for start in range(0, len(x), rows):
+        yield x[start : start + rows]
+
+
+def _class_names(classes: Sequence[str] | None, width: int) -> tuple[str, ...]:
+    """Check that there is one distinct name for each class."""
+    if width == 0:
+        raise InputError("y_train has 0 columns, but at least one class was expected")
+    names = tuple(f"class-{k}" for k in range(width)) if classes is None else tuple(classes)
+    if len(names) != width:
+        raise InputError(f"classes has {len(names)} names, but the labels have {width} columns")
+    seen: set[str] = set()
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"classes has the entry {name!r}, but a name that is not blank was expected")
+        if name in seen:
+            raise InputError(f"classes has the name {name!r} twice, but distinct names were expected")
+        seen.add(name)
+    return names

@@ -1,0 +1,178 @@
+"""MS COCO 2014 and 2017: ``annotations/instances_*.json`` and image folders, or the downloaded .zip files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.trees import Tree, open_tree
+from mlcl.errors import InputError
+from mlcl.labels import Labels
+
+YEARS = (2017, 2014)
+_MAX_JSON_BYTES = 4 * 2**30
+_KEYS = frozenset(
+    ("images", "annotations", "categories", "id", "file_name", "image_id", "category_id", "name")
+)
+
+
+@SOURCES.register(
+    "coco",
+    summary="MS COCO 2017 or 2014: annotations/instances_*.json and image folders, or the .zip files.",
+    reference="Lin et al., Microsoft COCO: Common Objects in Context, ECCV 2014",
+)
+def read_coco(root: Path, *, year: int | None = None) -> Plan:
+    """Plan a store of COCO: train2017 -> val2017, or train2014 -> val2014 (SPEC 2.1).
+
+    Classes are numbered from 0 in the order of their category ids. An image has a class if it has one
+    annotation of it, crowds included. Images without annotations are left out and counted.
+
+    Args:
+        root: the folder that holds ``annotations`` and ``train2017``, ``val2017`` (or ``images/train2017``),
+            or the downloaded .zip files of these.
+        year: 2017 or 2014; needed only where both are found.
+    """
+    if year is not None and year not in YEARS:
+        raise InputError(f"year is {year!r}, but 2017 or 2014 was expected")
+    tree = open_tree(root)
+    year = _find(tree, root, year)
+    parts = [_read_split(tree, split, year) for split in ("train", "val")]
+    if parts[0].classes != parts[1].classes:
+        raise InputError(
+            f"{root} has other categories in instances_val{year}.json than in instances_train{year}.json"
+        )
+    dropped = sum(part.dropped for part in parts)
+    count = [len(part.ids) for part in parts]
+    return make_plan(
+        source="coco",
+        root=str(root),
+        name=f"coco{year}",
+        classes=list(parts[0].classes.values()),
+        ids=[name for part in parts for name in part.ids],
+        train=np.repeat([True, False], count),
+        labels=np.concatenate([part.labels for part in parts]),
+        inputs=Files(tree, [path for part in parts for path in part.paths]),
+        options={"year": year},
+        dropped={"without annotations": dropped} if dropped else {},
+    )
+
+
+def _find(tree: Tree, root: Path, year: int | None) -> int:
+    paths = {y: f"annotations/instances_train{y}.json" for y in YEARS if year in (None, y)}
+    found = [y for y, path in paths.items() if tree.size(path) is not None]
+    if not found:
+        raise InputError(
+            f"{root} is no COCO folder: none of these was found in it: {', '.join(paths.values())}"
+        )
+    if len(found) > 1:
+        raise InputError(f"{root} holds COCO 2014 and COCO 2017; say which with the option year")
+    return found[0]
+
+
+class _Split:
+    """One instances file: its images that have annotations, and their labels."""
+
+    def __init__(
+        self, classes: dict[int, str], ids: list[str], paths: list[str], labels: Labels, dropped: int
+    ) -> None:
+        self.classes, self.ids, self.paths, self.labels, self.dropped = classes, ids, paths, labels, dropped
+
+
+def _read_split(tree: Tree, split: str, year: int) -> _Split:
+    path = f"annotations/instances_{split}{year}.json"
+    where = tree.where(path)
+    content = _load(tree.read(path, limit=_MAX_JSON_BYTES), where)
+    numbers = _ids(content, "categories", "id", where)
+    classes = dict(sorted(zip(numbers, _texts(content, "categories", "name", where), strict=True)))
+    if len(classes) < len(numbers):
+        raise InputError(f"{where} has a category id twice, but distinct ids were expected")
+    image_ids = np.asarray(_ids(content, "images", "id", where), dtype=np.int64)
+    files = _texts(content, "images", "file_name", where)
+    unique, first = np.unique(image_ids, return_index=True)
+    if len(unique) < len(image_ids):
+        repeated = np.setdiff1d(np.arange(len(image_ids)), first)[0]
+        raise InputError(
+            f"{where} has the image id {image_ids[repeated]} twice, but distinct ids were expected"
+        )
+    rows = _rows(content, "image_id", image_ids, "image", where)
+    columns = _rows(content, "category_id", np.asarray(list(classes), dtype=np.int64), "category", where)
+    labels = np.zeros((len(image_ids), len(classes)), dtype=np.uint8)
+    labels[rows, columns] = 1
+    kept = np.flatnonzero(labels.any(axis=1))
+    folder = f"{split}{year}/"
+    if (
+        len(kept)
+        and tree.size(folder + files[kept[0]]) is None
+        and tree.size(f"images/{folder}{files[kept[0]]}")
+    ):
+        folder = f"images/{folder}"
+    return _Split(
+        classes,
+        [str(image_ids[i]) for i in kept],
+        [folder + files[i] for i in kept],
+        labels[kept],
+        len(image_ids) - len(kept),
+    )
+
+
+def _load(data: bytes, where: str) -> dict[str, Any]:
+    """Parse an instances file, keeping only what is used: most of its half gigabyte is outlines."""
+    try:
+        content: Any = json.loads(
+            data,
+            object_pairs_hook=lambda pairs: {key: value for key, value in pairs if key in _KEYS},
+            parse_float=lambda _: None,
+        )
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not readable JSON, or is cut off: {error}") from None
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(content, dict) or not isinstance(content.get(key), list):
+            raise InputError(f"{where} has no list {key!r}, which an instances file must have")
+    table: dict[str, Any] = content
+    for key in ("images", "annotations", "categories"):
+        for entry in table[key]:
+            if not isinstance(entry, dict):
+                raise InputError(
+                    f"{where} has an entry of {key!r} that is not an object: {str(entry)[:80]!r}"
+                )
+    return table
+
+
+def _ids(content: Mapping[str, Any], table: str, key: str, where: str) -> list[int]:
+    found = [entry.get(key) for entry in content[table]]
+    for value in found:
+        if type(value) is not int or not 0 <= value < 2**62:
+            raise InputError(
+                f"{where} has {key} = {str(value)[:80]!r} in {table!r}, but a whole number was expected"
+            )
+    return found
+
+
+def _texts(content: Mapping[str, Any], table: str, key: str, where: str) -> list[str]:
+    found = [entry.get(key) for entry in content[table]]
+    for value in found:
+        if type(value) is not str or not value:
+            raise InputError(f"{where} has {key} = {str(value)[:80]!r} in {table!r}, but a text was expected")
+    return found
+
+
+def _rows(
+    content: Mapping[str, Any], key: str, known: NDArray[np.int64], noun: str, where: str
+) -> NDArray[np.int64]:
+    """Return for each annotation the position of its image or category in ``known``."""
+    wanted = np.asarray(_ids(content, "annotations", key, where), dtype=np.int64)
+    order = np.argsort(known)
+    place = np.searchsorted(known, wanted, sorter=order)
+    inside = place < len(known)
+    hit = np.zeros(len(wanted), dtype=np.bool_)
+    hit[inside] = known[order[place[inside]]] == wanted[inside]
+    if not hit.all():
+        value = wanted[int(hit.argmin())]
+        raise InputError(f"{where} has an annotation of {noun} {value}, but there is no {noun} with that id")
+    return order[place]

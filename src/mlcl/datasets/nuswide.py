@@ -1,0 +1,94 @@
+"""NUS-WIDE: concept and image lists, one 0/1 file a concept and split, and the ``Flickr`` folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from mlcl.datasets.archives import clean_name
+from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.trees import Tree, open_tree
+from mlcl.errors import InputError
+from mlcl.labels import Labels
+
+_SPLITS = ("Train", "Test")
+
+
+@SOURCES.register(
+    "nus-wide",
+    summary="NUS-WIDE: ConceptsList, ImageList, Groundtruth/TrainTestLabels, Flickr; or archives of these.",
+    reference="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
+)
+def read_nus_wide(root: Path) -> Plan:
+    """Plan a store of NUS-WIDE by its official train and test lists (SPEC 2.1).
+
+    Images with none of the 81 concepts are left out and counted. Pictures that are gone from Flickr are
+    common: ``skip_bad`` of `mlcl.datasets.prepare` leaves them out.
+
+    Args:
+        root: the folder that holds ``ConceptsList/Concepts81.txt``, ``ImageList/TrainImagelist.txt`` and
+            ``TestImagelist.txt``, ``Groundtruth/TrainTestLabels/Labels_<concept>_Train.txt`` and
+            ``..._Test.txt``, and ``Flickr/<folder>/<file>.jpg``; or archives of these.
+    """
+    tree = open_tree(root)
+    classes = _lines(tree, "ConceptsList/Concepts81.txt")
+    if len(set(classes)) < len(classes):
+        raise InputError(f"{tree.where('ConceptsList/Concepts81.txt')} has a concept twice")
+    paths: list[str] = []
+    labels: list[Labels] = []
+    for split in _SPLITS:
+        name = f"ImageList/{split}Imagelist.txt"
+        lines = _lines(tree, name)
+        paths += [clean_name(line.replace("\\", "/"), where=tree.where(name)) for line in lines]
+        labels.append(_read_labels(tree, split, classes, len(lines)))
+    matrix = np.concatenate(labels)
+    train = np.repeat([True, False], [len(part) for part in labels])
+    keep = np.flatnonzero(matrix.any(axis=1))
+    kept = [paths[row] for row in keep]
+    dropped = len(paths) - len(keep)
+    return make_plan(
+        source="nus-wide",
+        root=str(root),
+        name="nus-wide",
+        classes=classes,
+        ids=[path.rsplit(".", 1)[0] for path in kept],
+        train=train[keep],
+        labels=matrix[keep],
+        inputs=Files(tree, [f"Flickr/{path}" for path in kept]),
+        dropped={"with none of the concepts": dropped} if dropped else {},
+    )
+
+
+def _lines(tree: Tree, path: str) -> list[str]:
+    """Return the lines of a list that are not blank."""
+    try:
+        text = tree.read(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{tree.where(path)} is not UTF-8 text") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"{tree.where(path)} is empty, but one entry a line was expected")
+    return lines
+
+
+def _read_labels(tree: Tree, split: str, classes: list[str], rows: int) -> Labels:
+    """Return the 0/1 matrix of one split from its files, one a concept."""
+    matrix = np.zeros((rows, len(classes)), dtype=np.uint8)
+    for k, name in enumerate(classes):
+        path = f"Groundtruth/TrainTestLabels/Labels_{name}_{split}.txt"
+        values = tree.read(path).split()
+        if len(values) != rows:
+            raise InputError(
+                f"{tree.where(path)} has {len(values)} labels, "
+                f"but ImageList/{split}Imagelist.txt has {rows} images"
+            )
+        column = np.asarray(values, dtype="S2")
+        bad = (column != b"0") & (column != b"1")
+        if bad.any():
+            line = int(bad.argmax())
+            raise InputError(
+                f"{tree.where(path)} has {values[line][:20]!r} in line {line + 1}, but 0 or 1 was expected"
+            )
+        matrix[:, k] = column == b"1"
+    return matrix

@@ -1,0 +1,180 @@
+"""The working folder of an unfinished store: claimed by one process, resumable, removed on bad input."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.datasets.archives import reason
+from mlcl.datasets.decoding import Bad, Chunk
+from mlcl.datasets.store import INPUTS
+from mlcl.errors import InputError
+
+PROGRESS = "progress.json"
+CHUNK = 128
+"""Rows that one worker decodes and writes at a time; also the grain of resuming."""
+_SAVE_SECONDS = 2.0
+
+
+@dataclass
+class Ledger:
+    """What is done of a store, kept in ``progress.json`` beside the unfinished files.
+
+    Attributes:
+        folder: the working folder.
+        plan: the fingerprint of the plan; work on another plan is not gone on with.
+        rows: the number of rows.
+        done: for each chunk of rows whether it is written.
+        bad: rows that could not be decoded, and why.
+    """
+
+    folder: Path
+    plan: str
+    rows: int
+    done: NDArray[np.bool_]
+    bad: Bad = field(default_factory=list)
+    saved: float = 0.0
+
+    @classmethod
+    def open(cls, folder: Path, plan: str, rows: int) -> Ledger:
+        """Go on with the ledger of the same plan, or clear the folder and begin a new one."""
+        chunks = -(-rows // CHUNK)
+        try:
+            found = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+            packed = np.frombuffer(bytes.fromhex(found["done"]), dtype=np.uint8)
+            done = np.unpackbits(packed, count=chunks).astype(np.bool_)
+            bad = [(int(row), str(why)) for row, why in found["bad"]]
+            if found["plan"] == plan and found["rows"] == rows and found["chunk"] == CHUNK:
+                return cls(folder, plan, rows, done, bad)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # none there, or cut off by a crash: begin anew
+        for entry in folder.iterdir():
+            entry.unlink()
+        ledger = cls(folder, plan, rows, np.zeros(chunks, dtype=np.bool_))
+        ledger.save()
+        return ledger
+
+    def left(self) -> list[Chunk]:
+        """Return the chunks that are still to do, as first row and row after the last."""
+        return [(int(c) * CHUNK, min((int(c) + 1) * CHUNK, self.rows)) for c in np.flatnonzero(~self.done)]
+
+    def record(self, chunk: Chunk, bad: Bad) -> None:
+        """Note that a chunk is written; the file is renewed every two seconds."""
+        self.done[chunk[0] // CHUNK] = True
+        self.bad += bad
+        if time.monotonic() - self.saved > _SAVE_SECONDS:
+            self.save()
+
+    def save(self, *, restart: bool = False) -> None:
+        """Write the ledger, after the rows that it vouches for; ``restart`` says that they must be redone."""
+        if (self.folder / INPUTS).exists():
+            sync(self.folder / INPUTS)
+        content: dict[str, Any] = {
+            "plan": "" if restart else self.plan,
+            "rows": self.rows,
+            "chunk": CHUNK,
+            "done": np.packbits(self.done).tobytes().hex(),
+            "bad": self.bad,
+        }
+        write_file(self.folder / PROGRESS, json.dumps(content).encode())
+        self.saved = time.monotonic()
+
+
+@contextlib.contextmanager
+def working_folder(partial: Path, *, need: int) -> Iterator[None]:
+    """Claim ``partial`` for this process while the block runs; bad input in the block removes it.
+
+    Any other exception, an interruption among them, leaves it to be gone on with.
+    """
+    if partial.exists() and not (partial / PROGRESS).exists() and any(partial.iterdir()):
+        raise InputError(f"{partial} is in the way and was not made by this program; move it away")
+    partial.mkdir(parents=True, exist_ok=True)
+    with _locked(partial):
+        try:
+            held = sum(_on_disk(entry) for entry in partial.iterdir())
+            free = shutil.disk_usage(partial).free
+            if need - held > free:
+                raise InputError(f"{partial} needs {need - held} bytes of disk, but only {free} are free")
+            yield
+        except InputError:
+            shutil.rmtree(partial)
+            raise
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            shutil.rmtree(partial)
+            raise InputError(f"{partial} could not be written: {reason(error)}") from None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder that the system lets go when the process ends, however it ends."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise InputError(f"{folder} is being written by another process; wait for it to end") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def publish(partial: Path, out: Path) -> None:
+    """Give a finished folder its name; a store that had the name goes only after that."""
+    for entry in partial.iterdir():
+        sync(entry)
+    sync(partial)
+    old = out.with_name(out.name + ".old")
+    if out.exists() and any(out.iterdir()):
+        if old.exists():
+            shutil.rmtree(old)
+        out.rename(old)
+    partial.rename(out)
+    (out / PROGRESS).unlink()
+    sync(out.parent)
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a small file so that after a crash it is there whole or not at all."""
+    draft = path.with_name(path.name + ".new")
+    draft.write_bytes(data)
+    sync(draft)
+    draft.rename(path)
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder on the disk, not in a cache, before going on."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _on_disk(path: Path) -> int:
+    """Return the bytes that a file takes; of a file with holes less than its length."""
+    status = path.stat()
+    return min(status.st_size, getattr(status, "st_blocks", 0) * 512)

@@ -1,0 +1,244 @@
+"""A plan: all that a source learns from raw metadata, before one picture is decoded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.datasets.trees import Tree
+from mlcl.errors import InputError, nearest
+from mlcl.labels import Labels, as_labels
+from mlcl.registry import Registry
+
+SOURCES: Registry[Callable[..., Plan]] = Registry("data source")
+"""Functions ``read(root: Path, **options) -> Plan``, one a raw layout."""
+
+MAX_CLASSES = 100_000
+_SPLITS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
+_SPLITS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
+
+
+class Pictures(Protocol):
+    """Encoded pictures, by row. They are read in worker processes, so they hold no open files."""
+
+    def __len__(self) -> int: ...
+
+    def name(self, row: int) -> str:
+        """Return what to call a picture in errors."""
+
+    def size(self, row: int) -> int | None:
+        """Return the bytes of a picture, or None if it is absent."""
+
+    def read(self, row: int) -> bytes:
+        """Return the encoded picture."""
+
+    def take(self, rows: NDArray[np.int64]) -> Pictures:
+        """Return some of the pictures, in the given order."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Pictures that are files of a tree."""
+
+    tree: Tree
+    paths: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, row: int) -> str:
+        """Return where the file lies."""
+        return self.tree.where(self.paths[row])
+
+    def size(self, row: int) -> int | None:
+        """Return the bytes of the file, or None if it is absent."""
+        return self.tree.size(self.paths[row])
+
+    def read(self, row: int) -> bytes:
+        """Return the file's content."""
+        return self.tree.read(self.paths[row])
+
+    def take(self, rows: NDArray[np.int64]) -> Files:
+        """Return some of the files."""
+        return Files(self.tree, [self.paths[row] for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a store will hold. Rows are sorted: all training rows, then all test rows.
+
+    Attributes:
+        source: the name of the source, e.g. ``voc``.
+        root: what was read, for the manifest and for errors.
+        name: what to call the data set.
+        classes: one name a column of the labels.
+        ids: one distinct name a row.
+        train: the number of training rows.
+        labels: uint8 ``[N, K]``.
+        inputs: encoded pictures, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
+        options: the options that the source was given, for the manifest.
+        dropped: how many items were left out, by reason.
+    """
+
+    source: str
+    root: str
+    name: str
+    classes: tuple[str, ...]
+    ids: tuple[str, ...]
+    train: int
+    labels: Labels
+    inputs: Pictures | NDArray[Any]
+    options: Mapping[str, Any]
+    dropped: Mapping[str, int]
+
+    def take(self, rows: NDArray[np.int64]) -> Plan:
+        """Return the plan of some rows, which must be ascending."""
+        inputs = self.inputs[rows] if isinstance(self.inputs, np.ndarray) else self.inputs.take(rows)
+        return replace(
+            self,
+            ids=tuple(self.ids[row] for row in rows),
+            train=int((rows < self.train).sum()),
+            labels=self.labels[rows],
+            inputs=inputs,
+        )
+
+    def fingerprint(self, size: int | None) -> str:
+        """Return a SHA-256 of all that decides the store's content, as far as it is known without decoding.
+
+        Where the raw files lie does not count: a folder and its archive make the same store. Of a picture its
+        name and number of bytes count.
+        """
+        head = [self.source, self.name, size, self.classes, self.ids, self.train, dict(self.options)]
+        digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+        digest.update(self.labels.tobytes())
+        if isinstance(self.inputs, np.ndarray):
+            digest.update(json.dumps([self.inputs.dtype.str, self.inputs.shape]).encode())
+            for start in range(0, len(self.inputs), 1024):
+                digest.update(self.inputs[start : start + 1024].tobytes())
+        else:
+            sizes = [self.inputs.size(row) for row in range(len(self.inputs))]
+            digest.update(json.dumps(sizes).encode())
+        return digest.hexdigest()
+
+
+def make_plan(
+    *,
+    source: str,
+    root: str,
+    name: str,
+    classes: Sequence[str],
+    ids: Sequence[str],
+    train: NDArray[np.bool_],
+    labels: NDArray[Any],
+    inputs: Pictures | NDArray[Any],
+    options: Mapping[str, Any] | None = None,
+    dropped: Mapping[str, int] | None = None,
+) -> Plan:
+    """Check the parts of a plan and sort its rows: training first, each split in the order given."""
+    if not len(ids) == len(train) == len(inputs) == len(labels):
+        counts = f"{len(ids)} ids, {len(train)} splits, {len(inputs)} inputs and {len(labels)} rows of labels"
+        raise InputError(f"{root} has {counts}, but the same number of each was expected")
+    _distinct(ids, "id", root)
+    _distinct(classes, "class name", root)
+    if not classes or len(classes) > MAX_CLASSES:
+        raise InputError(f"{root} has {len(classes)} classes, but 1 to {MAX_CLASSES} were expected")
+    matrix = as_labels(labels, name=f"the label matrix of {root}", rows=len(ids))
+    if matrix.shape[1] != len(classes):
+        raise InputError(f"{root} has {len(classes)} class names, but {matrix.shape[1]} columns of labels")
+    for split, count in (("training", int(train.sum())), ("test", int((~train).sum()))):
+        if count == 0:
+            raise InputError(f"{root} has no {split} items, but at least one was expected")
+    order = np.argsort(~train, kind="stable")
+    plan = Plan(
+        source, root, name, tuple(classes), tuple(ids), len(ids), matrix, inputs, options or {}, dropped or {}
+    )
+    return replace(plan.take(order), train=int(train.sum()))
+
+
+def slug(text: str) -> str:
+    """Return a name that can be a folder's.
+
+    >>> slug("My data (v2)")
+    'my-data-v2'
+    """
+    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-.") or "data"
+
+
+def hold_out(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Return which rows train, when the data comes without a split: all but a seeded random ``fraction``.
+
+    >>> hold_out(6, fraction=1 / 3, seed=0)
+    array([ True,  True, False, False,  True,  True])
+    """
+    if not 0 < fraction < 1:
+        raise InputError(f"test_fraction is {fraction!r}, but a number above 0 and below 1 was expected")
+    if seed < 0:
+        raise InputError(f"split_seed is {seed!r}, but a whole number of at least 0 was expected")
+    train = np.ones(rows, dtype=np.bool_)
+    count = min(max(round(rows * fraction), 1), max(rows - 1, 0))
+    train[np.random.default_rng(seed).permutation(rows)[:count]] = False
+    return train
+
+
+def read_splits(values: Sequence[str], *, where: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows train, and which rows are kept.
+
+    Without test rows the validation rows are the test rows (VOC's train and val). With them the validation
+    rows are left out: they belong to neither.
+
+    >>> read_splits(["train", "val"], where="x")
+    (array([ True, False]), array([ True,  True]))
+    >>> read_splits(["train", "val", "test"], where="x")
+    (array([ True, False, False]), array([ True, False,  True]))
+    """
+    names, inverse = np.unique(np.asarray(values, dtype=np.str_), return_inverse=True)
+    for name in names:
+        if name.strip().lower() not in _SPLITS:
+            raise InputError(f"{where} has the split {str(name)!r}, but train, val or test was expected")
+    split = np.asarray([_SPLITS[name.strip().lower()] for name in names], dtype="U5")[inverse]
+    keep = split != "val" if (split == "test").any() else np.ones(len(split), dtype=np.bool_)
+    return split == "train", keep
+
+
+def label_matrix(
+    lists: Sequence[Sequence[str]], *, classes: Sequence[str] | None, where: str
+) -> tuple[tuple[str, ...], Labels]:
+    """Return class names and a 0/1 matrix from a list of names a row; without ``classes``, all names, sorted.
+
+    >>> label_matrix([["dog"], ["cat", "dog"], []], classes=None, where="x")
+    (('cat', 'dog'), array([[0, 1],
+           [1, 1],
+           [0, 0]], dtype=uint8))
+    """
+    if classes is None:
+        classes = sorted({label for labels in lists for label in labels})
+        if len(classes) > MAX_CLASSES:
+            raise InputError(f"{where} has {len(classes)} classes, but at most {MAX_CLASSES} were expected")
+    column = {name: k for k, name in enumerate(classes)}
+    matrix = np.zeros((len(lists), len(classes)), dtype=np.uint8)
+    for row, labels in enumerate(lists):
+        for label in labels:
+            if label not in column:
+                raise InputError(
+                    f"{where} has the unknown label {label!r} in row {row + 1}.{nearest(label, classes)}"
+                )
+            matrix[row, column[label]] = 1
+    return tuple(classes), matrix
+
+
+def _distinct(names: Sequence[str], noun: str, root: str) -> None:
+    """Refuse blank, unprintable or repeated names."""
+    seen: set[str] = set()
+    for name in names:
+        if not name.strip() or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise InputError(f"{root} has the {noun} {name!r}, but a name that is not blank was expected")
+        if name in seen:
+            raise InputError(f"{root} has the {noun} {name!r} twice, but distinct ones were expected")
+        seen.add(name)

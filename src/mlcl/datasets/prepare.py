@@ -1,0 +1,210 @@
+"""From a plan to a finished store: resumable, never half-written, never redone."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+
+from mlcl.datasets.archives import reason
+from mlcl.datasets.images import DEFAULT_SIZE
+from mlcl.datasets.partial import Ledger, publish, working_folder, write_file
+from mlcl.datasets.plan import Plan
+from mlcl.datasets.store import (
+    FORMAT,
+    IDS,
+    INPUTS,
+    LABELS,
+    MANIFEST,
+    VERSION,
+    Manifest,
+    StoreInfo,
+    is_store,
+    read_manifest,
+    sha256_of,
+)
+from mlcl.datasets.writing import Progress, close_gaps, write_array, write_pictures
+from mlcl.errors import InputError
+
+MAX_SIZE = 4096
+
+
+def plan_bytes(plan: Plan, *, size: int | None = None) -> int:
+    """Return how much disk a store of ``plan`` will need, in bytes, manifest and ids included."""
+    shape, dtype = _shape(plan, _checked_size(plan, size))
+    ids = sum(len(name.encode()) + 5 for name in plan.ids)
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize + plan.labels.size + ids + 65536
+
+
+def prepare(
+    plan: Plan,
+    out: str | Path,
+    *,
+    size: int | None = None,
+    overwrite: bool = False,
+    skip_bad: bool = False,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> StoreInfo:
+    """Write the store of a plan.
+
+    The work is done in ``OUT.partial``, beside ``out``, which is renamed when all is there. Interrupted or
+    killed, the next call with the same plan goes on where it was. On bad input nothing is left behind.
+
+    Args:
+        plan: what a source found.
+        out: the folder to make.
+        size: pictures become ``size`` x ``size`` (224 if not given); ready arrays and features take none.
+        overwrite: make it anew even if it is there, and replace a store of another content.
+        skip_bad: leave out, and count, pictures that are absent or cannot be decoded.
+        jobs: processes; one a core if not given.
+        progress: called with rows done and rows in all.
+    """
+    began, out = time.monotonic(), Path(out)
+    size = _checked_size(plan, size)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs is {jobs}, but a whole number of at least 1 was expected")
+    plan, skipped = _without_missing(plan, skip_bad=skip_bad)
+    fingerprint = plan.fingerprint(size)
+    if _is_finished(out, fingerprint, overwrite=overwrite):
+        return _info(out, already_there=True, seconds=time.monotonic() - began)
+    partial = out.with_name(out.name + ".partial")
+    try:
+        with working_folder(partial, need=plan_bytes(plan, size=size)):
+            ledger = Ledger.open(partial, fingerprint, len(plan.ids))
+            if isinstance(plan.inputs, np.ndarray):
+                write_array(partial / INPUTS, plan.inputs, progress)
+            else:
+                write_pictures(plan.inputs, ledger, size or DEFAULT_SIZE, skip_bad, jobs, progress)
+                if ledger.bad:
+                    plan, unread = _without_bad(plan, ledger)
+                    skipped += unread
+            _write_manifest(plan, partial, fingerprint, size, skipped)
+            publish(partial, out)
+    except OSError as error:
+        if not isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
+            raise
+        raise InputError(f"{error.filename or out} could not be written: {reason(error)}") from None
+    return _info(out, already_there=False, seconds=time.monotonic() - began)
+
+
+def _shape(plan: Plan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and type of the inputs to be."""
+    if isinstance(plan.inputs, np.ndarray):
+        return plan.inputs.shape, plan.inputs.dtype
+    side = size or DEFAULT_SIZE
+    return (len(plan.ids), 3, side, side), np.dtype(np.uint8)
+
+
+def _checked_size(plan: Plan, size: int | None) -> int | None:
+    """Return the side of the pictures to be, or None for ready arrays."""
+    if isinstance(plan.inputs, np.ndarray):
+        if size is not None:
+            raise InputError(f"size is {size}, but {plan.root} holds ready arrays, which are not resized")
+        return None
+    size = DEFAULT_SIZE if size is None else size
+    if not 1 <= size <= MAX_SIZE:
+        raise InputError(f"size is {size}, but a whole number from 1 to {MAX_SIZE} was expected")
+    return size
+
+
+def _without_missing(plan: Plan, *, skip_bad: bool) -> tuple[Plan, list[list[str]]]:
+    """Find absent pictures before anything is written."""
+    if isinstance(plan.inputs, np.ndarray):
+        return plan, []
+    absent = np.asarray([plan.inputs.size(row) is None for row in range(len(plan.inputs))], dtype=np.bool_)
+    if not absent.any():
+        return plan, []
+    text = "was looked for and does not exist"
+    if not skip_bad:
+        raise InputError(
+            f"{plan.inputs.name(int(absent.argmax()))} {text} ({int(absent.sum())} of {len(absent)} pictures "
+            f"are absent; --skip-bad would leave them out)"
+        )
+    skipped = [[plan.ids[row], text] for row in np.flatnonzero(absent)]
+    return _with_both_splits(plan.take(np.flatnonzero(~absent))), skipped
+
+
+def _with_both_splits(plan: Plan) -> Plan:
+    if not 0 < plan.train < len(plan.ids):
+        raise InputError(f"{plan.root} has no readable training pictures, or no readable test pictures, left")
+    return plan
+
+
+def _without_bad(plan: Plan, ledger: Ledger) -> tuple[Plan, list[list[str]]]:
+    """Leave out what could not be decoded; return the plan of the rest, and what was left out."""
+    bad = dict(ledger.bad)
+    good = np.setdiff1d(np.arange(len(plan.ids)), list(bad))
+    rest = _with_both_splits(plan.take(good))
+    close_gaps(ledger, good)
+    return rest, [[plan.ids[row], bad[row]] for row in sorted(bad)]
+
+
+def _is_finished(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
+    """Return whether ``out`` is this very store; refuse to touch what is something else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    if not is_store(out):
+        raise InputError(f"{out} exists and is not a store, so it is left alone; choose another place")
+    if overwrite:
+        return False
+    if read_manifest(out).plan != fingerprint:
+        raise InputError(f"{out} is a store of other content; choose another place, or --overwrite it")
+    return True
+
+
+def _write_manifest(
+    plan: Plan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
+) -> None:
+    """Write labels and ids, and last the manifest, which makes the folder a store."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(plan.labels), allow_pickle=False)
+    write_file(folder / LABELS, buffer.getvalue())
+    write_file(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0).encode())
+    shape, dtype = _shape(plan, size)
+    how: dict[str, Any] = {"source": plan.source, "root": Path(plan.root).name, "options": dict(plan.options)}
+    if not isinstance(plan.inputs, np.ndarray):
+        how["resize"] = f"squashed to {size} x {size}, bilinear, Pillow {PIL.__version__}"
+    manifest = Manifest(
+        format=FORMAT,
+        version=VERSION,
+        name=plan.name,
+        kind="images" if len(shape) == 4 else "features",
+        dtype=dtype.name,
+        shape=list(shape),
+        classes=list(plan.classes),
+        train=plan.train,
+        test=len(plan.ids) - plan.train,
+        dropped=dict(plan.dropped),
+        skipped=skipped,
+        provenance=how,
+        plan=fingerprint,
+        files={
+            name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+            for name in (INPUTS, LABELS, IDS)
+        },
+    )
+    write_file(folder / MANIFEST, manifest.dumps().encode())
+
+
+def _info(out: Path, *, already_there: bool, seconds: float) -> StoreInfo:
+    manifest = read_manifest(out)
+    dropped = dict(manifest.dropped)
+    if manifest.skipped:
+        dropped["unreadable"] = len(manifest.skipped)
+    total = sum(entry["bytes"] for entry in manifest.files.values()) + (out / MANIFEST).stat().st_size
+    return StoreInfo(
+        path=out,
+        name=manifest.name,
+        rows=manifest.shape[0],
+        classes=tuple(manifest.classes),
+        dropped=dropped,
+        bytes=total,
+        already_there=already_there,
+        seconds=seconds,
+    )

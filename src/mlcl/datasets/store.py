@@ -1,0 +1,234 @@
+"""A store: a folder with all inputs in one memory map, their labels and ids, and a readable manifest.
+
+``inputs.npy`` is uint8 ``[N, C, H, W]`` or float32 ``[N, D]``, training rows first; ``labels.npy`` is uint8
+``[N, K]``; ``ids.json`` has one name a row; ``manifest.json`` says what it is, where it came from, and the
+SHA-256 of each file. A folder without a manifest that agrees with its files is not a store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcl.datasets.base import Dataset, Split
+from mlcl.datasets.npy import map_npy
+from mlcl.datasets.trees import read_bounded
+from mlcl.errors import InputError
+from mlcl.labels import as_labels
+
+FORMAT, VERSION = "mlcl-store", 1
+INPUTS, LABELS, IDS, MANIFEST = "inputs.npy", "labels.npy", "ids.json", "manifest.json"
+_MAX_JSON_BYTES = 512 * 2**20
+_FIELDS: dict[str, type] = {
+    "format": str,
+    "version": int,
+    "name": str,
+    "kind": str,
+    "dtype": str,
+    "shape": list,
+    "classes": list,
+    "train": int,
+    "test": int,
+    "dropped": dict,
+    "skipped": list,
+    "provenance": dict,
+    "plan": str,
+    "files": dict,
+}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of ``manifest.json``.
+
+    Attributes:
+        format: always ``mlcl-store``.
+        version: of the format.
+        name: of the data set.
+        kind: ``images`` or ``features``.
+        dtype: of the inputs, ``uint8`` or ``float32``.
+        shape: of the inputs.
+        classes: one name a column of the labels.
+        train: the number of training rows.
+        test: the number of test rows.
+        dropped: how many items were left out by the rules of the source, by reason.
+        skipped: what was left out because it could not be read, ``[id, reason]`` each.
+        provenance: source, root, options, and how pictures were resized.
+        plan: the fingerprint of the plan that the store was made from.
+        files: for each file its ``bytes`` and ``sha256``.
+    """
+
+    format: str
+    version: int
+    name: str
+    kind: str
+    dtype: str
+    shape: list[int]
+    classes: list[str]
+    train: int
+    test: int
+    dropped: dict[str, int]
+    skipped: list[list[str]]
+    provenance: dict[str, Any]
+    plan: str
+    files: dict[str, dict[str, Any]]
+
+    def dumps(self) -> str:
+        """Return the manifest as readable JSON."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def fingerprint(self) -> str:
+        """Return 16 hexadecimal digits of a SHA-256 over class names, split and checksums."""
+        parts = [self.classes, self.train, [self.files[name]["sha256"] for name in (INPUTS, LABELS)]]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    """What `mlcl.datasets.prepare` did.
+
+    Attributes:
+        path: of the store.
+        name: of the data set.
+        rows: the number of rows.
+        classes: their names.
+        dropped: how many items are not in the store, by reason; unreadable ones count as ``unreadable``.
+        bytes: the size of the store.
+        already_there: whether the store was finished before, and nothing was done.
+        seconds: how long it took.
+    """
+
+    path: Path
+    name: str
+    rows: int
+    classes: tuple[str, ...]
+    dropped: Mapping[str, int]
+    bytes: int
+    already_there: bool
+    seconds: float
+
+
+def is_store(path: Path) -> bool:
+    """Return whether a folder has a manifest of this format, whatever else may be wrong with it."""
+    try:
+        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read and check the manifest of a store, and that its files have the sizes it says."""
+    file = path / MANIFEST
+    if not file.is_file():
+        raise InputError(f"{path} is no finished store: {file} was looked for and does not exist")
+    found = _read_json(file)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InputError(f"{file} is not the manifest of a store: its format is not {FORMAT!r}")
+    if found.get("version") != VERSION:
+        raise InputError(f"{file} has the version {found.get('version')!r}, but {VERSION} was expected")
+    for key, kind in _FIELDS.items():
+        if not isinstance(found.get(key), kind) or isinstance(found[key], bool):
+            raise InputError(
+                f"{file} has {key} = {str(found.get(key))[:80]!r}, but a {kind.__name__} was expected"
+            )
+    manifest = Manifest(**{key: found[key] for key in _FIELDS})
+    _check(manifest, file)
+    for name, entry in manifest.files.items():
+        length = (path / name).stat().st_size if (path / name).is_file() else None
+        if length != entry["bytes"]:
+            raise InputError(
+                f"{path / name} has {'no' if length is None else length} bytes, but {entry['bytes']} were "
+                f"expected: the store is damaged, prepare it again"
+            )
+    return manifest
+
+
+def _check(manifest: Manifest, file: Path) -> None:
+    """Refuse a manifest whose parts do not fit together."""
+    width = {"images": 4, "features": 2}.get(manifest.kind)
+    dtype = {"images": "uint8", "features": "float32"}.get(manifest.kind)
+    shape, names = manifest.shape, manifest.classes
+    sound = (
+        width == len(shape)
+        and manifest.dtype == dtype
+        and all(type(n) is int and n > 0 for n in shape)
+        and min(manifest.train, manifest.test) > 0
+        and manifest.train + manifest.test == shape[0]
+        and len(names) > 0
+        and all(type(name) is str for name in names)
+        and len(set(names)) == len(names)
+        and all(type(count) is int for count in manifest.dropped.values())
+        and all(isinstance(pair, list) and [type(p) for p in pair] == [str, str] for pair in manifest.skipped)
+        and set(manifest.files) == {INPUTS, LABELS, IDS}
+        and all(
+            isinstance(entry, dict) and type(entry.get("bytes")) is int and type(entry.get("sha256")) is str
+            for entry in manifest.files.values()
+        )
+    )
+    if not sound:
+        raise InputError(f"{file} contradicts itself; the store is damaged, prepare it again")
+
+
+def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False) -> Dataset:
+    """Open a finished store as a `Dataset` whose inputs are views on one read-only memory map.
+
+    Args:
+        path: the folder.
+        in_memory: copy the inputs into memory.
+        check: read everything and compare the checksums.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    if check:
+        for name, entry in manifest.files.items():
+            if sha256_of(path / name) != entry["sha256"]:
+                raise InputError(f"{path / name} is damaged: its SHA-256 is not the one in {MANIFEST}")
+    inputs = map_npy(path / INPUTS)
+    labels = map_npy(path / LABELS)
+    if [*inputs.shape] != manifest.shape or inputs.dtype != manifest.dtype:
+        raise InputError(
+            f"{path / INPUTS} has shape {inputs.shape} of {inputs.dtype}, "
+            f"but {tuple(manifest.shape)} of {manifest.dtype} was expected"
+        )
+    if labels.shape != (len(inputs), len(manifest.classes)) or labels.dtype != np.uint8:
+        raise InputError(
+            f"{path / LABELS} has shape {labels.shape} of {labels.dtype}, "
+            f"but {(len(inputs), len(manifest.classes))} of uint8 was expected"
+        )
+    matrix = np.array(as_labels(labels, name=str(path / LABELS)))
+    inputs = np.array(inputs) if in_memory else inputs
+    n = manifest.train
+    train, test = Split(inputs[:n], matrix[:n]), Split(inputs[n:], matrix[n:])
+    return Dataset(manifest.name, tuple(manifest.classes), train, test, manifest.fingerprint)
+
+
+def read_ids(path: str | Path) -> list[str]:
+    """Return the ids of a store's rows, training rows first."""
+    manifest = read_manifest(Path(path))
+    found = _read_json(Path(path) / IDS)
+    if not isinstance(found, list) or len(found) != manifest.shape[0] or {type(i) for i in found} != {str}:
+        raise InputError(f"{Path(path) / IDS} is not a list of {manifest.shape[0]} ids; the store is damaged")
+    return found
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, as ``sha256sum`` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(read_bounded(path, limit=_MAX_JSON_BYTES))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not readable JSON: {error}") from None

@@ -1,0 +1,141 @@
+"""Read-only file trees: a folder, an archive, or a folder of archives, all read in the same way."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import stat
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from mlcl.datasets.archives import (
+    ARCHIVE,
+    MAX_FILE_BYTES,
+    TarTree,
+    ZipTree,
+    check_size,
+    clean_name,
+    open_packed,
+    reason,
+)
+from mlcl.errors import InputError
+
+
+class Tree(Protocol):
+    """What a source may do with its raw files. ``label`` names the tree in errors."""
+
+    @property
+    def label(self) -> str:
+        """Return the path of the folder or archive."""
+
+    def where(self, name: str) -> str:
+        """Return what to call a file in errors."""
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, or None if there is no such file."""
+
+    def read(self, name: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
+        """Return a file's content; absent, broken or over ``limit`` bytes is an `InputError`."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names of the files, sorted; of a folder, of the files at its top level."""
+
+
+def open_tree(root: Path) -> Tree:
+    """Open a folder or an archive; in a folder, what is no file there is looked for in the archives it holds.
+
+    >>> import tempfile, zipfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with zipfile.ZipFile(folder / "annotations.zip", "w") as z:
+    ...     z.writestr("annotations/a.json", "{}")
+    >>> open_tree(folder).read("annotations/a.json"), open_tree(folder / "annotations.zip").names()
+    (b'{}', ['annotations/a.json'])
+    """
+    if not root.exists():
+        raise InputError(f"{root} was looked for and does not exist; a folder or an archive was expected")
+    if root.is_dir():
+        return FolderTree(root)
+    if not ARCHIVE.search(root.name):
+        raise InputError(
+            f"{root} is a file, but a folder, .zip, .tar, .tar.gz, .tar.bz2 or .tar.xz was expected"
+        )
+    return ZipTree(root) if root.suffix.lower() == ".zip" else TarTree(root)
+
+
+def read_bounded(path: Path, *, limit: int) -> bytes:
+    """Return the content of a file, unpacked if its name ends in .gz, .bz2 or .xz, up to ``limit`` bytes."""
+    try:
+        with open_packed(path) as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError:
+        raise InputError(f"{path} was looked for and does not exist") from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from None
+    if len(data) > limit:
+        raise InputError(f"{path} has more than the allowed {limit} bytes")
+    return data
+
+
+class FolderTree:
+    """A folder, and behind it the archives that lie directly in it, opened when a file is first missed."""
+
+    def __init__(self, root: Path) -> None:
+        self.label = str(root)
+        self._root = root
+        self._archives: list[Tree] | None = None
+
+    def names(self) -> list[str]:
+        """Return the names of the files at the top level, sorted."""
+        return sorted(entry.name for entry in self._root.iterdir() if entry.is_file())
+
+    def _path(self, name: str) -> Path:
+        return self._root / clean_name(name, where=self.label)
+
+    def where(self, name: str) -> str:
+        """Return what to call a file in errors: its path, or the archive that holds it."""
+        path = self._path(name)
+        tree = None if path.exists() else self._behind(name)
+        return str(path) if tree is None else tree.where(name)
+
+    def _behind(self, name: str) -> Tree | None:
+        """Find the archive that holds ``name``; two of them would be a guess, so that is refused."""
+        if self._archives is None:
+            found = [n for n in self.names() if ARCHIVE.search(n)]
+            self._archives = [open_tree(self._root / n) for n in found]
+        holders = [tree for tree in self._archives if tree.size(name) is not None]
+        if len(holders) > 1:
+            raise InputError(
+                f"{self.label} has {name!r} in both {holders[0].label} and {holders[1].label}, "
+                f"but one archive was expected to hold it; move one of them away"
+            )
+        return holders[0] if holders else None
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, or None if there is no such file."""
+        try:
+            status = self._path(name).stat()  # follows links: the folder is the user's own
+            if stat.S_ISREG(status.st_mode):
+                return status.st_size
+        except OSError:
+            pass
+        tree = self._behind(name)
+        return None if tree is None else tree.size(name)
+
+    def read(self, name: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
+        """Return the content of a file."""
+        path = self._path(name)
+        try:
+            with path.open("rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                check_size(str(path), size, limit)
+                data = file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            tree = self._behind(name)
+            if tree is None:
+                raise InputError(f"{path} was looked for and does not exist") from None
+            return tree.read(name, limit=limit)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {reason(error)}") from None
+        return data

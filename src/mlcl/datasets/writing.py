@@ -1,0 +1,99 @@
+"""Writing the inputs of a store: a ready array in one go, pictures chunk by chunk and resumable."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.datasets.decoding import Bad, Chunk, Decoder, decode_all
+from mlcl.datasets.partial import Ledger
+from mlcl.datasets.plan import Pictures
+from mlcl.datasets.store import INPUTS
+from mlcl.errors import InputError
+
+Progress = Callable[[int, int], None]
+
+
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return the first bytes of an .npy file; always as many, so that the number of rows can be changed."""
+    buffer = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(dtype)
+    fields = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, fields)
+    return buffer.getvalue()
+
+
+def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> None:
+    """Write a ready array, a few thousand rows at a time."""
+    with path.open("wb") as file:
+        file.write(_header(array.shape, array.dtype))
+        for start in range(0, len(array), 4096):
+            file.write(array[start : start + 4096].tobytes())
+            if progress is not None:
+                progress(min(start + 4096, len(array)), len(array))
+
+
+def write_pictures(
+    pictures: Pictures, ledger: Ledger, size: int, skip_bad: bool, jobs: int | None, progress: Progress | None
+) -> None:
+    """Decode what the ledger says is left."""
+    path, rows = ledger.folder / INPUTS, ledger.rows
+    header = _header((rows, 3, size, size), np.dtype(np.uint8))
+    if not path.exists():
+        with path.open("wb") as file:
+            file.write(header)
+            file.truncate(len(header) + rows * 3 * size * size)
+
+    left = ledger.left()
+    counted = rows - sum(stop - start for start, stop in left)
+
+    def done(chunk: Chunk, bad: Bad) -> None:
+        nonlocal counted
+        ledger.record(chunk, bad)
+        _refuse(pictures, ledger.bad, skip_bad)
+        counted += chunk[1] - chunk[0]
+        if progress is not None:
+            progress(counted, rows)
+
+    _refuse(pictures, ledger.bad, skip_bad)
+    if progress is not None:
+        progress(counted, rows)
+    try:
+        decode_all(Decoder(pictures, size, path, len(header)), left, jobs=jobs or cores(), done=done)
+    finally:
+        ledger.save()
+
+
+def _refuse(pictures: Pictures, bad: Bad, skip_bad: bool) -> None:
+    if bad and not skip_bad:
+        row, why = min(bad)
+        raise InputError(f"{pictures.name(row)} {why} (--skip-bad would leave such pictures out)")
+
+
+def close_gaps(ledger: Ledger, good: NDArray[np.int64]) -> None:
+    """Keep only the rows ``good`` of the file, ascending: undecodable pictures have left gaps in it."""
+    ledger.save(restart=True)  # half moved, the rows could not be trusted
+    path = ledger.folder / INPUTS
+    pixels = np.load(path, mmap_mode="r+", allow_pickle=False)
+    row_bytes = pixels[0].nbytes
+    for start in range(0, len(good), 1024):
+        rows = good[start : start + 1024]
+        pixels[start : start + len(rows)] = pixels[rows]  # rows move towards the front, never past each other
+    pixels.flush()
+    header = _header((len(good), *pixels.shape[1:]), pixels.dtype)
+    del pixels
+    with path.open("r+b") as file:
+        file.write(header)
+        file.truncate(len(header) + len(good) * row_bytes)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

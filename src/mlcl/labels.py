@@ -1,0 +1,278 @@
+"""Label matrices: counts of positives and negatives, distinct label vectors, imbalance. Numpy only, no torch.
+
+A label matrix has one row a sample and one column a class, 1 where the class is present. The constants of
+the paper live here: ``P_k`` (positives of class k), ``N_k`` (negatives), ``n`` (samples) of one task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mlcl.errors import InputError
+
+Labels = NDArray[np.uint8]
+
+
+def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = None) -> Labels:
+    """Return ``labels`` as a matrix of 0 and 1, or say what is wrong with it.
+
+    Args:
+        labels: ``[n, K]``; booleans, integers or floats that are exactly 0 or 1. A uint8 array is not copied.
+        name: what to call it in an error.
+        rows: the number of rows it must have, if that is known.
+
+    >>> as_labels([[True, False], [False, True]])
+    array([[1, 0],
+           [0, 1]], dtype=uint8)
+    >>> as_labels([[0, 1], [2, 0]], name="y_train")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: y_train has the value 2 at row 1, column 0, but only 0 and 1 are allowed
+    """
+    try:
+        array = np.asarray(labels)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not a matrix of 0 and 1: {error}") from None
+    if array.ndim != 2:
+        raise InputError(f"{name} has shape {array.shape}, but a matrix [samples, classes] was expected")
+    if array.dtype.kind not in "buif":
+        raise InputError(f"{name} has dtype {array.dtype}, but booleans or numbers 0 and 1 were expected")
+    if rows is not None and len(array) != rows:
+        raise InputError(f"{name} has {len(array)} rows, but {rows} were expected")
+    if array.dtype.kind != "b":
+        bad = (array != 0) & (array != 1)  # NaN and infinities differ from both
+        if bad.any():
+            row, column = np.unravel_index(int(bad.argmax()), bad.shape)
+            raise InputError(
+                f"{name} has the value {array[row, column]} at row {row}, column {column}, "
+                f"but only 0 and 1 are allowed"
+            )
+    return array.astype(np.uint8, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelCounts:
+    """How many samples have, and have not, each class: the constants ``P_k``, ``N_k`` and ``n`` of SPEC 3.
+
+    Counts of two parts of a data set merge with ``+``. The arrays are read-only.
+
+    Attributes:
+        positive: ``P_k``, int64 ``[K]``.
+        negative: ``N_k``, int64 ``[K]``.
+        total: ``n``, the number of samples. A class may be counted on fewer (``P_k + N_k <= n``), as in the
+            counts of several tasks side by side; see `place`.
+
+    >>> a = LabelCounts.of([[1, 0], [1, 1], [0, 0]])
+    >>> a
+    LabelCounts(positive=array([2, 1]), negative=array([1, 2]), total=3)
+    >>> (a + a).positive
+    array([4, 2])
+    """
+
+    positive: NDArray[np.int64]
+    negative: NDArray[np.int64]
+    total: int
+
+    def __post_init__(self) -> None:
+        positive, negative = (_frozen_counts(getattr(self, name), name) for name in ("positive", "negative"))
+        if positive.shape != negative.shape:
+            raise InputError(
+                f"LabelCounts has {len(positive)} positive and {len(negative)} negative counts, "
+                f"but one of each was expected for every class"
+            )
+        most = int((positive + negative).max(initial=0))
+        if int(self.total) != self.total or self.total < most:
+            raise InputError(
+                f"LabelCounts has total {self.total}, but a whole number of at least {most} (the largest "
+                f"positive + negative) was expected"
+            )
+        object.__setattr__(self, "positive", positive)
+        object.__setattr__(self, "negative", negative)
+        object.__setattr__(self, "total", int(self.total))
+
+    @classmethod
+    def of(cls, labels: ArrayLike) -> LabelCounts:
+        """Count a label matrix ``[n, K]``."""
+        matrix = as_labels(labels)
+        positive = matrix.sum(axis=0, dtype=np.int64)
+        return cls(positive, len(matrix) - positive, len(matrix))
+
+    def __add__(self, other: LabelCounts) -> LabelCounts:
+        if not isinstance(other, LabelCounts):
+            return NotImplemented
+        if len(self) != len(other):
+            raise InputError(
+                f"counts of {len(self)} classes and of {len(other)} classes cannot be added; "
+                f"the same classes were expected"
+            )
+        return LabelCounts(
+            self.positive + other.positive, self.negative + other.negative, self.total + other.total
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LabelCounts):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[int, bytes, bytes]:
+        return self.total, self.positive.tobytes(), self.negative.tobytes()
+
+    def __len__(self) -> int:
+        return len(self.positive)
+
+    @property
+    def defined(self) -> NDArray[np.bool_]:
+        """Return which classes have both a positive and a negative, bool ``[K]``: the others have no AUC."""
+        return (self.positive > 0) & (self.negative > 0)
+
+    @property
+    def tau(self) -> NDArray[np.float64]:
+        """Return the imbalance ``tau_k = min(P_k, N_k) / n`` (SPEC 7), float64 ``[K]``.
+
+        ``n`` is the class's own ``P_k + N_k``, which is `total` where the counts are those of one data set. A
+        class that was counted on no sample has 0.
+
+        >>> LabelCounts.of([[1, 0], [1, 1], [1, 0], [0, 0]]).tau
+        array([0.25, 0.25])
+        """
+        counted = self.positive + self.negative
+        tau: NDArray[np.float64] = np.minimum(self.positive, self.negative) / np.maximum(counted, 1)
+        return tau
+
+    def select(self, columns: ArrayLike) -> LabelCounts:
+        """Return the counts of some classes: ``columns`` are class numbers, in the order wanted, or a mask.
+
+        >>> LabelCounts.of([[1, 0, 0], [1, 1, 0]]).select([2, 0]).positive
+        array([0, 2])
+        """
+        index = np.asarray(columns)
+        if index.dtype != np.bool_:
+            index = _column_numbers(index, len(self))
+        elif index.shape != (len(self),):
+            raise InputError(f"columns is a mask of shape {index.shape}, but ({len(self)},) was expected")
+        return LabelCounts(self.positive[index], self.negative[index], self.total)
+
+    def place(self, columns: ArrayLike, width: int) -> LabelCounts:
+        """Return these counts as the columns ``columns`` of ``width`` classes; the others count nothing.
+
+        So the counts of tasks with their own classes add up to one set of counts for a head of all classes.
+
+        >>> old, new = LabelCounts.of([[1, 0], [1, 1]]), LabelCounts.of([[1], [0], [0]])
+        >>> old.place([0, 2], 3) + new.place([1], 3)
+        LabelCounts(positive=array([2, 1, 1]), negative=array([0, 2, 1]), total=5)
+        """
+        index = _column_numbers(np.asarray(columns), width)
+        if index.shape != (len(self),) or len(np.unique(index)) != len(index):
+            raise InputError(
+                f"columns is {index.tolist()}, but {len(self)} distinct class numbers were expected"
+            )
+        positive, negative = np.zeros((2, width), dtype=np.int64)
+        positive[index], negative[index] = self.positive, self.negative
+        return LabelCounts(positive, negative, self.total)
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """The distinct label vectors of a matrix: what greedy selection needs, as its criteria see labels alone.
+
+    Attributes:
+        rows: the distinct label vectors in lexicographic order, uint8 ``[U, K]``.
+        inverse: for each sample the number of its vector, int64 ``[n]``, so ``rows[inverse]`` is the matrix.
+        counts: how many samples share each vector, int64 ``[U]``.
+
+    >>> p = Patterns.of([[1, 0], [0, 1], [1, 0]])
+    >>> p.rows.tolist(), p.inverse.tolist(), p.counts.tolist()
+    ([[0, 1], [1, 0]], [1, 0, 1], [1, 2])
+    """
+
+    rows: Labels
+    inverse: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, labels: ArrayLike) -> Patterns:
+        """Group the rows of a label matrix ``[n, K]``; O(n log n), whatever the number of patterns."""
+        matrix = as_labels(labels)
+        n, width = matrix.shape
+        # 64 labels to a big-endian word: comparing words compares label vectors; sorting integers is fast.
+        packed = np.zeros((n, max(1, -(-width // 64)) * 8), dtype=np.uint8)
+        packed[:, : -(-width // 8)] = np.packbits(matrix, axis=1)
+        words = packed.view(">u8").astype(np.uint64).T
+        order = np.lexsort(words[::-1])
+        ordered = words[:, order]
+        first = np.ones(n, dtype=np.bool_)
+        first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+        inverse = np.empty(n, dtype=np.int64)
+        inverse[order] = np.cumsum(first) - 1
+        counts = np.bincount(inverse, minlength=int(first.sum())).astype(np.int64)
+        return cls(matrix[order[first]], inverse, counts)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class ImbalanceStats:
+    """How imbalanced a label matrix is.
+
+    Attributes:
+        positive: positives a class, int64 ``[K]``.
+        tau: ``min(P_k, N_k) / n`` a class, float64 ``[K]``.
+        labels_per_sample: the mean number of labels a sample; nan without samples.
+        imbalance_ratio: the largest ``P_k`` over the smallest, among classes with positives; nan without any.
+    """
+
+    positive: NDArray[np.int64]
+    tau: NDArray[np.float64]
+    labels_per_sample: float
+    imbalance_ratio: float
+
+
+def describe(labels: ArrayLike) -> ImbalanceStats:
+    """Return the imbalance statistics of a label matrix ``[n, K]``.
+
+    >>> stats = describe([[1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0]])
+    >>> stats.labels_per_sample, stats.imbalance_ratio
+    (1.0, 3.0)
+    """
+    counts = LabelCounts.of(labels)
+    present = counts.positive[counts.positive > 0]
+    return ImbalanceStats(
+        positive=counts.positive,
+        tau=counts.tau,
+        labels_per_sample=float(counts.positive.sum() / counts.total) if counts.total else float("nan"),
+        imbalance_ratio=float(present.max() / present.min()) if present.size else float("nan"),
+    )
+
+
+def _frozen_counts(values: ArrayLike, name: str) -> NDArray[np.int64]:
+    """Return a read-only int64 copy of a vector of counts."""
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and (array.dtype.kind not in "uif" or not np.isfinite(array).all())):
+        raise InputError(
+            f"{name} of LabelCounts has shape {array.shape}, but a vector of counts was expected"
+        )
+    counts = array.astype(np.int64)
+    if (counts != array).any() or (counts < 0).any():
+        raise InputError(f"{name} of LabelCounts is {array.tolist()}, but whole numbers >= 0 were expected")
+    counts.setflags(write=False)
+    return counts
+
+
+def _column_numbers(columns: NDArray[Any], width: int) -> NDArray[np.int64]:
+    """Check class numbers 0..width-1."""
+    if columns.ndim != 1 or (columns.size and columns.dtype.kind not in "ui"):
+        raise InputError(f"columns is {columns.tolist()}, but a vector of class numbers was expected")
+    index = columns.astype(np.int64)
+    if index.size and (index.min() < 0 or index.max() >= width):
+        raise InputError(
+            f"columns is {index.tolist()}, but class numbers from 0 to {width - 1} were expected"
+        )
+    return index

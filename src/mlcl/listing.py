@@ -1,0 +1,65 @@
+"""What ``mlcl ls`` prints: a line for everything that has a name."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator
+
+from mlcl.errors import InputError, nearest
+
+Row = tuple[str, str, str]
+
+
+def _methods() -> Iterator[Row]:
+    from mlcl.methods.presets import PRESETS
+
+    return ((name, preset.summary, preset.reference) for name, preset in PRESETS.items())
+
+
+def _part(part: str) -> Callable[[], Iterator[Row]]:
+    def rows() -> Iterator[Row]:
+        from mlcl.methods.parts import REGISTRIES
+
+        registry = REGISTRIES[part]
+        return ((name, registry.summary(name), registry.reference(name)) for name in registry.names())
+
+    return rows
+
+
+def _configs() -> Iterator[Row]:
+    from mlcl.settings import shipped
+
+    for name, text in shipped().items():
+        yield name, text.splitlines()[0].lstrip("# "), ""
+
+
+SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
+    "methods": _methods,
+    "losses": _part("loss"),
+    "memories": _part("memory"),
+    "regularisers": _part("regulariser"),
+    "labels": _part("labels"),
+    "augmentations": _part("augment"),
+    "models": _part("model"),
+    "benchmarks": _configs,
+    "configs": _configs,
+}
+
+
+def listing(what: str | None, pattern: str = "*") -> Iterator[str]:
+    """Yield the lines of one section, or of all.
+
+    >>> next(listing("methods", "rldam*"))
+    "  rldam-wru  The paper's method: RLDAM loss and Weight Retain Updating memory. [Zhang et al., AAAI 2025]"
+    """
+    if what is not None and what not in SECTIONS:
+        raise InputError(f"unknown list {what!r}; known are: {', '.join(SECTIONS)}.{nearest(what, SECTIONS)}")
+    for name in [what] if what else [section for section in SECTIONS if section != "configs"]:
+        rows = [row for row in SECTIONS[name]() if fnmatch.fnmatch(row[0], pattern)]
+        if what is None:
+            yield f"{name}:"
+        width = max((len(row[0]) for row in rows), default=0)
+        for label, summary, reference in rows:
+            yield f"  {label:{width}}  {summary}{f' [{reference}]' if reference else ''}"
+        if what is None:
+            yield ""

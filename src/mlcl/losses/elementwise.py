@@ -1,0 +1,137 @@
+"""Losses for comparison that judge each cell alone: asymmetric, focal, distribution-balanced.
+
+Each is a pure function ``(logits, labels) -> cells [B, K]``; `ElementwiseLoss` takes the mean over the
+judged cells of each group, as ``reweight="none"`` does in the margin family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mlcl.losses.batch import check_batch, inverse, mean_weights
+
+
+def asymmetric_cells(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    clip: float = 0.05,
+) -> Tensor:
+    """Return the asymmetric loss (ASL) of each cell, ``[B, K]``; Ridnik et al., ICCV 2021.
+
+    With ``p = sigmoid(f)`` and ``p_m = max(p - clip, 0)``: ``-(1-p)^gamma+ log p`` on positives and
+    ``-(p_m)^gamma- log(1 - p_m)`` on negatives. The gradient runs through the focusing factors too.
+
+    >>> asymmetric_cells(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor([[0.6931, 0.0245]])
+    """
+    positive = -F.logsigmoid(logits)
+    if gamma_positive > 0:
+        positive = positive * torch.exp(gamma_positive * F.logsigmoid(-logits))
+    if clip > 0:
+        # The smallest number instead of 0, because 0^gamma has no finite gradient for gamma < 1.
+        shifted = (torch.sigmoid(logits) - clip).clamp_min(torch.finfo(logits.dtype).tiny)
+        negative = -torch.log1p(-shifted) * shifted**gamma_negative
+    else:
+        negative = -F.logsigmoid(-logits) * torch.exp(gamma_negative * F.logsigmoid(logits))
+    return torch.where(labels > 0, positive, negative)
+
+
+def focal_cells(logits: Tensor, labels: Tensor, *, gamma: float = 2.0, alpha: float | None = None) -> Tensor:
+    """Return the focal loss of each cell, ``[B, K]``; Lin et al., ICCV 2017.
+
+    ``-alpha_t (1 - p_t)^gamma log p_t`` with ``p_t`` the probability of the true sign; ``alpha_t`` is ``alpha``
+    on positives and ``1 - alpha`` on negatives. The paper uses alpha 0.25, tuned for the anchors of a detector;
+    the default here, None, weighs both signs by 1.
+
+    >>> focal_cells(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor([[0.1733, 1.6501]])
+    """
+    signed = torch.where(labels > 0, logits, -logits)
+    cells = F.softplus(-signed) * torch.exp(gamma * F.logsigmoid(-signed))
+    return cells if alpha is None else cells * torch.where(labels > 0, alpha, 1 - alpha)
+
+
+def balanced_cells(
+    logits: Tensor,
+    labels: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    alpha: float = 0.1,
+    beta: float = 10.0,
+    mu: float = 0.2,
+    kappa: float = 0.05,
+    lambda_negative: float = 2.0,
+    gamma: float = 0.0,
+) -> Tensor:
+    """Return the distribution-balanced loss (DB) of each cell, ``[B, K]``; Wu et al., ECCV 2020.
+
+    Re-balanced weighting: ``r_k = (1/P_k) / sum_{j: y_j=1} (1/P_j)`` is the chance of drawing the row for class
+    k over that of drawing it for any of its labels. Smoothed: ``w_k = alpha + sigmoid(beta (r_k - mu))``. In a
+    row without labels ``r`` is infinite and ``w = alpha + 1``.
+
+    Negative-tolerant regularisation: ``x = f - nu_k`` with ``nu_k = kappa log(N_k / P_k)``, minus kappa times
+    the bias that fits the class's frequency. The cell is ``w_k softplus(-x)`` on positives and
+    ``w_k softplus(lambda x) / lambda`` on negatives.
+
+    The defaults are the authors' for COCO (for VOC: mu 0.3, lambda 5). With ``gamma`` > 0 the focal factor of
+    their DB-focal runs is added; their code then doubles the loss, and it divides ``nu`` by lambda, for which
+    one passes ``kappa / lambda``. Classes with ``P_k = 0`` or ``N_k = 0`` give no loss. The labels must be 0
+    where a cell is not judged.
+
+    >>> y, seen, unseen = torch.tensor([[1.0, 0.0]]), torch.tensor([10, 1]), torch.tensor([90, 99])
+    >>> balanced_cells(torch.zeros(1, 2), y, seen, unseen)
+    tensor([[0.8243, 0.2693]])
+    """
+    positive, negative = positive.to(logits), negative.to(logits)
+    defined = (positive > 0) & (negative > 0)
+    chance = inverse(positive)
+    drawn = (labels * chance).sum(1, keepdim=True)
+    ratio = torch.where(drawn > 0, chance / drawn, torch.inf)
+    weight = (alpha + torch.sigmoid(beta * (ratio - mu))) * defined
+    bias = kappa * torch.log(negative.clamp_min(1) / positive.clamp_min(1))
+    signed = torch.where(labels > 0, bias - logits, lambda_negative * (logits - bias))  # minus the log-odds
+    cells = weight * F.softplus(signed) / torch.where(labels > 0, 1.0, lambda_negative)
+    return cells if gamma == 0 else cells * torch.exp(gamma * F.logsigmoid(signed))
+
+
+class ElementwiseLoss(nn.Module):
+    """``sum_g w_g`` times the mean over the judged cells of group g of a loss that sees each row alone.
+
+    Args:
+        classes: the number of classes ``K``.
+        cells: ``(logits, labels, **constants) -> [B, K]``, finite for finite logits.
+        constants: tensors that ``cells`` takes by keyword; they move with the module.
+
+    >>> ElementwiseLoss(2, focal_cells)(torch.tensor([[0.0, 2.0]]), torch.tensor([[1, 0]]))
+    tensor(0.9117)
+    """
+
+    def __init__(self, classes: int, cells: Callable[..., Tensor], **constants: Tensor) -> None:
+        super().__init__()
+        self.classes, self.cells = classes, cells
+        for name, value in constants.items():
+            self.register_buffer(name, value, persistent=False)
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        mask: Tensor | None = None,
+        groups: Tensor | None = None,
+        group_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a batch; see `mlcl.losses.margin.margin_loss` for the shapes."""
+        batch = check_batch(
+            logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
+        )
+        cells = self.cells(batch.logits, batch.labels, **dict(self.named_buffers()))
+        return cells.mean() if batch.plain else (mean_weights(batch) * cells).sum()

@@ -1,0 +1,282 @@
+"""The margin-loss family of SPEC 3: BCE, RU, margin only and RLDAM are settings of one weighted sum.
+
+Every member is ``L = sum_{r,k} W[r,k] l(z[r,k])`` with ``z+ = f - D_k`` on positives and ``z- = -f - D_k``
+on negatives. The weights ``W`` come from labels, mask and groups alone, so no gradient runs through them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mlcl.errors import InputError
+from mlcl.labels import LabelCounts
+from mlcl.losses.bases import BASES, Base
+from mlcl.losses.batch import (
+    Batch,
+    check_batch,
+    inverse,
+    mean_weights,
+    number,
+    one_of,
+    pair_weights,
+    warn_degenerate,
+)
+
+Reweight = Literal["dataset", "batch", "none"]
+MarginCount = Literal["positive", "minority"]
+
+
+class ClassConstants(NamedTuple):
+    """What the data set's counts give each class, ``[K]``; None where the loss does not need it."""
+
+    margin: Tensor | None  # D_k
+    shift: Tensor | None  # -2 D_k, so that D + y * shift is -D for a positive and D for a negative
+    positive: Tensor | None  # weight of a positive cell, 0 for a class without both signs
+    negative: Tensor | None  # weight of a negative cell
+
+
+def margins(
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    power: float = 0.25,
+    margin_count: MarginCount = "positive",
+) -> Tensor:
+    """Return ``D_k = margin / c_k^power``, ``[K]`` (Proposition 1).
+
+    ``c_k`` is ``P_k`` or, for ``minority``, ``min(P_k, N_k)``; 1 where that is 0, as such a class has no loss.
+
+    >>> margins(torch.tensor([1, 16, 81]), torch.tensor([99, 84, 19]))
+    tensor([1.0000, 0.5000, 0.3333])
+    """
+    counts = positive if margin_count == "positive" else torch.minimum(positive, negative)
+    if not counts.is_floating_point():
+        counts = counts.to(torch.get_default_dtype())
+    return margin * counts.clamp_min(1) ** -power
+
+
+def margin_loss(
+    logits: Tensor,
+    labels: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    reweight: Reweight = "dataset",
+    base: Base = "logistic",
+    power: float = 0.25,
+    margin_count: MarginCount = "positive",
+    scale: float = 1.0,
+    mask: Tensor | None = None,
+    groups: Tensor | None = None,
+    group_weights: Tensor | None = None,
+) -> Tensor:
+    """Return the margin loss of SPEC 3, ``scale * sum_g w_g R_g``, a scalar in float32 or float64.
+
+    With ``S_gk`` the rows of group g judged on class k, ``K_g`` the classes judged for some row of g and
+    ``n_k = P_k + N_k``:
+
+    - ``dataset``: ``R_g = (1/K_g) sum_k (n_k/S_gk) [sum_{y=1} l(z+)/P_k + sum_{y=0} l(z-)/N_k]``, Eq. 4
+      estimated without bias from a uniform sample of rows;
+    - ``batch``: ``R_g`` = mean over the classes with both signs in g of
+      ``mean_{y=1} l(z+) + mean_{y=0} l(z-)``;
+    - ``none``: ``R_g`` = mean of ``l`` over the judged cells; BCE with margin 0 and the logistic base.
+
+    The first two are about twice as large as ``none`` at the start (two means a class): use ``scale`` to
+    compare at equal step sizes. Where the loss uses counts (margin > 0 or ``dataset``), a class with
+    ``P_k = 0`` or ``N_k = 0`` gives none, while the number of classes or cells in a mean stays as it is.
+    Where nothing is left to judge, the loss is 0 with a zero gradient.
+
+    Args:
+        logits: ``f``, ``[B, K]``.
+        labels: 0 or 1, ``[B, K]``.
+        positive: ``P_k``, ``[K]``, counted on the whole data set of the class's task.
+        negative: ``N_k``, ``[K]``.
+        margin: ``lambda``; 0: no margin.
+        reweight: ``dataset`` (the paper's text), ``batch`` (the released code) or ``none``.
+        base: ``l``: ``logistic`` log(1+exp(-z)), ``hinge``, ``squared-hinge`` or ``exponential``; see
+            `mlcl.losses.bases`.
+        power: the margin's power, 1/4 in the paper.
+        margin_count: ``positive`` (the paper) or ``minority`` (which the bound has).
+        scale: a factor on the whole loss.
+        mask: ``[B, K]``, which cells are judged; None: all.
+        groups: ``[B]``, the group (task) of each row; None: one group.
+        group_weights: ``w_g``, ``[G]``; None: all 1.
+
+    >>> f = torch.tensor([[2.0, -1.0], [-1.0, 0.5], [0.0, -3.0]])
+    >>> y = torch.tensor([[1, 0], [0, 1], [0, 0]])
+    >>> margin_loss(f, y, torch.tensor([1, 1]), torch.tensor([2, 2]))
+    tensor(1.3503)
+    >>> margin_loss(f, y, torch.tensor([1, 1]), torch.tensor([2, 2]), margin=0, reweight="none")  # BCE
+    tensor(0.3282)
+    """
+    _check_options(margin, reweight, base, power, margin_count, scale)
+    if positive.dim() != 1 or positive.shape != negative.shape:
+        raise InputError(
+            f"positive has shape {tuple(positive.shape)} and negative {tuple(negative.shape)}, "
+            f"but one count of each was expected for every class"
+        )
+    batch = check_batch(
+        logits, labels, classes=len(positive), mask=mask, groups=groups, group_weights=group_weights
+    )
+    constants = _class_constants(positive, negative, batch.logits, margin, reweight, power, margin_count)
+    return _loss(batch, constants, reweight, base, scale)
+
+
+class MarginLoss(nn.Module):
+    """The margin-loss family as a module: `margin_loss` with the counts and options held.
+
+    Args:
+        counts: ``P_k`` and ``N_k`` of the whole data set of each class's task. A class that was counted but
+        lacks
+            a sign is named in one warning, if the loss uses counts.
+        margin, reweight, base, power, margin_count, scale: as in `margin_loss`.
+
+    >>> loss = MarginLoss(LabelCounts.of([[1, 0], [0, 1], [0, 0]]), margin=1.0)
+    >>> loss(torch.tensor([[2.0, -1.0], [-1.0, 0.5], [0.0, -3.0]]), torch.tensor([[1, 0], [0, 1], [0, 0]]))
+    tensor(1.3503)
+    """
+
+    positive: Tensor
+    negative: Tensor
+
+    def __init__(
+        self,
+        counts: LabelCounts,
+        *,
+        margin: float = 1.0,
+        reweight: Reweight = "dataset",
+        base: Base = "logistic",
+        power: float = 0.25,
+        margin_count: MarginCount = "positive",
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        _check_options(margin, reweight, base, power, margin_count, scale)
+        if margin > 0 or reweight == "dataset":
+            warn_degenerate(counts)
+        self.margin, self.reweight, self.base = margin, reweight, base
+        self.power, self.margin_count, self.scale = power, margin_count, scale
+        self.classes = len(counts)
+        # Whole numbers, so that module.half() cannot round them; the floats are made for the logits at
+        # hand.
+        self.register_buffer("positive", torch.tensor(counts.positive), persistent=False)
+        self.register_buffer("negative", torch.tensor(counts.negative), persistent=False)
+        self._made: tuple[torch.dtype, torch.device, ClassConstants] | None = None
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        mask: Tensor | None = None,
+        groups: Tensor | None = None,
+        group_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a batch; see `margin_loss` for the shapes."""
+        batch = check_batch(
+            logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
+        )
+        made, like = self._made, batch.logits
+        if made is None or made[0] != like.dtype or made[1] != like.device:
+            constants = _class_constants(
+                self.positive, self.negative, like, self.margin, self.reweight, self.power, self.margin_count
+            )
+            self._made = made = (like.dtype, like.device, constants)
+        return _loss(batch, made[2], self.reweight, self.base, self.scale)
+
+    def extra_repr(self) -> str:
+        """Return the settings that differ between the members of the family."""
+        return f"classes={self.classes}, margin={self.margin:g}, reweight={self.reweight}, base={self.base}"
+
+
+def _check_options(
+    margin: float, reweight: str, base: str, power: float, margin_count: str, scale: float
+) -> None:
+    for name, value in (("margin", margin), ("power", power), ("scale", scale)):
+        number(name, value)
+    one_of("reweight", reweight, get_args(Reweight))
+    one_of("base", base, get_args(Base))
+    one_of("margin_count", margin_count, get_args(MarginCount))
+
+
+def _class_constants(
+    positive: Tensor,
+    negative: Tensor,
+    like: Tensor,
+    margin: float,
+    reweight: Reweight,
+    power: float,
+    margin_count: MarginCount,
+) -> ClassConstants:
+    """Make the constants of each class, on the device and in the dtype of ``like``."""
+    if margin == 0 and reweight != "dataset":
+        return ClassConstants(None, None, None, None)
+    with torch.no_grad():
+        positive, negative = positive.to(like), negative.to(like)
+        defined = ((positive > 0) & (negative > 0)).to(like)
+        wide = None
+        if margin > 0:
+            wide = margins(positive, negative, margin=margin, power=power, margin_count=margin_count)
+        shift = None if wide is None else -2 * wide
+        if reweight == "dataset":
+            factor = defined * (positive + negative)
+            return ClassConstants(wide, shift, factor * inverse(positive), factor * inverse(negative))
+        if bool(defined.all()):
+            return ClassConstants(wide, shift, None, None)
+        return ClassConstants(wide, shift, defined, defined)
+
+
+def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Base, scale: float) -> Tensor:
+    """Return ``scale * sum W l(z)``."""
+    weight = None
+    if constants.positive is not None and constants.negative is not None:
+        # lerp is exact at 0 and 1, and one pass over the cells
+        weight = torch.lerp(constants.negative, constants.positive, batch.labels)
+    if batch.plain and reweight != "batch":
+        # One group, all judged: S = B and K_g = K, so 1/(K S) is the mean over the cells.
+        total = _total(batch, constants, base, weight, reduction="mean")
+    else:
+        groups = _group_weights(batch, reweight)
+        total = _total(batch, constants, base, groups if weight is None else groups * weight, reduction="sum")
+    return total if scale == 1 else total * scale
+
+
+def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
+    """Return the part of each cell's weight that the batch decides, ``[B, K]``."""
+    if reweight == "none":
+        return mean_weights(batch)
+    if reweight == "dataset":
+        judged = batch.judged()
+        rows = batch.group_sum(judged)  # S_gk
+        classes = (rows > 0).sum(1, keepdim=True).to(rows.dtype)  # K_g
+        return batch.to_rows(batch.group_weight() * inverse(classes) * inverse(rows)) * judged
+    positives, negatives, classes = pair_weights(batch)
+    positives, negatives = classes * inverse(positives), classes * inverse(negatives)
+    return torch.lerp(batch.to_rows(negatives), batch.to_rows(positives), batch.labels) * batch.judged()
+
+
+def _total(
+    batch: Batch,
+    constants: ClassConstants,
+    base: Base,
+    weight: Tensor | None,
+    *,
+    reduction: Literal["mean", "sum"],
+) -> Tensor:
+    """Return the sum or mean over all cells of ``weight * l(z)``."""
+    logits, labels = batch.logits, batch.labels
+    if constants.margin is not None and constants.shift is not None:
+        logits = logits + torch.addcmul(constants.margin, labels, constants.shift)  # f - D or f + D
+    if base == "logistic":
+        # BCE of f -+ D is l(f - D) on positives and l(-f - D) on negatives, in one fused and stable call.
+        return F.binary_cross_entropy_with_logits(logits, labels, weight=weight, reduction=reduction)
+    cells = BASES[base]((2 * labels - 1) * logits)
+    if weight is not None:
+        cells = cells * weight
+    return cells.mean() if reduction == "mean" else cells.sum()

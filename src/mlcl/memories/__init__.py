@@ -1,0 +1,7 @@
+"""Memories: which samples of past tasks are kept. One file a strategy, found by name in ``MEMORIES``."""
+
+from mlcl.memories import herding, ocdm, prs, reservoir, uniform  # noqa: F401  importing registers them
+from mlcl.memories.base import MEMORIES, Memory, TaskSamples, quotas
+from mlcl.memories.wru import select_wru, wru_gap
+
+__all__ = ["MEMORIES", "Memory", "TaskSamples", "quotas", "select_wru", "wru_gap"]

@@ -1,0 +1,38 @@
+"""Reservoir sampling over the whole stream: every sample ever offered is held with the same probability."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mlcl.memories.base import MEMORIES, TaskSamples
+
+
+@MEMORIES.register(
+    "reservoir",
+    summary="A uniform sample of the whole stream, whatever the sizes of its tasks (ER-RS).",
+    reference="Vitter, Random Sampling with a Reservoir, ACM TOMS 1985",
+)
+def update_reservoir(
+    stored: tuple[TaskSamples, ...], new: TaskSamples, size: int, rng: np.random.Generator
+) -> tuple[TaskSamples, ...]:
+    """Give every row of the task one uniform key and hold the ``M`` rows with the largest keys.
+
+    The same distribution as Vitter's algorithm R (accept sample ``n + 1`` with probability ``M/(n+1)``
+    into a random slot), without its loop: the keys are exchangeable, so each ``M``-subset of the stream
+    is equally likely. The key of a held row stays with it, in the extra column ``key``.
+
+    >>> rng = np.random.default_rng(0)
+    >>> first = TaskSamples.of(0, [0], rows=np.arange(5), labels=[[1], [0], [0], [1], [0]])
+    >>> second = TaskSamples.of(1, [1], rows=np.arange(3), labels=[[1], [0], [0]])
+    >>> tasks = update_reservoir(update_reservoir((), first, 3, rng), second, 3, rng)
+    >>> sum(len(samples) for samples in tasks)
+    3
+    """
+    tasks = (*stored, replace(new, extra={**new.extra, "key": rng.random(len(new))}))
+    keys = np.concatenate([samples.extra["key"] for samples in tasks])
+    held = np.zeros(len(keys), dtype=bool)
+    held[np.argsort(-keys, kind="stable")[:size]] = True
+    parts = np.split(held, np.cumsum([len(samples) for samples in tasks])[:-1])
+    return tuple(samples.take(np.flatnonzero(part)) for samples, part in zip(tasks, parts, strict=True))

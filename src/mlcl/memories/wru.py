@@ -1,0 +1,232 @@
+"""Weight Retain Updating (the paper's section on WRU): keep samples with the label counts of their task."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mlcl.labels import LabelCounts, Labels, Patterns, as_labels
+from mlcl.memories.base import MEMORIES, TaskSamples, check_choice, check_int, quotas
+
+CRITERIA = ("ratio", "prevalence")
+SHRINKS = ("prefix", "greedy_removal", "random")
+
+
+def select_wru(
+    labels: ArrayLike, size: int, *, seed: int = 0, candidates: int | None = None, criterion: str = "ratio"
+) -> NDArray[np.int64]:
+    """Choose rows greedily so that each class keeps its ratio of positives to negatives (SPEC 4).
+
+    With class counts ``c`` and ``s`` rows chosen so far, the next row minimises
+    ``J = sum_k | P_k/N_k - (c_k + y_k) / (s + 1 - c_k - y_k + 0.01) |``. ``J`` depends on the label
+    vector alone, so rows are grouped by label pattern and the greedy choice is exact over all rows.
+    Equally good patterns (equal up to rounding): the first in lexicographic order of the label vectors.
+    Within a pattern the row is drawn at random.
+
+    Args:
+        labels: 0/1 labels ``[n, K]``. Classes without a positive or without a negative stay out of ``J``,
+            with a warning.
+        size: Rows to choose; more than there are gives all rows, in greedy order.
+        seed: Seed of the draws.
+        candidates: If given, each step looks only at so many random remaining rows (the paper's appendix).
+        criterion: ``"ratio"`` as above, or ``"prevalence"``: ``| P_k/n - (c_k + y_k)/(s + 1) |``.
+
+    Returns:
+        Row indices ``[min(size, n)]`` in selection order; the first ``q`` of them are the selection of
+        size ``q``.
+
+    >>> labels = np.array([[1, 0], [0, 1], [0, 1], [0, 1], [0, 0], [0, 1], [0, 0], [1, 1]])
+    >>> chosen = select_wru(labels, 4)
+    >>> labels[chosen].mean(axis=0), labels.mean(axis=0)
+    (array([0.25, 0.5 ]), array([0.25 , 0.625]))
+    """
+    checked = as_labels(labels)
+    counts = LabelCounts.of(checked)
+    _warn_undefined(counts, np.arange(checked.shape[1]), "labels")
+    rng = np.random.default_rng(check_int("seed", seed, 0))
+    size = check_int("size", size, 0)
+    return _select(checked, counts, size, rng, candidates=candidates, criterion=criterion)
+
+
+def wru_gap(counts: LabelCounts, labels: Labels, *, criterion: str = "ratio") -> float:
+    """Return ``J`` of a set of rows: how far its label counts are from the task's (0 is best; SPEC 4 and 7).
+
+    >>> labels = np.array([[1], [0], [0], [1]], dtype=np.uint8)
+    >>> round(wru_gap(LabelCounts.of(labels), labels[:2], criterion="prevalence"), 3)
+    0.0
+    """
+    target, columns = _target(counts, check_choice("criterion", criterion, CRITERIA))
+    chosen = labels[:, columns].sum(axis=0, dtype=np.int64)
+    return float(_terms(target, chosen, len(labels), criterion).sum())
+
+
+@MEMORIES.register(
+    "wru",
+    summary="Keeps each class's ratio of positives to negatives, task by task (the paper's method).",
+    reference="Towards Macro-AUC oriented Imbalanced Multi-Label Continual Learning, AAAI 2025",
+)
+def update_wru(
+    stored: tuple[TaskSamples, ...],
+    new: TaskSamples,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    candidates: int | None = None,
+    criterion: str = "ratio",
+    shrink: str = "prefix",
+) -> tuple[TaskSamples, ...]:
+    """Cut the old tasks to their new quota, then choose the quota of the new one as `select_wru` does.
+
+    ``shrink`` says how an old task is cut: ``"prefix"`` keeps the first of its selection order (a prefix
+    of a greedy selection is a greedy selection), ``"greedy_removal"`` drops one row at a time so that
+    ``J`` of the rest is least (within a pattern the row chosen last), ``"random"`` drops rows uniformly.
+    The order of the kept rows never changes.
+    """
+    check_choice("shrink", shrink, SHRINKS)
+    *old, fresh = quotas(size, [len(samples) for samples in (*stored, new)])
+    kept = []
+    for samples, quota in zip(stored, old, strict=True):
+        if shrink == "prefix":
+            index = np.arange(quota)
+        elif shrink == "random":
+            index = np.sort(rng.permutation(len(samples))[:quota])
+        else:
+            index = _thin_out(samples, quota, criterion)
+        kept.append(samples.take(index))
+    _warn_undefined(new.counts, new.classes, f"task {new.task}")
+    chosen = _select(new.labels, new.counts, fresh, rng, candidates=candidates, criterion=criterion)
+    return (*kept, new.take(chosen))
+
+
+def _select(
+    labels: Labels,
+    counts: LabelCounts,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    candidates: int | None,
+    criterion: str,
+) -> NDArray[np.int64]:
+    check_choice("criterion", criterion, CRITERIA)
+    if candidates is not None:
+        check_int("candidates", candidates, 1)
+    size = min(size, len(labels))
+    if size == 0:
+        return np.zeros(0, dtype=np.int64)
+    target, columns = _target(counts, criterion)
+    patterns = Patterns.of(labels)
+    left = patterns.counts.copy()
+    none = np.zeros(len(target))
+    # One shuffle, made before any other draw, decides which row of a pattern comes first, which second, ...:
+    # a longer selection with the same seed begins with the shorter one.
+    shuffled = rng.permutation(len(labels))
+    picks = _greedy(
+        patterns.rows[:, columns],
+        left,
+        target,
+        none,
+        0,
+        size,
+        1,
+        criterion=criterion,
+        candidates=candidates,
+        rng=rng,
+    )
+    grouped = shuffled[np.argsort(patterns.inverse[shuffled], kind="stable")]
+    start = np.cumsum(patterns.counts) - patterns.counts
+    return np.asarray(grouped[start[picks] + _occurrence(picks)], dtype=np.int64)
+
+
+def _thin_out(samples: TaskSamples, quota: int, criterion: str) -> NDArray[np.int64]:
+    """Return the positions left when rows are removed one by one, each so that ``J`` of the rest is least."""
+    check_choice("criterion", criterion, CRITERIA)
+    if quota >= len(samples):
+        return np.arange(len(samples))
+    target, columns = _target(samples.counts, criterion)
+    patterns = Patterns.of(samples.labels)
+    left = patterns.counts.copy()
+    have = samples.labels[:, columns].sum(axis=0, dtype=np.float64)
+    steps = len(samples) - quota
+    _greedy(patterns.rows[:, columns], left, target, have, len(samples), steps, -1, criterion=criterion)
+    # The rows of a pattern that were chosen last go first.
+    return np.flatnonzero(_occurrence(patterns.inverse) < left[patterns.inverse])
+
+
+def _greedy(
+    rows: Labels,
+    left: NDArray[np.int64],
+    target: NDArray[np.float64],
+    have: NDArray[np.float64],
+    held: int,
+    steps: int,
+    sign: int,
+    *,
+    criterion: str,
+    candidates: int | None = None,
+    rng: np.random.Generator | None = None,
+) -> NDArray[np.int64]:
+    """Add (``sign`` 1) or remove (-1) rows one at a time so that ``J`` is least; return the patterns taken.
+
+    ``rows`` are the patterns ``[U, K]``, ``left`` how many rows of each can still be taken (counted down
+    in place), ``have`` the class counts of the ``held`` rows to start from.
+
+    For each class there are only two possible counts after a step, ``c_k`` and ``c_k + sign``, so
+    ``J(pattern) = sum_k J_k(c_k) + pattern . (J(c + sign) - J(c))``: one matrix-vector product scores all
+    patterns.
+    """
+    patterns = rows.astype(np.float64)
+    counts = np.stack([have, have + sign])
+    closed = np.where(left > 0, 0.0, np.inf)
+    picks = np.empty(steps, dtype=np.int64)
+    for step in range(steps):
+        terms = _terms(target, counts, held + sign * (step + 1), criterion)
+        score = patterns @ (terms[1] - terms[0]) + closed
+        if candidates is not None and rng is not None:
+            # How many of each pattern are among `candidates` rows drawn without replacement.
+            drawn = rng.multivariate_hypergeometric(left, min(candidates, int(left.sum())))
+            score[drawn == 0] = np.inf
+        # The first pattern that is best up to rounding, so that the choice does not hang on the order of
+        # a sum.
+        best = int(np.argmax(score <= score.min() + 1e-12 * (1.0 + terms.sum())))
+        picks[step] = best
+        counts += sign * patterns[best]
+        left[best] -= 1
+        if left[best] == 0:
+            closed[best] = np.inf
+    return picks
+
+
+def _terms(
+    target: NDArray[np.float64], counts: NDArray[np.int64] | NDArray[np.float64], held: int, criterion: str
+) -> NDArray[np.float64]:
+    """Return each class's part of ``J`` for class counts ``[..., K]`` among ``held`` rows."""
+    if criterion == "ratio":
+        return np.abs(target - counts / (held + 0.01 - counts))
+    return np.abs(target - counts / max(held, 1))
+
+
+def _target(counts: LabelCounts, criterion: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the value wanted of each class that has both signs, and the columns of these classes."""
+    columns = np.flatnonzero(counts.defined)
+    positive = counts.positive[columns]
+    return positive / (counts.negative[columns] if criterion == "ratio" else counts.total), columns
+
+
+def _occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return 0 for the first appearance of each id, 1 for its second, and so on."""
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    number = np.empty(len(ids), dtype=np.int64)
+    number[order] = np.arange(len(ids)) - np.searchsorted(ordered, ordered)
+    return number
+
+
+def _warn_undefined(counts: LabelCounts, classes: NDArray[np.int64], where: str) -> None:
+    if counts.total and not counts.defined.all():
+        names = [int(k) for k in classes[~counts.defined]]
+        warnings.warn(
+            f"{where}: classes {names} have no positive or no negative row and stay out of WRU's criterion",
+            stacklevel=3,
+        )

@@ -1,0 +1,64 @@
+"""Augmentation on uint8 image tensors, a whole batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mlcl.registry import Registry
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+"""Takes images uint8 [B, C, H, W] and random numbers, returns images of the same shape."""
+
+AUGMENTATIONS: Registry[Callable[..., Augmentation]] = Registry("augmentation")
+
+
+@AUGMENTATIONS.register("none", summary="Images as they are (the paper).")
+def no_augmentation() -> Augmentation:
+    """Return images as they are."""
+    return lambda images, _generator: images
+
+
+@AUGMENTATIONS.register("flip", summary="A horizontal flip for half of the images.")
+def flip_augmentation() -> Augmentation:
+    """Return `random_flip`."""
+    return random_flip
+
+
+@AUGMENTATIONS.register("flip-crop", summary="A horizontal flip for half, and a random crop after padding.")
+def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
+    """Return `random_flip` followed by `random_crop`; ``padding`` is an eighth of the image if not set."""
+
+    def apply(images: Tensor, generator: torch.Generator) -> Tensor:
+        room = images.shape[-1] // 8 if padding is None else padding
+        return random_crop(random_flip(images, generator), generator, padding=room)
+
+    return apply
+
+
+def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Flip half of the images, drawn one by one, from left to right.
+
+    >>> x = torch.arange(4, dtype=torch.uint8).reshape(2, 1, 1, 2)
+    >>> random_flip(x, torch.Generator().manual_seed(0)).flatten(1).tolist()
+    [[1, 0], [2, 3]]
+    """
+    flip = torch.rand(len(images), generator=generator) < 0.5
+    return torch.where(flip.view(-1, 1, 1, 1), images.flip(-1), images)
+
+
+def random_crop(images: Tensor, generator: torch.Generator, *, padding: int) -> Tensor:
+    """Pad by zeros on all sides and cut out the original size at a random place, one place an image."""
+    if padding == 0:
+        return images
+    count, channels, height, width = images.shape
+    padded = functional.pad(images, (padding, padding, padding, padding))
+    top, left = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
+    rows = (top[:, None] + torch.arange(height)).view(count, 1, height, 1)
+    columns = (left[:, None] + torch.arange(width)).view(count, 1, 1, width)
+    samples = torch.arange(count).view(count, 1, 1, 1)
+    bands = torch.arange(channels).view(1, channels, 1, 1)
+    return padded[samples, bands, rows, columns]

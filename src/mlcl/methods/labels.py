@@ -1,0 +1,135 @@
+"""Label policies: which classes a row is judged on, and with which targets.
+
+Only a row's own task is annotated. Everything else is a policy: leave it out (``task``), take it for negative
+(``seen``, ``none``), or ask the old network (``pseudo``).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mlcl.errors import InputError
+from mlcl.methods.step import Step, TaskContext
+from mlcl.registry import Registry
+
+LABEL_POLICIES: Registry[type[LabelPolicy]] = Registry("label policy")
+
+
+class LabelPolicy:
+    """Turns known labels into targets and a mask. Subclasses say only what differs."""
+
+    needs_teacher = False
+
+    def start_task(self, context: TaskContext) -> None:
+        """Prepare for a task."""
+
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Return targets and the mask of judged classes, both [B, K].
+
+        Args:
+            known: labels, zero outside the row's own task, float [B, K].
+            own: whether the class belongs to the row's own task, bool [B, K].
+            step: the training step.
+        """
+        raise NotImplementedError
+
+
+@LABEL_POLICIES.register("task", summary="Each row is judged on its own task's classes only (the paper's method).")
+class OwnTask(LabelPolicy):
+    """Judge on the row's own task."""
+
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Leave everything but the row's own task out."""
+        return known, own
+
+
+@LABEL_POLICIES.register("seen", summary="All classes so far: old labels of new images become false negatives.")
+class SeenClasses(LabelPolicy):
+    """Judge on all classes so far."""
+
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Take classes of other tasks for negative, future ones excepted."""
+        return known, step.context.seen.expand_as(own)
+
+
+@LABEL_POLICIES.register("none", summary="No mask: all K classes, also those that nobody has met yet.")
+class AllClasses(LabelPolicy):
+    """Judge on all K classes."""
+
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Take classes of other tasks for negative."""
+        return known, torch.ones_like(own)
+
+
+@LABEL_POLICIES.register(
+    "pseudo",
+    summary="KRT's dynamic pseudo-labels: old classes are labelled by the old network at a threshold fitted to the task.",
+    reference="Dong et al., ICCV 2023",
+)
+class PseudoLabels(LabelPolicy):
+    """Judge on all classes so far; old classes are positive where the old network is sure (SPEC 5, KRT).
+
+    Args:
+        mean_labels: mu, the mean number of labels an image over all classes (1.4 on VOC, 2.9 on COCO). Not set: the mean
+            over the tasks so far of labels an image and class, times the classes so far.
+    """
+
+    needs_teacher = True
+
+    def __init__(self, *, mean_labels: float | None = None) -> None:
+        self.mean_labels = mean_labels
+        self.threshold = float("inf")
+
+    def start_task(self, context: TaskContext) -> None:
+        """Fit the threshold to the task's images (exactly, by a quantile)."""
+        if context.teacher is None:
+            return
+        teacher, old = context.teacher, context.old
+        probabilities, labels = [], 0.0
+        with torch.no_grad():
+            for inputs, known in context.batches():
+                logits, _ = teacher.forward_with_embeddings(inputs)
+                probabilities.append(logits[:, old].sigmoid())
+                labels += float(known.sum())
+        stacked = torch.cat(probabilities)
+        if self.mean_labels is None:
+            # Labels an image and class on this task, carried over to the old classes.
+            goal = labels / len(stacked) / len(context.classes) * int(old.sum())
+        else:
+            goal = self.mean_labels * int(old.sum()) / int(context.seen.sum())
+        self.threshold = pseudo_threshold(stacked, goal)
+
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Add pseudo-labels of old classes to what is known; stored labels are OR-ed in."""
+        mask = step.context.seen.expand_as(own)
+        if step.context.teacher is None:
+            return known, mask
+        logits, _ = step.teacher_output
+        sure = (logits.sigmoid() > self.threshold) & step.context.old & ~own
+        return torch.maximum(known, sure.to(known.dtype)), mask
+
+
+def pseudo_threshold(probabilities: Tensor, goal: float) -> float:
+    """Return the threshold at which the mean number of classes above it is as near to ``goal`` as it can be.
+
+    KRT moves a threshold by 0.005 until it is within 0.1 of the goal; the quantile of all probabilities is exact. With
+    ``m`` positives wanted in all, the threshold lies between the m-th and the (m+1)-th largest probability.
+
+    Args:
+        probabilities: of the old network on the task's images, [n, old classes].
+        goal: wanted mean number of old classes above the threshold, per image.
+
+    >>> p = torch.tensor([[0.9, 0.2], [0.8, 0.4]])
+    >>> round(pseudo_threshold(p, 1.0), 2), round(pseudo_threshold(p, 0.5), 2)
+    (0.6, 0.85)
+    """
+    if probabilities.ndim != 2 or probabilities.numel() == 0:
+        raise InputError(f"probabilities have shape {tuple(probabilities.shape)}; expected [images, old classes].")
+    ordered = probabilities.flatten().double().sort(descending=True).values
+    wanted = min(max(round(goal * len(probabilities)), 0), len(ordered))
+    if wanted == 0:
+        return float(ordered[0])
+    if wanted == len(ordered):
+        return -1.0
+    return float((ordered[wanted - 1] + ordered[wanted]) / 2)

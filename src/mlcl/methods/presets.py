@@ -1,0 +1,122 @@
+"""A method is a name for a choice of parts. Most are one line of data here; nothing else has to know them.
+
+A preset sets the parts in which it differs from the neutral run: no regulariser, no augmentation, every sample judged
+on its own task's classes. What a user sets by hand goes on top, so any part combines with any other:
+``mlcl run --method replay --memory ocdm --loss rldam --regulariser ewc``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlcl.errors import InputError, nearest
+
+Parts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named choice of parts: ``parts`` has the form of a config file."""
+
+    summary: str
+    reference: str
+    parts: Parts = field(default_factory=dict)
+
+
+PRESETS: dict[str, Preset] = {
+    "ft": Preset(
+        "Fine-tuning: one task after the other with BCE, no memory; what forgetting costs.",
+        "baseline",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}},
+    ),
+    "ft-rldam": Preset(
+        "Fine-tuning with the RLDAM loss, no memory.",
+        "Zhang et al., AAAI 2025",
+        {"loss": {"kind": "rldam"}, "memory": {"kind": "none"}},
+    ),
+    "er": Preset(
+        "Experience replay: BCE, equal quotas, samples chosen at random.",
+        "Chaudhry et al., 2019",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "random"}},
+    ),
+    "rldam-wru": Preset(
+        "The paper's method: RLDAM loss and Weight Retain Updating memory.",
+        "Zhang et al., AAAI 2025",
+        {"loss": {"kind": "rldam"}, "memory": {"kind": "wru"}},
+    ),
+    "er-rs": Preset(
+        "Experience replay with Vitter's reservoir: every sample of the stream has an equal chance to be stored.",
+        "Vitter, 1985; Chaudhry et al., 2019",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "reservoir"}},
+    ),
+    "prs": Preset(
+        "Partitioning reservoir sampling: the memory's classes are balanced as samples come and go.",
+        "Kim et al., ECCV 2020",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "prs"}},
+    ),
+    "ocdm": Preset(
+        "Optimising class distribution in memory: greedy removal keeps the memory near a target distribution.",
+        "Liang and Li, 2022",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "ocdm"}},
+    ),
+    "krt": Preset(
+        "Knowledge restore and transfer: pseudo-labels, incremental cross-attention, ASL; no memory.",
+        "Dong et al., ICCV 2023",
+        {
+            "loss": {"kind": "asl"},
+            "memory": {"kind": "none"},
+            "labels": {"kind": "pseudo"},
+            "regulariser": {"kind": "tokens"},
+            "model": {"head": "attention"},
+        },
+    ),
+    "krt-r": Preset(
+        "KRT with replay of samples chosen by herding.",
+        "Dong et al., ICCV 2023",
+        {
+            "loss": {"kind": "asl"},
+            "memory": {"kind": "herding"},
+            "labels": {"kind": "pseudo"},
+            "regulariser": {"kind": "tokens"},
+            "model": {"head": "attention"},
+        },
+    ),
+    "ewc": Preset(
+        "Elastic weight consolidation with BCE, no memory.",
+        "Kirkpatrick et al., PNAS 2017",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "regulariser": {"kind": "ewc"}},
+    ),
+    "ewc-rldam": Preset(
+        "Elastic weight consolidation with the RLDAM loss, no memory.",
+        "Zhang et al., AAAI 2025, appendix",
+        {"loss": {"kind": "rldam"}, "memory": {"kind": "none"}, "regulariser": {"kind": "ewc"}},
+    ),
+    "lwf": Preset(
+        "Learning without Forgetting: BCE and distillation of the old logits, no memory.",
+        "Li and Hoiem, ECCV 2016",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "regulariser": {"kind": "lwf"}},
+    ),
+    "joint": Preset(
+        "Batch learning: all classes and images at once, with any loss; the ceiling.",
+        "baseline",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint"},
+    ),
+    "replay": Preset(
+        "Replay as a base to build on: BCE and a random memory until a part is set by hand.",
+        "baseline",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "random"}},
+    ),
+}
+
+
+def get_preset(name: str) -> Preset:
+    """Return a preset by name; an unknown name is an `InputError` with the nearest match.
+
+    >>> get_preset("er").parts["memory"]
+    {'kind': 'random'}
+    """
+    if name not in PRESETS:
+        known = ", ".join(PRESETS)
+        raise InputError(f"unknown method {name!r}; known are: {known}.{nearest(name, PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,110 @@
+"""Regularisers that compare with the old network: LwF on logits, KRT on session embeddings."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from torch import Tensor
+from torch.nn import functional
+
+from mlcl.errors import InputError
+from mlcl.methods.regularisers.base import REGULARISERS, Regulariser
+from mlcl.methods.step import Step
+
+
+@REGULARISERS.register(
+    "lwf",
+    summary="Learning without Forgetting: the old network's logits on the old classes are held.",
+    reference="Li and Hoiem, ECCV 2016",
+)
+class LogitDistillation(Regulariser):
+    """Hold the old classes' logits on current and memory inputs.
+
+    Args:
+        strength: factor on the mean over rows and old classes.
+        distance: ``bce``: cross-entropy with the old network's probabilities as soft targets (LwF's, for independent
+            labels); ``mse``: squared difference of logits.
+        temperature: divides both logits before ``bce``; the loss is multiplied by its square, as Hinton et al. do.
+    """
+
+    needs_teacher = True
+
+    def __init__(
+        self, *, strength: float = 1.0, distance: Literal["bce", "mse"] = "bce", temperature: float = 2.0
+    ) -> None:
+        if not temperature > 0:
+            raise InputError(f"regulariser.temperature is {temperature}; expected a number above 0.")
+        self.strength, self.distance, self.temperature = strength, distance, temperature
+
+    def penalty(self, step: Step) -> Tensor | None:
+        """Return the distillation loss; gradients go through the new network only."""
+        if step.context.teacher is None:
+            return None
+        old = step.context.old
+        taught, _ = step.teacher_output
+        loss = distillation_loss(
+            step.logits[:, old], taught[:, old], distance=self.distance, temperature=self.temperature
+        )
+        return self.strength * loss
+
+
+def distillation_loss(
+    logits: Tensor, taught: Tensor, *, distance: Literal["bce", "mse"] = "bce", temperature: float = 2.0
+) -> Tensor:
+    """Return the mean difference of new logits from the old network's, [B, K] each.
+
+    >>> import torch
+    >>> distillation_loss(torch.tensor([[1.0]]), torch.tensor([[3.0]]), distance="mse")
+    tensor(4.)
+    """
+    if distance == "mse":
+        return functional.mse_loss(logits, taught)
+    soft = (taught / temperature).sigmoid()
+    return temperature**2 * functional.binary_cross_entropy_with_logits(logits / temperature, soft)
+
+
+@REGULARISERS.register(
+    "tokens",
+    summary="KRT's knowledge retention: past sessions' embeddings keep their direction.",
+    reference="Dong et al., ICCV 2023",
+)
+class TokenDistillation(Regulariser):
+    """``strength * sqrt(|C_seen| / |C_new|) * mean(1 - cos(old e, new e))`` over past sessions (SPEC 5, KRT).
+
+    Args:
+        strength: KRT's lambda_T (80 on VOC, 100 on COCO) stands beside ASL summed over batch and classes. The losses here
+            are means, so it is divided by batch and judged classes.
+    """
+
+    needs_teacher = True
+
+    def __init__(self, *, strength: float = 100.0) -> None:
+        self.strength = strength
+
+    def penalty(self, step: Step) -> Tensor | None:
+        """Return the drift of past sessions' embeddings."""
+        if step.context.teacher is None:
+            return None
+        _, taught = step.teacher_output
+        if taught is None or step.embeddings is None:
+            raise InputError("regulariser 'tokens' needs a head with session embeddings.")
+        seen, new = int(step.context.seen.sum()), len(step.context.classes)
+        factor = self.strength * math.sqrt(seen / new) / (len(step.logits) * seen)
+        return factor * embedding_drift(step.embeddings, taught)
+
+
+def embedding_drift(embeddings: Tensor, taught: Tensor) -> Tensor:
+    """Return the mean of ``1 - cos`` between new and old embeddings of the sessions that both have.
+
+    Args:
+        embeddings: of the new network, [B, sessions, d].
+        taught: of the old network, [B, past sessions, d].
+
+    >>> import torch
+    >>> e = torch.eye(2)[None]
+    >>> embedding_drift(e, e[:, :1]), embedding_drift(e, e.flip(1))
+    (tensor(0.), tensor(1.))
+    """
+    past = embeddings[:, : taught.shape[1]]
+    return (1 - functional.cosine_similarity(past, taught, dim=-1)).mean()

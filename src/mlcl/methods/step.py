@@ -1,0 +1,57 @@
+"""What the parts of a method may look at: the task that is being learnt, and one training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mlcl.models import Network
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """One task, as the parts of a method see it.
+
+    Attributes:
+        index: number of the task, from 0.
+        classes: the task's class ids, int64 [K_t].
+        seen: which of the K classes were learnt before or are learnt now, bool [K].
+        old: which of the K classes were learnt before, bool [K].
+        model: the network.
+        teacher: the frozen network as it was before the task, where a part asked for it.
+        batches: iterates over the task's training data in order, without augmentation: inputs and the labels of all K
+            columns, zero outside the task's classes.
+        generator: random numbers for this task's parts.
+    """
+
+    index: int
+    classes: Tensor
+    seen: Tensor
+    old: Tensor
+    model: Network
+    teacher: Network | None
+    batches: Callable[[], Iterator[tuple[Tensor, Tensor]]]
+    generator: torch.Generator
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step: the inputs of current and memory rows, and what the network made of them."""
+
+    context: TaskContext
+    inputs: Tensor
+    logits: Tensor
+    embeddings: Tensor | None
+
+    @cached_property
+    def teacher_output(self) -> tuple[Tensor, Tensor | None]:
+        """Logits and embeddings of the old network on the same inputs; computed once, however many parts ask."""
+        teacher = self.context.teacher
+        if teacher is None:
+            raise RuntimeError("this part did not ask for a teacher")
+        with torch.no_grad():
+            return teacher.forward_with_embeddings(self.inputs)

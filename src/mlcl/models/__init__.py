@@ -1,0 +1,77 @@
+"""Backbones for images and feature vectors, heads, and `build_model`, which joins them by name.
+
+A new model is one file with a function ``(input_shape, *, options) -> Backbone`` registered in `MODELS`.
+"""
+
+from __future__ import annotations
+
+from mlcl.errors import InputError, nearest
+from mlcl.models import mlp, resnet  # noqa: F401  (importing them registers their models)
+from mlcl.models.attention import IncrementalAttentionHead
+from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, seeded
+from mlcl.models.resnet import load_torchvision_weights
+
+HEADS = ("linear", "attention")
+"""The heads of `build_model`: one linear layer of width K, or KRT's incremental cross-attention."""
+
+__all__ = [
+    "HEADS",
+    "MODELS",
+    "Backbone",
+    "Head",
+    "IncrementalAttentionHead",
+    "LinearHead",
+    "Network",
+    "build_model",
+    "load_torchvision_weights",
+]
+
+
+def build_model(
+    name: str,
+    input_shape: tuple[int, ...],
+    classes: int,
+    *,
+    seed: int = 0,
+    width: int | None = None,
+    hidden: int | None = None,
+    depth: int | None = None,
+    head: str = "linear",
+) -> Network:
+    """Build a network by its name in `MODELS`, initialised from ``seed`` alone.
+
+    Convolutions start Kaiming-normal (fan out), normalisations at scale 1, all else as PyTorch does. The
+    global random state stays as it was, and the backbone's weights do not depend on the head.
+
+    Arguments: ``input_shape`` of one sample, (C, H, W) or (D,); ``classes``, K; ``width`` of the small
+    ResNets; ``hidden`` and ``depth`` of ``"mlp"``; ``head``, one of `HEADS` (before ``"attention"`` can be
+    used, ``network.head.add_session`` tells it the classes of the first task).
+
+    >>> network = build_model("resnet8", (3, 16, 16), 20)
+    >>> network.backbone.width, sum(p.numel() for p in network.parameters())
+    (64, 78692)
+    >>> build_model("mlp", (128,), 20, head="attention")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: the attention head needs a feature map; model 'mlp' gives vectors
+    """
+    input_shape = tuple(int(side) for side in input_shape)
+    if not input_shape or min(input_shape) < 1:
+        raise InputError(f"input_shape is {input_shape}, expected sides of at least 1")
+    if classes < 1:
+        raise InputError(f"classes is {classes}, expected at least 1")
+    if head not in HEADS:
+        raise InputError(f"unknown head {head!r}; known are: {', '.join(HEADS)}.{nearest(head, HEADS)}")
+    with seeded(seed):
+        backbone: Backbone = MODELS.build(name, input_shape, width=width, hidden=hidden, depth=depth)
+        return Network(backbone, _build_head(head, name, backbone, input_shape, classes, seed))
+
+
+def _build_head(
+    head: str, name: str, backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int
+) -> Head:
+    if head == "linear":
+        return LinearHead(backbone.width, classes)
+    if backbone.kind != "map":
+        raise InputError(f"the attention head needs a feature map; model {name!r} gives vectors")
+    return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)

@@ -1,0 +1,193 @@
+"""KRT's incremental cross-attention head (Dong et al., ICCV 2023; SPEC section 5): one token a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mlcl.errors import InputError
+from mlcl.models.network import Head, seeded
+
+
+def cross_attention(query: Tensor, transfer: Tensor, retention: Tensor, patches: Tensor) -> Tensor:
+    """Attend from one query to [transfer; retention_i; patches] for every session i at once.
+
+    The sessions differ in one key of 2 + N, so the patches are attended to once: their softmax average
+    counts as one key whose score is the log-sum-exp of theirs. It is the same softmax, in O(N + S) instead
+    of O(N S).
+
+    Arguments: ``query`` [H, e]; keys and values stacked as [2, ...]: ``transfer`` [2, H, e], ``retention``
+    [2, S, H, e], ``patches`` [2, B, N, H, e]. Returns [B, S, H, e].
+
+    >>> one_hot = torch.eye(3).reshape(3, 1, 3)  # three values that show the attention weights
+    >>> key = torch.zeros(3, 1, 3)
+    >>> both = torch.stack([key, one_hot])
+    >>> cross_attention(torch.ones(1, 3), both[:, 0], both[:, 1:2], both[:, None, 2:].expand(2, 1, 4, 1, 3))
+    tensor([[[[0.1667, 0.1667, 0.6667]]]])
+    """
+    query = query * query.shape[-1] ** -0.5
+    on_transfer = torch.einsum("he,he->h", query, transfer[0])
+    on_retention = torch.einsum("he,she->sh", query, retention[0])
+    on_patches = torch.einsum("he,bnhe->bhn", query, patches[0])
+    average = torch.einsum("bhn,bnhe->bhe", on_patches.softmax(-1), patches[1])
+    shape = (average.shape[0], *on_retention.shape)  # len() would fix the batch size in an exported graph
+    scores = [
+        on_transfer.expand(shape),
+        on_retention.expand(shape),
+        on_patches.logsumexp(-1).unsqueeze(1).expand(shape),
+    ]
+    weights = torch.stack(scores, -1).softmax(-1).unsqueeze(-1)  # [B, S, H, 3, 1]
+    mixed: Tensor = (
+        weights[..., 0, :] * transfer[1]
+        + weights[..., 1, :] * retention[1]
+        + weights[..., 2, :] * average.unsqueeze(1)
+    )
+    return mixed
+
+
+class IncrementalAttentionHead(Head):
+    """A shared attention block, with a retention token and a linear classifier for every session.
+
+    For session i: z = [u; s_i; patches]; e_i = u + attention(u from LN(z)); e_i += MLP(LN(e_i)); the logits
+    of its classes are Linear(LN(e_i)). The transfer token u, the positions of the patches and the block are
+    shared and go on learning; `add_session` freezes the tokens s_i and the classifiers of earlier sessions.
+
+    Arguments: ``width``, channels of the feature map; ``classes``, K over all sessions; ``map_size`` (h, w);
+    ``dim``, the width d of the tokens (default ``width``), a multiple of ``heads``; ``seed`` of the initial
+    weights. To load a saved state, call `add_session` with sessions of the same sizes first.
+
+    >>> head = IncrementalAttentionHead(16, 5, (4, 4))
+    >>> head.add_session([3, 0])
+    >>> head(torch.randn(2, 16, 4, 4))[0] == 0  # classes not yet added score a constant 0
+    tensor([False,  True,  True, False,  True])
+    >>> head.add_session([1])
+    >>> head.sessions, head.embeddings(torch.zeros(2, 16, 4, 4)).shape
+    (((3, 0), (1,)), torch.Size([2, 2, 16]))
+    """
+
+    slots: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        classes: int,
+        map_size: tuple[int, int],
+        *,
+        dim: int | None = None,
+        heads: int = 8,
+        mlp_ratio: int = 4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        dim = width if dim is None else dim
+        if dim < 1 or heads < 1 or dim % heads:
+            raise InputError(f"dim of the attention head is {dim}, expected a multiple of its {heads} heads")
+        self.dim, self.heads, self.map_size, self.seed = dim, heads, tuple(map_size), seed
+        self.sizes: list[int] = []
+        with seeded(seed, 0):
+            self.project = nn.Conv2d(width, dim, 1)
+            self.positions = nn.Parameter(_token(map_size[0] * map_size[1], dim))
+            self.transfer = nn.Parameter(_token(dim))
+            self.retention = nn.ParameterList()
+            self.norm = nn.LayerNorm(dim)
+            self.query = nn.Linear(dim, dim)
+            self.key_value = nn.Linear(dim, 2 * dim)
+            self.output = nn.Linear(dim, dim)
+            self.mlp = nn.Sequential(
+                nn.LayerNorm(dim), nn.Linear(dim, mlp_ratio * dim), nn.GELU(), nn.Linear(mlp_ratio * dim, dim)
+            )
+        self.classifiers = nn.ModuleList()
+        # Where class k stands among the classifiers' outputs, counted from 1; 0 is a class of no session yet.
+        self.register_buffer("slots", torch.zeros(classes, dtype=torch.int64))
+
+    @property
+    def sessions(self) -> tuple[tuple[int, ...], ...]:
+        """The class ids of every session, in the order of its classifier's outputs."""
+        seen = iter(self.slots.argsort()[(self.slots == 0).sum() :].tolist())
+        return tuple(tuple(islice(seen, size)) for size in self.sizes)
+
+    def add_session(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> None:
+        """Add a retention token and a classifier for new class ids, and freeze those of all sessions before.
+
+        The frozen parameters lose their gradient too, so that no optimiser moves them, not even by weight
+        decay or momentum. New parameters appear on the head's device; make the optimiser after this call.
+
+        >>> head = IncrementalAttentionHead(8, 3, (2, 2))
+        >>> head.add_session([0, 1])
+        >>> head.add_session([2])
+        >>> [token.requires_grad for token in head.retention]
+        [False, True]
+        """
+        ids = self._new_ids(classes)
+        for old in (*self.retention.parameters(), *self.classifiers.parameters()):
+            old.requires_grad_(False)
+            old.grad = None
+        with seeded(self.seed, 1 + len(self.sizes)):  # key 0 drew the shared weights
+            token = _token(self.dim)
+            classifier = nn.Sequential(nn.LayerNorm(self.dim), nn.Linear(self.dim, len(ids)))
+        like = self.transfer
+        self.slots[ids] = sum(self.sizes) + torch.arange(1, len(ids) + 1, device=ids.device)
+        self.sizes.append(len(ids))
+        self.retention.append(nn.Parameter(token.to(like)))
+        self.classifiers.append(classifier.to(like))
+
+    def _new_ids(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> Tensor:
+        given = classes.tolist() if isinstance(classes, Tensor | np.ndarray) else list(classes)
+        total = len(self.slots)
+        if not isinstance(given, list) or not given or not all(_is_id(k, total) for k in given):
+            raise InputError(f"classes of a session are {given}, expected ids from 0 to {total - 1}")
+        taken = {k for session in self.sessions for k in session}.intersection(given)
+        if taken or len(set(given)) < len(given):
+            raise InputError(
+                f"classes of a session are {given}, expected each once and none of an earlier session "
+                f"(taken already: {sorted(taken) or 'none'})"
+            )
+        return torch.tensor(given, device=self.slots.device)
+
+    def embeddings(self, feature_map: Tensor) -> Tensor:
+        """Return e_i of every session, [B, S, d], for a feature map [B, width, h, w]."""
+        if feature_map.shape[2:] != self.map_size:
+            got = tuple(feature_map.shape[2:])
+            raise InputError(f"the attention head was built for feature maps of {self.map_size}, not {got}")
+        if not self.sizes:
+            raise InputError(
+                "the attention head has no session yet, expected add_session to be called before"
+            )
+        patches = self.project(feature_map).flatten(2).transpose(1, 2) + self.positions
+        query = self.norm(self.transfer)
+        mixed = cross_attention(
+            self.query(query).unflatten(-1, (self.heads, -1)),
+            self._keys_values(query),
+            self._keys_values(self.norm(torch.stack(list(self.retention)))),
+            self._keys_values(self.norm(patches)),
+        )
+        embeddings = self.transfer + self.output(mixed.flatten(2))
+        result: Tensor = embeddings + self.mlp(embeddings)
+        return result
+
+    def _keys_values(self, tokens: Tensor) -> Tensor:
+        """Project normalised tokens [..., d] to keys and values [2, ..., heads, d / heads]."""
+        both: Tensor = self.key_value(tokens).unflatten(-1, (2, self.heads, -1))
+        return both.movedim(-3, 0)
+
+    def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [B, K] in class-id order (0 for classes of no session) and embeddings [B, S, d]."""
+        embeddings = self.embeddings(features)
+        parts = [head(e) for head, e in zip(self.classifiers, embeddings.unbind(1), strict=True)]
+        # A leading column of zeros is what classes of no session read.
+        return F.pad(torch.cat(parts, 1), (1, 0)).index_select(1, self.slots), embeddings
+
+
+def _is_id(value: object, total: int) -> bool:
+    return isinstance(value, int) and 0 <= value < total
+
+
+def _token(*shape: int) -> Tensor:
+    """Draw learned tokens as vision transformers do, from a truncated normal of deviation 0.02."""
+    return nn.init.trunc_normal_(torch.empty(shape), std=0.02)

@@ -1,0 +1,158 @@
+"""A network is a backbone and a head; the registry `MODELS` holds the backbones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlcl.errors import InputError
+from mlcl.registry import Registry
+
+
+class Backbone(nn.Module):
+    """Inputs -> features: a map [B, width, h, w] (kind ``"map"``) or vectors [B, width] (kind ``"vector"``).
+
+    A map's sides are ``ceil(H / stride)`` and ``ceil(W / stride)``; vectors have stride 1.
+    """
+
+    width: int
+    kind: Literal["map", "vector"]
+    stride: int = 1
+
+    def map_size(self, input_shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return the height and width of the feature map of one image [C, H, W]."""
+        height, width = input_shape[1:]
+        return math.ceil(height / self.stride), math.ceil(width / self.stride)
+
+
+class Head(nn.Module):
+    """Backbone features -> logits, through embeddings: one a session, or one for all classes."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits [B, K] of features [B, C, h, w] or [B, d]."""
+        return self.forward_with_embeddings(features)[0]
+
+    def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits [B, K] and the embeddings [B, S, d] that they are read from."""
+        raise NotImplementedError
+
+
+MODELS: Registry[Callable[..., Backbone]] = Registry("model")
+"""Model names; an entry maps ``input_shape`` and keyword options to a `Backbone`."""
+
+
+def pool(features: Tensor) -> Tensor:
+    """Average a feature map [B, C, h, w] over its positions to [B, C]; vectors [B, d] pass unchanged.
+
+    >>> pool(torch.arange(8.0).reshape(1, 2, 2, 2))
+    tensor([[1.5000, 5.5000]])
+    """
+    return features.mean((2, 3)) if features.ndim == 4 else features
+
+
+class LinearHead(Head):
+    """Global average pooling of a feature map, then one linear layer of width K (SPEC section 3).
+
+    Arguments: ``width``, the channels of the features; ``classes``, K.
+
+    >>> LinearHead(8, 3)(torch.zeros(2, 8, 4, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
+
+    def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits [B, K] and the pooled features as one session's embedding, [B, 1, d]."""
+        pooled = pool(features)
+        return self.linear(pooled), pooled.unsqueeze(1)
+
+
+class Network(nn.Module):
+    """A backbone and a head: ``network(x)`` are the logits [B, K].
+
+    >>> backbone = MODELS.build("resnet8", (3, 16, 16))
+    >>> network = Network(backbone, LinearHead(backbone.width, 5))
+    >>> images = torch.zeros(2, 3, 16, 16)
+    >>> network(images).shape, network.features(images).shape
+    (torch.Size([2, 5]), torch.Size([2, 64]))
+    """
+
+    def __init__(self, backbone: Backbone, head: Head) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits [B, K] of images [B, C, H, W] or feature vectors [B, D]."""
+        logits: Tensor = self.head(self.backbone(inputs))
+        return logits
+
+    def forward_with_embeddings(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits [B, K] and the head's embeddings [B, S, d], from one pass of the backbone.
+
+        The attention head has one embedding a session; the linear head has one, the pooled features.
+        """
+        return self.head.forward_with_embeddings(self.backbone(inputs))
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the pooled backbone features [B, d], whatever the head (herding selects by them)."""
+        return pool(self.backbone(inputs))
+
+
+@contextmanager
+def seeded(*key: int) -> Iterator[None]:
+    """Draw initial weights on the CPU from a generator keyed by ``key``; the global state is put back after.
+
+    Only the CPU generator is touched: ``torch.manual_seed`` would reseed every GPU as well.
+
+    >>> with seeded(7, 1):
+    ...     first = torch.rand(3)
+    >>> with seeded(7, 1):
+    ...     print(torch.equal(first, torch.rand(3)))
+    True
+    """
+    if min(key) < 0:
+        raise InputError(f"seed is {min(key)}, expected a whole number of at least 0")
+    state = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(state)
+        yield
+
+
+def vector_width(name: str, input_shape: tuple[int, ...]) -> int:
+    """Return D of an input shape (D,); anything else does not fit a model of feature vectors.
+
+    >>> vector_width("mlp", (12,))
+    12
+    """
+    if len(input_shape) != 1:
+        raise InputError(f"model {name!r} takes feature vectors (D,), not inputs of shape {input_shape}")
+    return input_shape[0]
+
+
+def image_channels(name: str, input_shape: tuple[int, ...], *, smallest: int) -> int:
+    """Return C of an image shape (C, H, W), having checked that the images fit the model.
+
+    >>> image_channels("resnet50", (3, 224, 224), smallest=32)
+    3
+    """
+    if len(input_shape) != 3:
+        raise InputError(f"model {name!r} takes images (C, H, W), not inputs of shape {input_shape}")
+    channels, height, width = input_shape
+    if channels not in (1, 3):
+        raise InputError(
+            f"model {name!r} takes images of 1 or 3 channels, not {channels} (shape {input_shape})"
+        )
+    if min(height, width) < smallest:
+        raise InputError(
+            f"model {name!r} takes images of at least {smallest} x {smallest} pixels, not {height} x {width}"
+        )
+    return channels

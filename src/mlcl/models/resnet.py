@@ -1,0 +1,237 @@
+"""Residual networks: small ones for images of 8 to 64 pixels, large ones with torchvision's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from mlcl.errors import InputError
+from mlcl.models.network import MODELS, Backbone, Network, image_channels
+
+REFERENCE = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
+
+
+def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    """Return the projection of option B (1x1 convolution), or None where the shapes already agree."""
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False),
+        nn.BatchNorm2d(outputs),
+    )
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(inputs, width, stride)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map [B, inputs, H, W] to [B, width, H/stride, W/stride]."""
+        shortcut = inputs if self.downsample is None else self.downsample(inputs)
+        hidden = self.relu(self.bn1(self.conv1(inputs)))
+        output: Tensor = self.relu(self.bn2(self.conv2(hidden)) + shortcut)
+        return output
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; the stride is on the 3x3 ("v1.5", as torchvision)."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = self.expansion * width
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(inputs, outputs, stride)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map [B, inputs, H, W] to [B, 4 width, H/stride, W/stride]."""
+        shortcut = inputs if self.downsample is None else self.downsample(inputs)
+        hidden = self.relu(self.bn1(self.conv1(inputs)))
+        hidden = self.relu(self.bn2(self.conv2(hidden)))
+        output: Tensor = self.relu(self.bn3(self.conv3(hidden)) + shortcut)
+        return output
+
+
+class ResNet(Backbone):
+    """A residual network without its classifier; parameter names are torchvision's.
+
+    Arguments: ``channels`` of the images; ``width`` of the first stage, doubled by every further stage;
+    ``blocks``, how many in each stage; ``block``, their kind; ``large_stem``: 7x7 convolution of stride 2 and
+    max pooling, else one 3x3 convolution.
+
+    >>> import torch
+    >>> ResNet(3, 16, [1, 1, 1])(torch.zeros(2, 3, 16, 16)).shape
+    torch.Size([2, 64, 4, 4])
+    """
+
+    kind = "map"
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        blocks: Sequence[int],
+        *,
+        block: type[BasicBlock] | type[Bottleneck] = BasicBlock,
+        large_stem: bool = False,
+    ) -> None:
+        super().__init__()
+        if large_stem:
+            self.conv1 = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
+        else:
+            self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if large_stem else nn.Identity()
+        self.stages = tuple(f"layer{stage + 1}" for stage in range(len(blocks)))
+        inputs = width
+        for stage, count in enumerate(blocks):
+            layers: list[nn.Module] = []
+            for index in range(count):
+                stride = 2 if stage > 0 and index == 0 else 1
+                layers.append(block(inputs, width * 2**stage, stride))
+                inputs = block.expansion * width * 2**stage
+            self.add_module(self.stages[stage], nn.Sequential(*layers))
+        self.width = inputs
+        self.stride = (4 if large_stem else 1) * 2 ** (len(blocks) - 1)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map images [B, C, H, W] to a feature map [B, width, ceil(H/stride), ceil(W/stride)]."""
+        features: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(inputs))))
+        for stage in self.stages:
+            features = self.get_submodule(stage)(features)
+        return features
+
+
+def _small(name: str, input_shape: tuple[int, ...], width: int, blocks: int) -> ResNet:
+    """Build three stages of ``blocks`` blocks, widths w, 2w, 4w (section 4.2 of the reference)."""
+    if width < 1:
+        raise InputError(f"width of model {name!r} is {width}, expected at least 1")
+    return ResNet(image_channels(name, input_shape, smallest=8), width, [blocks] * 3)
+
+
+def _large(
+    name: str, input_shape: tuple[int, ...], block: type[BasicBlock] | type[Bottleneck], blocks: Sequence[int]
+) -> ResNet:
+    """Build four stages of widths 64 to 512 behind the 7x7 stem (table 1 of the reference)."""
+    channels = image_channels(name, input_shape, smallest=32)
+    return ResNet(channels, 64, blocks, block=block, large_stem=True)
+
+
+@MODELS.register(
+    "resnet8", summary="ResNet-8 for images of 8 to 64 pixels; option width", reference=REFERENCE
+)
+def resnet8(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
+    """Return 8 layers: a 3x3 stem and 3 stages of 1 block, widths w, 2w, 4w; ``input_shape`` is (C, H, W).
+
+    >>> resnet8((3, 16, 16), width=8).width
+    32
+    """
+    return _small("resnet8", input_shape, width, 1)
+
+
+@MODELS.register(
+    "resnet14", summary="ResNet-14 for images of 8 to 64 pixels; option width", reference=REFERENCE
+)
+def resnet14(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
+    """Return 14 layers: a 3x3 stem and 3 stages of 2 blocks, widths w, 2w, 4w; ``input_shape`` is (C, H, W).
+
+    >>> resnet14((3, 32, 32)).map_size((3, 32, 32))
+    (8, 8)
+    """
+    return _small("resnet14", input_shape, width, 2)
+
+
+@MODELS.register(
+    "resnet20", summary="ResNet-20 for images of 8 to 64 pixels; option width", reference=REFERENCE
+)
+def resnet20(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
+    """Return 20 layers: a 3x3 stem and 3 stages of 3 blocks, widths w, 2w, 4w; ``input_shape`` is (C, H, W).
+
+    >>> resnet20((1, 28, 28)).map_size((1, 28, 28))
+    (7, 7)
+    """
+    return _small("resnet20", input_shape, width, 3)
+
+
+@MODELS.register("resnet18", summary="ResNet-18 for images of 32 pixels and more", reference=REFERENCE)
+def resnet18(input_shape: tuple[int, ...]) -> ResNet:
+    """Return 18 layers in torchvision's layout, 512 channels out; ``input_shape`` is (C, H, W).
+
+    >>> resnet18((3, 224, 224)).width
+    512
+    """
+    return _large("resnet18", input_shape, BasicBlock, (2, 2, 2, 2))
+
+
+@MODELS.register("resnet34", summary="ResNet-34 for images of 32 pixels and more", reference=REFERENCE)
+def resnet34(input_shape: tuple[int, ...]) -> ResNet:
+    """Return 34 layers in torchvision's layout, 512 channels out; ``input_shape`` is (C, H, W).
+
+    >>> resnet34((3, 64, 64)).map_size((3, 64, 64))
+    (2, 2)
+    """
+    return _large("resnet34", input_shape, BasicBlock, (3, 4, 6, 3))
+
+
+@MODELS.register("resnet50", summary="ResNet-50 (v1.5) for images of 32 pixels and more", reference=REFERENCE)
+def resnet50(input_shape: tuple[int, ...]) -> ResNet:
+    """Return 50 layers in torchvision's layout, 2048 channels out; ``input_shape`` is (C, H, W).
+
+    >>> resnet50((3, 16, 16))
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: model 'resnet50' takes images of at least 32 x 32 pixels, not 16 x 16
+    """
+    return _large("resnet50", input_shape, Bottleneck, (3, 4, 6, 3))
+
+
+def load_torchvision_weights(network: Network, state_dict: Mapping[str, Tensor]) -> None:
+    """Load torchvision's weights of the same ResNet into the backbone; the 1000-class ``fc.*`` is dropped.
+
+    Arguments: ``network`` with backbone resnet18, resnet34 or resnet50 on 3 channels; ``state_dict``, the
+    published file as ``torch.load(path, weights_only=True)`` gives it.
+
+    >>> from mlcl.models import build_model
+    >>> source, network = (build_model("resnet18", (3, 64, 64), 4, seed=seed) for seed in (1, 2))
+    >>> load_torchvision_weights(network, source.backbone.state_dict())
+    >>> network.backbone.conv1.weight.equal(source.backbone.conv1.weight)
+    True
+    """
+    given = {name: tensor for name, tensor in state_dict.items() if not name.startswith("fc.")}
+    wanted = network.backbone.state_dict()
+    # Older files hold no batch counters; BatchNorm keeps its own zero then.
+    missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in given if name not in wanted]
+    if missing or unknown:
+        raise InputError(
+            f"state_dict does not fit the backbone: {len(missing)} tensors are missing and "
+            f"{len(unknown)} unknown, the first is {(missing + unknown)[0]!r}; "
+            "expected torchvision's weights of the same ResNet"
+        )
+    for name, tensor in given.items():
+        got, expected = tuple(tensor.shape), tuple(wanted[name].shape)
+        if got != expected:
+            raise InputError(f"state_dict[{name!r}] has shape {got}, the backbone expects {expected}")
+    network.backbone.load_state_dict(given, strict=False)

@@ -1,0 +1,247 @@
+"""From names, files and options to one typed `Config`.
+
+Settings are layers of nested dicts, the later on top: defaults, the benchmark's shipped config, the method's preset, the
+user's file, the command line. A method named on the command line also goes over the file, so that
+``mlcl run old/config.yaml --method er`` really is ER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from mlcl.config import PARTS, Config, to_dict
+from mlcl.errors import InputError, nearest
+from mlcl.methods.presets import get_preset
+
+Layer = dict[str, Any]
+MAX_CONFIG_BYTES = 1 << 20
+_CLASSES = {f.name: f.default_factory for f in dataclasses.fields(Config) if f.default_factory is not dataclasses.MISSING}
+_FIELDS = {
+    name: tuple(f.name for f in dataclasses.fields(section()))  # type: ignore[arg-type]
+    for name, section in _CLASSES.items()
+}
+
+
+def shipped() -> dict[str, str]:
+    """Return the shipped configs: name to YAML text."""
+    folder = resources.files("mlcl") / "configs"
+    files = [entry for entry in folder.iterdir() if entry.name.endswith(".yaml")]
+    return {entry.name.removesuffix(".yaml"): entry.read_text() for entry in sorted(files, key=lambda e: e.name)}
+
+
+@cache
+def config_parser() -> ArgumentParser:
+    """Return the parser that knows every field of `Config` and its type."""
+    parser = ArgumentParser(prog="mlcl run", exit_on_error=False, add_help=False)
+    parser.add_class_arguments(Config, sub_configs=False)
+    return parser
+
+
+def read_yaml(text: str, source: str) -> Layer:
+    """Parse a YAML mapping with the safe loader and check its field names.
+
+    >>> read_yaml("memory: {sise: 3}", "my.yaml")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: my.yaml: unknown field 'memory.sise'. Did you mean 'memory.size'?
+    """
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = re.sub(r"\s+", " ", str(error))[:200]
+        raise InputError(f"{source}: not valid YAML: {reason}.") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(f"{source}: expected a mapping of settings, got {type(value).__name__}.")
+    return checked(value, source)
+
+
+def read_config_file(path: Path) -> Layer:
+    """Read a user's config file."""
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise InputError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes; expected a config file.")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text; expected a YAML config file.") from None
+    return read_yaml(text, str(path))
+
+
+def checked(layer: Mapping[Any, Any], source: str) -> Layer:
+    """Check names and types of a layer and bring short forms (``loss: ru``) to full ones."""
+    out: Layer = {}
+    known = list(_known_fields())
+    for key, value in layer.items():
+        if key in PARTS and isinstance(value, str):
+            value = {"kind": value}
+        if key not in _CLASSES and key not in {f.name for f in dataclasses.fields(Config)}:
+            raise InputError(f"{source}: unknown field {str(key)!r}.{nearest(str(key), known)}")
+        if key in _CLASSES:
+            if not isinstance(value, Mapping):
+                raise InputError(f"{source}: {key} is {value!r}; expected a mapping of settings.")
+            for name in value:
+                if name not in _FIELDS[key]:
+                    raise InputError(f"{source}: unknown field '{key}.{name}'.{nearest(f'{key}.{name}', known)}")
+            value = dict(value)
+        out[key] = value
+    try:
+        typed: Layer = config_parser().parse_object(copy.deepcopy(out), defaults=False).as_dict()
+    except (argparse.ArgumentError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"{source}: {one_sentence(error)}") from None
+    _refuse_nulls(typed, source)
+    return typed
+
+
+def _refuse_nulls(layer: Layer, source: str, prefix: str = "") -> None:
+    """Null is a value only where it is a default: ``memory.size: null`` would pass the parser and fail later."""
+    defaults = Config()
+    for key, value in layer.items():
+        if isinstance(value, dict):
+            _refuse_nulls(value, source, f"{key}.")
+        elif value is None:
+            owner = getattr(defaults, prefix[:-1]) if prefix else defaults
+            if getattr(owner, key) is not None:
+                raise InputError(f"{source}: {prefix}{key} is null; expected a value like {getattr(owner, key)!r}.")
+
+
+def one_sentence(error: Exception) -> str:
+    """Turn jsonargparse's many-line message into one sentence."""
+    text = str(error)
+    if found := re.search(r'Parser key "([\w.]+)":', text):
+        wanted = re.findall(r"Expected a (?:<class '(\w+)'>|typing\.Literal\[([^\]]*)\])|- Expected <class '(\w+)'>", text)
+        kinds = [kind for match in wanted for kind in match if kind and kind != "NoneType"]
+        value = re.search(r"(?:Got|Given) value: (.*)", text)
+        shown = value.group(1).strip() if value else "?"
+        return f"{found.group(1)} is {shown!r}; expected {' or '.join(dict.fromkeys(kinds)) or 'another type'}."
+    return re.sub(r"\s+", " ", text).rstrip(".") + "."
+
+
+def _known_fields() -> Iterator[str]:
+    for f in dataclasses.fields(Config):
+        if f.name in _FIELDS:
+            yield from (f"{f.name}.{name}" for name in _FIELDS[f.name])
+        yield f.name
+
+
+def merge(*layers: Mapping[str, Any]) -> Layer:
+    """Merge nested dicts; later layers win.
+
+    >>> merge({"loss": {"kind": "ru", "scale": 1}}, {"loss": {"kind": "bce"}})
+    {'loss': {'kind': 'bce', 'scale': 1}}
+    """
+    out: Layer = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if isinstance(value, Mapping):
+                out[key] = merge(out.get(key, {}), value)
+            else:
+                out[key] = value
+    return out
+
+
+def _prune(layer: Layer, final: Layer) -> Layer:
+    """Drop what a lower layer sets for a part whose kind was changed above: lambda means nothing to BCE."""
+    from mlcl.methods.parts import part_options
+
+    out = merge(layer)
+    for part in PARTS:
+        takes = part_options(part, final[part]["kind"])
+        section = out.get(part, {})
+        out[part] = {key: value for key, value in section.items() if key in takes}
+    return out
+
+
+def resolve(
+    *,
+    name: str | None = None,
+    file: Layer | None = None,
+    given: Layer | None = None,
+) -> Config:
+    """Build the config of a run.
+
+    Args:
+        name: a shipped config to start from.
+        file: the settings of a user's file.
+        given: settings by hand (command line or keyword arguments); they win.
+    """
+    file, given = file or {}, given or {}
+    lower: Layer = {}
+    if name is not None:
+        lower = shipped_layer(name)
+    elif "data" not in file:  # a file that names its data is whole; a short one stands on its benchmark's config
+        lower = _benchmark_layer(file.get("benchmark", given.get("benchmark")))
+    if "benchmark" in given:
+        chosen = _benchmark_layer(given["benchmark"])
+        given = merge({"data": chosen["data"]}, given, {"benchmark": chosen["benchmark"]})
+    elif "benchmark" in file and "data" not in file:
+        file = merge(file, {"benchmark": lower["benchmark"]})
+    method = given.get("method", file.get("method", lower.get("method", Config().method)))
+    preset = get_preset(method).parts
+    upper = [file, preset, given] if "method" in given else [preset, file, given]
+    final = merge(to_dict(Config()), lower, *upper)
+    if "method" in given:  # the preset replaces the file's parts, so options of those parts must not linger
+        file = _prune(file, final)
+        upper = [file, preset, given]
+    merged = merge(_prune(merge(to_dict(Config()), lower), final), _prune(preset, final), *upper)
+    parsed = config_parser().parse_object(merged)
+    config = Config(**config_parser().instantiate(parsed).as_dict())
+    from mlcl.methods.parts import check_parts
+
+    check_parts(config)
+    return config
+
+
+def shipped_layer(name: str) -> Layer:
+    """Return the settings of a shipped config."""
+    configs = shipped()
+    if name not in configs:
+        raise InputError(f"unknown config {name!r}; known are: {', '.join(configs)}.{nearest(name, configs)}")
+    return read_yaml(configs[name], f"{name}.yaml")
+
+
+def _benchmark_layer(benchmark: str | None) -> Layer:
+    """Return the settings of a benchmark: those of the shipped config of that name, or the folder of a store."""
+    configs = shipped()
+    if benchmark is None or benchmark in configs:
+        return shipped_layer(benchmark or Config().benchmark)
+    if not Path(benchmark).is_dir():
+        hint = nearest(benchmark, configs)
+        raise InputError(
+            f"unknown benchmark {benchmark!r}: no folder of a prepared store; shipped are: {', '.join(configs)}.{hint}"
+        )
+    return {"data": str(benchmark), "benchmark": Path(benchmark).resolve().name}
+
+
+def config_from(source: Config | Mapping[str, Any] | str | Path) -> Config:
+    """Return the config behind a `Config`, a dict, a shipped name or a YAML file.
+
+    >>> config_from({"method": "er", "memory": {"size": 50}}).memory.kind
+    'random'
+    """
+    if isinstance(source, Config):
+        return source
+    if isinstance(source, Mapping):
+        return resolve(given=checked(source, "config"))
+    if str(source).endswith((".yaml", ".yml")):
+        return resolve(file=read_config_file(Path(source)))
+    return resolve(name=str(source))
+
+
+def to_yaml(config: Config) -> str:
+    """Return the resolved config as YAML."""
+    text: str = yaml.safe_dump(to_dict(config), sort_keys=False, default_flow_style=None, width=110)
+    return text

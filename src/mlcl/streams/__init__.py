@@ -1,0 +1,19 @@
+"""Task streams: a data set becomes tasks, each with its own classes, rows and counts (SPEC 2)."""
+
+from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark
+from mlcl.streams.holdout import hold_out
+from mlcl.streams.imbalance import official_imbalance
+from mlcl.streams.orders import PAPER_ORDERS, class_groups
+from mlcl.streams.tasks import Task, build_tasks
+
+__all__ = [
+    "PAPER_ORDERS",
+    "Benchmark",
+    "Task",
+    "TaskInfo",
+    "build_benchmark",
+    "build_tasks",
+    "class_groups",
+    "hold_out",
+    "official_imbalance",
+]

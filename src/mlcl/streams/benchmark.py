@@ -1,0 +1,188 @@
+"""A benchmark: a data set and its stream of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mlcl.datasets.base import Dataset
+from mlcl.errors import InputError
+from mlcl.labels import Labels
+from mlcl.streams.orders import Order, class_groups
+from mlcl.streams.tasks import Imbalance, Negatives, Setting, Task, build_tasks
+
+
+@dataclass(frozen=True, eq=False)
+class TaskInfo:
+    """What a task looks like, class by class in the task's order.
+
+    Attributes:
+        index: the task's place in the stream, from 0.
+        class_ids: ids of its classes.
+        classes: their names.
+        train_rows: number of training rows.
+        test_rows: number of test rows.
+        positive: positives of each class in training, int64 ``[Kt]``.
+        negative: negatives of each class in training, int64 ``[Kt]``.
+        test_positive: positives of each class in test, int64 ``[Kt]``.
+        tau: imbalance ``min(P_k, N_k) / n`` of each class in training, float64 ``[Kt]``.
+        labels_per_row: the mean number of the task's labels on a training row.
+    """
+
+    index: int
+    class_ids: tuple[int, ...]
+    classes: tuple[str, ...]
+    train_rows: int
+    test_rows: int
+    positive: NDArray[np.int64]
+    negative: NDArray[np.int64]
+    test_positive: NDArray[np.int64]
+    tau: NDArray[np.float64]
+    labels_per_row: float
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """A data set cut into tasks: iterate over it, or take ``len``.
+
+    >>> y = [[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1]]
+    >>> stream = Benchmark.from_arrays(np.eye(4), y, np.eye(4), y, tasks=2, order="sorted")
+    >>> for task in stream:
+    ...     print(task.index, task.classes.tolist(), task.train.tolist())
+    0 [0, 1] [0, 1, 2]
+    1 [2, 3] [1, 2, 3]
+    """
+
+    name: str
+    dataset: Dataset
+    tasks: tuple[Task, ...]
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of all classes, by class id."""
+        return self.dataset.classes
+
+    @property
+    def task_of_class(self) -> NDArray[np.int64]:
+        """Return the task that each class belongs to, int64 ``[K]``."""
+        owner = np.empty(len(self.classes), dtype=np.int64)
+        for task in self.tasks:
+            owner[task.classes] = task.index
+        return owner
+
+    def task_labels(self, task: Task | int, *, split: Literal["train", "test"] = "train") -> Labels:
+        """Return the labels of a task's rows over its own classes, ``[n, Kt]``: all that the task shows."""
+        if split not in ("train", "test"):
+            raise InputError(f"split is {split!r}, but 'train' or 'test' was expected")
+        task = task if isinstance(task, Task) else self.tasks[task]
+        rows, labels = (
+            (task.train, self.dataset.train.labels)
+            if split == "train"
+            else (task.test, self.dataset.test.labels)
+        )
+        return labels[np.ix_(rows, task.classes)]
+
+    def describe(self) -> list[TaskInfo]:
+        """Return size, classes and imbalance of every task."""
+        return [
+            TaskInfo(
+                index=task.index,
+                class_ids=tuple(task.classes.tolist()),
+                classes=tuple(self.classes[k] for k in task.classes),
+                train_rows=len(task.train),
+                test_rows=len(task.test),
+                positive=task.counts.positive,
+                negative=task.counts.negative,
+                test_positive=self.task_labels(task, split="test").sum(axis=0, dtype=np.int64),
+                tau=task.counts.tau,
+                labels_per_row=float(task.counts.positive.sum() / task.counts.total),
+            )
+            for task in self.tasks
+        ]
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x_train: ArrayLike,
+        y_train: ArrayLike,
+        x_test: ArrayLike,
+        y_test: ArrayLike,
+        *,
+        tasks: int | None,
+        classes: Sequence[str] | None = None,
+        name: str = "arrays",
+        order: Order = "random",
+        base: int = 0,
+        increment: int | None = None,
+        setting: Setting = "overlap",
+        negatives: Negatives = "in_task",
+        imbalance: Imbalance = "none",
+        seed: int = 0,
+    ) -> Benchmark:
+        """Make a benchmark of anybody's arrays: numpy, torch or lists.
+
+        Args:
+            x_train: uint8 images ``[N, C, H, W]`` with 1 or 3 channels, or numbers ``[N, D]``.
+            y_train: 0 or 1, ``[N, K]``.
+            x_test: like ``x_train``.
+            y_test: like ``y_train``.
+            tasks: number of tasks; None if ``order`` or ``increment`` says how many.
+            classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ...
+            name: what to call it.
+            order: see `class_groups`, as for ``base`` and ``increment``.
+            base: see ``order``.
+            increment: see ``order``.
+            setting: see `build_tasks`, as for ``negatives`` and ``imbalance``.
+            negatives: see ``setting``.
+            imbalance: see ``setting``.
+            seed: seed of everything that is drawn.
+        """
+        return build_benchmark(
+            Dataset.of(name, classes, x_train, y_train, x_test, y_test),
+            tasks=tasks,
+            order=order,
+            base=base,
+            increment=increment,
+            setting=setting,
+            negatives=negatives,
+            imbalance=imbalance,
+            seed=seed,
+        )
+
+
+def build_benchmark(
+    dataset: Dataset,
+    *,
+    name: str | None = None,
+    tasks: int | None = None,
+    order: Order = "random",
+    base: int = 0,
+    increment: int | None = None,
+    setting: Setting = "overlap",
+    negatives: Negatives = "in_task",
+    imbalance: Imbalance = "none",
+    seed: int = 0,
+) -> Benchmark:
+    """Cut a data set into tasks (SPEC 2): `class_groups`, then `build_tasks`, which explain the options.
+
+    >>> y = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 1]])
+    >>> data = Dataset.of("tiny", ["cat", "dog", "hen", "cow"], np.eye(5), y, np.eye(5), y)
+    >>> stream = build_benchmark(data, tasks=2, order=["dog", "cat", "cow", "hen"])
+    >>> [(info.classes, info.train_rows, info.positive.tolist()) for info in stream.describe()]
+    [(('dog', 'cat'), 3, [2, 2]), (('cow', 'hen'), 3, [2, 2])]
+    """
+    groups = class_groups(
+        dataset.classes, tasks=tasks, order=order, base=base, increment=increment, seed=seed
+    )
+    found = build_tasks(dataset, groups, setting=setting, negatives=negatives, imbalance=imbalance, seed=seed)
+    return Benchmark(dataset.name if name is None else name, dataset, found)

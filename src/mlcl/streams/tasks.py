@@ -1,0 +1,150 @@
+"""Tasks: which rows of a data set belong to which classes (SPEC 2.3 to 2.5)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.datasets.base import Dataset
+from mlcl.errors import InputError, nearest
+from mlcl.labels import LabelCounts, Labels
+from mlcl.streams.draws import DISJOINT, IMBALANCE, generator
+from mlcl.streams.imbalance import official_imbalance
+
+Setting = Literal["overlap", "disjoint"]
+Negatives = Literal["in_task", "all"]
+Imbalance = Literal["none", "official"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task of a stream.
+
+    Attributes:
+        index: its place in the stream, from 0.
+        classes: class ids (columns of the label matrix), int64 ``[Kt]``; labels of other classes are masked.
+        train: rows of ``dataset.train``, ascending, int64.
+        test: rows of ``dataset.test``, ascending, int64.
+        counts: positives and negatives of ``classes`` on the training rows.
+    """
+
+    index: int
+    classes: NDArray[np.int64]
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+    counts: LabelCounts
+
+
+def build_tasks(
+    dataset: Dataset,
+    groups: Sequence[NDArray[np.int64]],
+    *,
+    setting: Setting = "overlap",
+    negatives: Negatives = "in_task",
+    imbalance: Imbalance = "none",
+    seed: int = 0,
+) -> tuple[Task, ...]:
+    """Give each group of classes its rows of both splits.
+
+    A class with no positive or no negative in a task, or a task with no training row of two labels, is a
+    warning; a task with no row is an `InputError`.
+
+    Args:
+        dataset: labels of both splits; its inputs are not read.
+        groups: the class ids of each task, from `class_groups`.
+        setting: ``overlap``: a row is in every task that it has a class of. ``disjoint``: it is in one of
+            those tasks, drawn evenly; train and test alike.
+        negatives: ``in_task``: a task has only rows with one of its classes. ``all``: every task has every
+            row, and those without any of its classes are negatives (refused with ``disjoint``).
+        imbalance: ``official`` deletes training rows of each task, see `official_imbalance`.
+        seed: seed of the disjoint draw and of the deletion.
+
+    >>> y = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1]])
+    >>> data = Dataset.of("tiny", list("abcd"), np.eye(4), y, np.eye(4), y)
+    >>> first, second = build_tasks(data, [np.array([0, 1]), np.array([2, 3])])
+    >>> first.train.tolist(), second.train.tolist(), first.counts.positive.tolist()
+    ([0, 1, 2], [1, 2, 3], [2, 2])
+    """
+    _one_of("setting", setting, ("overlap", "disjoint"))
+    _one_of("negatives", negatives, ("in_task", "all"))
+    _one_of("imbalance", imbalance, ("none", "official"))
+    if setting == "disjoint" and negatives == "all":
+        raise InputError(
+            "negatives is 'all' and setting is 'disjoint', but a row cannot be in every task and in one only"
+        )
+    labels = {"training": dataset.train.labels, "test": dataset.test.labels}
+    rows = {
+        split: _rows(labels[split], groups, setting, negatives, generator(seed, DISJOINT, part))
+        for part, split in enumerate(labels)
+    }
+    tasks = []
+    for index, classes in enumerate(groups):
+        found = {split: rows[split][index] for split in labels}
+        if imbalance == "official" and len(found["training"]):
+            before = found["training"]
+            kept = official_imbalance(
+                labels["training"][np.ix_(before, classes)], rng=generator(seed, IMBALANCE, index)
+            )
+            found["training"] = before[kept]
+        shown = {split: labels[split][np.ix_(found[split], classes)] for split in labels}
+        for split in labels:
+            _check(shown[split], index, split, [dataset.classes[k] for k in classes])
+        counts = LabelCounts.of(shown["training"])
+        tasks.append(Task(index, classes, found["training"], found["test"], counts))
+    return tuple(tasks)
+
+
+def _rows(
+    labels: Labels,
+    groups: Sequence[NDArray[np.int64]],
+    setting: Setting,
+    negatives: Negatives,
+    rng: np.random.Generator,
+) -> list[NDArray[np.int64]]:
+    """Return the rows of each task in one split."""
+    if negatives == "all":
+        return [np.arange(len(labels)) for _ in groups]
+    member = np.stack([labels[:, classes].any(axis=1) for classes in groups], axis=1)
+    if setting == "disjoint":
+        # Of the c tasks that a row belongs to, the one with the drawn number 1..c; rows of no task have none.
+        number = np.cumsum(member, axis=1)
+        drawn = rng.integers(1, np.maximum(number[:, -1], 1), endpoint=True)
+        member &= number == drawn[:, None]
+    return [np.flatnonzero(member[:, t]) for t in range(len(groups))]
+
+
+def _check(labels: Labels, index: int, split: str, names: list[str]) -> None:
+    """Raise for a task without rows; warn of what makes a task odd but not useless."""
+    shown = ", ".join(names)
+    if len(labels) == 0:
+        raise InputError(f"task {index} (classes {shown}) has no {split} row, but at least one was expected")
+    counts = LabelCounts.of(labels)
+    for what, numbers in (("positive", counts.positive), ("negative", counts.negative)):
+        without = [name for name, number in zip(names, numbers, strict=True) if number == 0]
+        if without:
+            warnings.warn(
+                f"task {index} has no {what} {split} row of {', '.join(without)}, so no AUC is defined there",
+                UserWarning,
+                stacklevel=4,
+            )
+    if split == "training" and labels.sum(axis=1).max() < 2:
+        warnings.warn(
+            f"task {index} (classes {shown}) has no training row with two labels, "
+            f"which the paper's assumption 1.2 asks for",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a word that is not known."""
+    if value not in known:
+        raise InputError(
+            f"{name} is {value!r}, but {' or '.join(map(repr, known))} was expected."
+            f"{nearest(str(value), known)}"
+        )

@@ -1,0 +1,298 @@
+"""The training loop (Algorithm 1 of the paper), from top to bottom.
+
+`train` is the loop; `Learner` is what it works on: network, memory, parts, and the position in the stream. For each task
+the current batch and a memory batch go through the network together; every row is judged on the classes that the label
+policy gives it; the losses of the tasks are added with the memory weights; at the end of the task the memory is updated
+and every task is tested.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.batches import EpochPlan, Normaliser, gather, plan_epoch, slices
+from mlcl.config import Config, options
+from mlcl.labels import LabelCounts
+from mlcl.losses import LOSSES
+from mlcl.memories import Memory, TaskSamples
+from mlcl.methods.joint import joint_task
+from mlcl.methods.parts import build_memory, build_parts
+from mlcl.methods.step import Step, TaskContext
+from mlcl.metrics import average_precision, macro_auc
+from mlcl.models import IncrementalAttentionHead, Network, build_model
+from mlcl.seeds import derive_seed, numpy_generator, torch_generator
+from mlcl.streams import Benchmark, Task
+
+Floats = NDArray[np.float64]
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on: the loss is no longer a finite number."""
+
+
+class Observer:
+    """What is told while training; override what is of interest. `runs` writes files and shows progress with it."""
+
+    def on_task_start(self, learner: Learner, stage: Task, steps: int) -> None:
+        """A task begins; it will take ``steps`` steps an epoch."""
+
+    def on_step(self, learner: Learner, loss: float) -> None:
+        """A step was made."""
+
+    def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:
+        """An epoch is over; ``loss`` is its mean."""
+
+    def on_task_end(self, learner: Learner) -> None:
+        """A task is learnt, the memory updated, all tasks tested."""
+
+
+@dataclass
+class Measured:
+    """What a run has measured so far. AUC values lie between 0 and 1.
+
+    Attributes:
+        matrix: a row a learnt task, a column a test task: Macro-AUC (SPEC 6).
+        per_class: a row a learnt task, a column a class: AUC of the class on its own task's test images.
+        pooled: after each task, Macro-AUC and mAP over all seen classes on all test images of seen tasks.
+        task_seconds: seconds of each task, evaluation included.
+    """
+
+    matrix: list[list[float]] = field(default_factory=list)
+    per_class: list[list[float]] = field(default_factory=list)
+    pooled: list[dict[str, float]] = field(default_factory=list)
+    task_seconds: list[float] = field(default_factory=list)
+
+
+def train(config: Config, benchmark: Benchmark, *, observer: Observer | None = None) -> Learner:
+    """Learn the tasks of a benchmark one after the other and test all of them after each.
+
+    Two calls with equal arguments give identical numbers on a CPU.
+    """
+    observer = observer or Observer()
+    learner = Learner(config, benchmark)
+    for stage in learner.stages:
+        learner.start_task(stage)
+        observer.on_task_start(learner, stage, len(learner.plan))
+        for learner.epoch in range(config.train.epochs):
+            started, total = time.perf_counter(), 0.0
+            learner.start_epoch(stage)
+            for learner.step in range(len(learner.plan)):
+                loss = learner.learn(*learner.plan.step(learner.step))
+                total += loss
+                observer.on_step(learner, loss)
+            observer.on_epoch(learner, total / len(learner.plan), time.perf_counter() - started)
+        learner.finish_task(stage)
+        observer.on_task_end(learner)
+    return learner
+
+
+class Learner:
+    """A network with its memory on its way through a stream of tasks.
+
+    Attributes:
+        stages: the tasks to learn; one with all classes for joint training.
+        task: number of the task being learnt.
+        epoch: number of the epoch in the task.
+        step: number of the step in the epoch.
+        network: the network.
+        memory: samples of earlier tasks.
+        measured: what was measured so far.
+        counts: P_k and N_k of every class in its own task; zero where not met yet.
+    """
+
+    plan: EpochPlan
+    context: TaskContext
+
+    def __init__(self, config: Config, benchmark: Benchmark) -> None:
+        data, seed = benchmark.dataset, config.seed
+        classes = len(data.classes)
+        self.config, self.benchmark, self.data = config, benchmark, data
+        self.joint = config.protocol == "joint"
+        self.stages = [joint_task(benchmark)] if self.joint else list(benchmark.tasks)
+        self.task = self.epoch = self.step = 0
+        self.measured = Measured()
+        self.fabric = Fabric(accelerator=config.train.device, devices=1, precision=cast(Any, config.train.precision))
+        self.device = self.fabric.device
+        self.parts = build_parts(config)
+        self.memory: Memory = build_memory(config)
+        self.network: Network = build_model(
+            config.model.kind,
+            data.train.inputs.shape[1:],
+            classes,
+            seed=derive_seed(seed, "model"),
+            **options(config.model),
+        ).to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.normaliser = Normaliser.fit(data.train, normalise=config.train.normalise).to(self.device)
+        self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
+        self.task_of_class = torch.full((classes,), -1, device=self.device)
+        self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
+
+    def start_task(self, stage: Task) -> None:
+        """Take in the classes and constants of a task; optimiser and schedule start anew (SPEC 3)."""
+        config, settings = self.config, self.config.train
+        self.task, self.epoch, self.step = stage.index, 0, 0
+        self.started = time.perf_counter()
+        old = self.task_of_class >= 0
+        self.task_of_class[self._tensor(stage.classes)] = stage.index
+        self.counts = self.counts + stage.counts.place(stage.classes, len(self.counts))
+        with warnings.catch_warnings():
+            # Classes of later tasks have no counts yet; classes without a sign were told when the stream was made.
+            warnings.simplefilter("ignore", UserWarning)
+            self.criterion = LOSSES.build(config.loss.kind, self.counts, **options(config.loss)).to(self.device)
+        self.network.eval()
+        teacher = frozen_copy(self.network) if self.parts.needs_teacher and stage.index > 0 else None
+        if isinstance(self.network.head, IncrementalAttentionHead):
+            self.network.head.add_session(stage.classes)
+        self.context = TaskContext(
+            index=stage.index,
+            classes=self._tensor(stage.classes),
+            seen=self.task_of_class >= 0,
+            old=old,
+            model=self.network,
+            teacher=teacher,
+            batches=lambda: self._task_batches(stage),
+            generator=torch_generator(config.seed, "parts", stage.index),
+        )
+        self.parts.labels.start_task(self.context)
+        self.parts.regulariser.start_task(self.context)
+        optimiser = torch.optim.SGD(
+            [p for p in self.network.parameters() if p.requires_grad],
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+        self.model, self.optimiser = self.fabric.setup(self.network, optimiser)
+        self.model.mark_forward_method("forward_with_embeddings")
+        self.weights = self._memory_weights(stage)
+        self.start_epoch(stage)
+
+    def start_epoch(self, stage: Task) -> None:
+        """Draw the batches of an epoch and set its learning rate."""
+        settings = self.config.train
+        drops = [math.ceil(share * settings.epochs) for share in settings.lr_drops]
+        self.lr = settings.lr * settings.lr_factor ** sum(drop <= self.epoch for drop in drops)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.lr
+        self.plan = plan_epoch(
+            stage.train,
+            self.memory,
+            numpy_generator(self.config.seed, "batches", stage.index, self.epoch),
+            task=stage.index,
+            batch_size=settings.batch_size,
+            memory_batch=self.config.memory.batch_size or settings.batch_size,
+            sampling=self.config.memory.sampling,
+        )
+        self.network.train()
+
+    def learn(self, rows: NDArray[np.int64], tags: NDArray[np.int64]) -> float:
+        """Make one step on rows of the training split, each with the number of its task, and return the loss."""
+        raw = gather(self.data.train.inputs, rows)
+        if self.parts.augment is not None:
+            position = (self.task, self.epoch, self.step)
+            raw = self.parts.augment(raw, torch_generator(self.config.seed, "augment", *position))
+        inputs = self.normaliser(raw.to(self.device))
+        groups = self._tensor(tags)
+        own = self.task_of_class == groups[:, None]
+        known = self.labels[self._tensor(rows)] * own  # labels of other tasks are not known
+        logits, embeddings = self.model.forward_with_embeddings(inputs)
+        step = Step(self.context, inputs, logits, embeddings)
+        targets, mask = self.parts.labels.targets(known.to(logits.dtype), own, step)
+        loss = self.criterion(logits, targets, mask=mask, groups=groups, group_weights=self.weights)
+        penalty = self.parts.regulariser.penalty(step)
+        if penalty is not None:
+            loss = loss + penalty
+        value: float = loss.item()
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the loss became {value} in task {self.task}, epoch {self.epoch}, step {self.step}; "
+                f"a lower train.lr (now {self.config.train.lr:g}) may help."
+            )
+        self.optimiser.zero_grad()
+        self.fabric.backward(loss)
+        self.optimiser.step()
+        return value
+
+    def finish_task(self, stage: Task) -> None:
+        """Update the memory, let the regulariser look back, and test all tasks."""
+        self.network.eval()
+        labels = self.data.train.labels[stage.train][:, stage.classes]
+        features = None
+        if self.memory.needs_features:
+            with torch.inference_mode():
+                found = [self.network.features(inputs).cpu() for inputs, _ in self._task_batches(stage)]
+            features = torch.cat(found).numpy()
+        self.memory.update(TaskSamples.of(stage.index, stage.classes, stage.train, labels), features=features)
+        self.parts.regulariser.end_task(self.context)
+        self._test(len(self.benchmark.tasks) if self.joint else stage.index + 1)
+        self.measured.task_seconds.append(time.perf_counter() - self.started)
+
+    def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the logits of all K classes, [n, K]."""
+        self.network.eval()
+        with torch.inference_mode():
+            scores = [
+                self.network(self.normaliser(gather(inputs, np.arange(piece.start, piece.stop)).to(self.device)))
+                for piece in slices(len(inputs), self.config.train.eval_batch_size)
+            ]
+        return torch.cat(scores).float().cpu().numpy()
+
+    def _test(self, learnt: int) -> None:
+        """Score every test image once, then read all measures off the scores. The first ``learnt`` tasks are seen."""
+        split = self.data.test
+        scores = self.predict(split.inputs)
+        row, per_class = [], np.full(len(self.data.classes), np.nan)
+        for task in self.benchmark.tasks:
+            mine = np.ix_(task.test, task.classes)
+            values = cast(Floats, macro_auc(scores[mine], split.labels[mine], average=None))
+            per_class[task.classes] = values
+            row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
+        seen = self.benchmark.tasks[:learnt]
+        rows = np.unique(np.concatenate([task.test for task in seen]))
+        pool = np.ix_(rows, np.concatenate([task.classes for task in seen]))
+        self.measured.matrix.append(row)
+        self.measured.per_class.append(per_class.tolist())
+        self.measured.pooled.append(
+            {
+                "macro_auc": cast(float, macro_auc(scores[pool], split.labels[pool])),
+                "map": cast(float, average_precision(scores[pool], split.labels[pool])),
+            }
+        )
+
+    def _task_batches(self, stage: Task) -> Iterator[tuple[Tensor, Tensor]]:
+        """Go through a task's training data in order, without augmentation; labels of other tasks are zero."""
+        own = self.task_of_class == stage.index
+        for piece in slices(len(stage.train), self.config.train.eval_batch_size):
+            rows = stage.train[piece]
+            inputs = self.normaliser(gather(self.data.train.inputs, rows).to(self.device))
+            yield inputs, self.labels[self._tensor(rows)].float() * own
+
+    def _memory_weights(self, stage: Task) -> Tensor:
+        """Return w_i for all tasks up to the current one (SPEC 3); the current task has weight 1."""
+        weights = torch.ones(stage.index + 1)
+        kind, scale = self.config.memory.weight, self.config.memory.weight_scale
+        if kind == "mean" and stage.index > 0:
+            weights[:-1] = 1 / stage.index  # Eq. 19: one term for the batch, one for the memory
+        elif kind == "size":
+            stored = torch.tensor([len(samples.rows) for samples in self.memory.tasks])
+            weights[:-1] = (1.0 if scale is None else scale) * stored / len(stage.train)
+        return weights.to(self.device)
+
+    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+
+def frozen_copy(network: Network) -> Network:
+    """Return a copy that does not learn: the old network, as distillation and pseudo-labels need it."""
+    return copy.deepcopy(network).eval().requires_grad_(False)

@@ -1,0 +1,142 @@
+"""EWC against explicit loops over samples and anchors; distillation against its formula."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional
+
+from mlcl.errors import InputError
+from mlcl.methods.regularisers import REGULARISERS, diagonal_fisher, distillation_loss, embedding_drift
+from mlcl.methods.step import Step, TaskContext
+from mlcl.models import build_model
+
+
+def context(network, inputs, labels, classes, *, index=0, teacher=None, total=5):
+    seen = torch.zeros(total, dtype=torch.bool)
+    seen[: max(classes) + 1] = True
+    old = seen.clone()
+    old[classes] = False
+    full = torch.zeros(len(inputs), total)
+    full[:, classes] = labels
+    return TaskContext(
+        index=index,
+        classes=torch.tensor(classes),
+        seen=seen,
+        old=old,
+        model=network,
+        teacher=teacher,
+        batches=lambda: iter([(inputs[:4], full[:4]), (inputs[4:], full[4:])]),
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def small_network(kind="resnet8"):
+    shape = (3, 16, 16) if kind == "resnet8" else (4,)
+    network = build_model(kind, shape, 5, seed=1, width=4 if kind == "resnet8" else None).eval()
+    inputs = torch.randn((10, *shape), generator=torch.Generator().manual_seed(0))
+    labels = (torch.rand(10, 2, generator=torch.Generator().manual_seed(1)) < 0.5).float()
+    return network, inputs, labels
+
+
+@pytest.mark.parametrize("kind", ["resnet8", "mlp"])
+def test_fisher_is_the_mean_squared_gradient_of_single_samples(kind):
+    network, inputs, labels = small_network(kind)
+    found = diagonal_fisher(network, inputs, labels, torch.tensor([1, 3]), chunk=4)
+    expected = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
+    for x, y in zip(inputs, labels, strict=True):
+        network.zero_grad()
+        logits = network(x[None])[0, [1, 3]]
+        functional.binary_cross_entropy_with_logits(logits, y, reduction="sum").backward()
+        for name, p in network.named_parameters():
+            expected[name] += p.grad**2 / len(inputs)
+    for name, value in expected.items():
+        assert torch.allclose(found[name], value, rtol=1e-3, atol=1e-6), name
+    head = found["head.linear.weight"]
+    assert torch.count_nonzero(head[[0, 2, 4]]) == 0  # other classes' heads are not judged
+    assert torch.count_nonzero(head[[1, 3]]) > 0
+
+
+def test_fisher_refuses_training_mode():
+    network, inputs, labels = small_network("mlp")
+    with pytest.raises(ValueError, match="evaluation"):
+        diagonal_fisher(network.train(), inputs, labels, torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_ewc_penalty_is_the_sum_over_anchors(online):
+    network, inputs, labels = small_network("mlp")
+    extra = {"decay": 0.5} if online else {}
+    ewc = REGULARISERS.build("ewc", strength=3.0, online=online, **extra)
+    anchors = []
+    step = Step(context(network, inputs, labels, [0, 1]), inputs, torch.zeros(10, 5), None)
+    assert ewc.penalty(step) is None
+    for index, classes in enumerate(([0, 1], [2, 3], [3, 4])):
+        with torch.no_grad():
+            for p in network.parameters():
+                p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(index)))
+        task = context(network, inputs, labels, classes, index=index)
+        anchors.append((diagonal_fisher(network, inputs, labels, task.classes), copy.deepcopy(network.state_dict())))
+        ewc.end_task(task)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.add_(0.05)
+    if online:
+        running = {name: 0.25 * anchors[0][0][name] + 0.5 * anchors[1][0][name] + f for name, f in anchors[2][0].items()}
+        anchors = [(running, anchors[2][1])]
+    expected = sum(
+        (fisher[name] * (p - old[name]) ** 2).sum() for fisher, old in anchors for name, p in network.named_parameters()
+    )
+    assert ewc.penalty(step).item() == pytest.approx(1.5 * expected.item(), rel=1e-4)
+    again = REGULARISERS.build("ewc", strength=3.0, online=online, **extra)
+    again.load_state(ewc.state())
+    assert again.penalty(step).item() == ewc.penalty(step).item()
+
+
+def test_true_fisher_draws_labels_from_the_network():
+    network, inputs, labels = small_network("mlp")
+    values = []
+    for kind in ("empirical", "true"):
+        ewc = REGULARISERS.build("ewc", fisher=kind)
+        ewc.end_task(context(network, inputs, labels, [0, 1]))
+        values.append(ewc.importance["head.linear.bias"])
+    assert not torch.equal(*values)
+
+
+def test_ewc_options_that_do_nothing_are_refused():
+    with pytest.raises(InputError, match=r"regulariser\.decay is 0\.5; it is used with regulariser\.online true"):
+        REGULARISERS.build("ewc", decay=0.5)
+
+
+@pytest.mark.parametrize("distance", ["bce", "mse"])
+def test_distillation_follows_its_formula(distance):
+    new, old = torch.randn(2, 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = distillation_loss(new, old, distance=distance, temperature=3.0)
+    if distance == "mse":
+        expected = ((new - old) ** 2).mean()
+    else:
+        p, q = torch.sigmoid(old / 3), torch.sigmoid(new / 3)
+        expected = -9 * (p * q.log() + (1 - p) * (1 - q).log()).mean()
+    assert found.item() == pytest.approx(expected.item())
+
+
+def test_distillation_moves_only_the_new_network_and_only_old_classes():
+    network, inputs, labels = small_network("mlp")
+    teacher = build_model("mlp", (4,), 5, seed=9).eval()
+    task = context(network, inputs, labels, [3, 4], index=1, teacher=teacher)
+    logits, embeddings = network.forward_with_embeddings(inputs)
+    REGULARISERS.build("lwf", distance="mse").penalty(Step(task, inputs, logits, embeddings)).backward()
+    assert all(p.grad is None for p in teacher.parameters())
+    head = network.head.linear.weight.grad
+    assert torch.count_nonzero(head[[3, 4]]) == 0
+    assert torch.count_nonzero(head[[0, 1, 2]]) > 0
+
+
+def test_embedding_drift_is_the_mean_cosine_distance_of_past_sessions():
+    new, old = torch.randn(4, 3, 8), torch.randn(4, 2, 8)
+    expected = sum(
+        1 - float(new[b, s] @ old[b, s]) / float(new[b, s].norm() * old[b, s].norm()) for b in range(4) for s in range(2)
+    )
+    assert float(embedding_drift(new, old)) == pytest.approx(expected / 8, rel=1e-4)

@@ -1,0 +1,177 @@
+"""Networks, the linear head and `build_model`."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from mlcl.errors import InputError
+from mlcl.models import MODELS, LinearHead, build_model
+from mlcl.models.network import pool, seeded
+
+SMALL = ["resnet8", "resnet14", "resnet20"]
+LARGE = ["resnet18", "resnet34", "resnet50"]
+
+
+@pytest.fixture(autouse=True)
+def _fixed_draws() -> None:
+    torch.manual_seed(0)
+
+
+def _same(a: nn.Module, b: nn.Module) -> bool:
+    left, right = a.state_dict(), b.state_dict()
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def test_all_models_are_registered_with_a_summary() -> None:
+    assert MODELS.names() == sorted([*SMALL, *LARGE, "mlp", "linear"])
+    assert all(MODELS.summary(name) for name in MODELS.names())
+
+
+def test_linear_head_is_pooling_and_an_affine_map() -> None:
+    features = torch.randn(3, 4, 2, 5)
+    head = LinearHead(4, 6)
+    expected = torch.zeros(3, 6)
+    for b in range(3):
+        for k in range(6):
+            expected[b, k] = head.linear.bias[k]
+            for c in range(4):
+                expected[b, k] += head.linear.weight[k, c] * features[b, c].sum() / 10
+    torch.testing.assert_close(head(features), expected)
+    torch.testing.assert_close(head(pool(features)), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("resnet8", (3, 16, 16)), ("resnet18", (1, 32, 40)), ("mlp", (12,)), ("linear", (12,))],
+)
+def test_one_pass_gives_what_the_separate_calls_give(name: str, shape: tuple[int, ...]) -> None:
+    network = build_model(name, shape, 5).eval()
+    inputs = torch.randn(3, *shape)
+    logits, embeddings = network.forward_with_embeddings(inputs)
+    assert logits.shape == (3, 5)
+    assert network.features(inputs).shape == (3, network.backbone.width)
+    torch.testing.assert_close(network(inputs), logits)
+    torch.testing.assert_close(network.features(inputs), embeddings[:, 0])
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.sampled_from(SMALL), st.sampled_from([1, 3]), st.integers(8, 21), st.integers(8, 21), st.integers(1, 4)
+)
+def test_map_size_is_what_the_backbone_gives(name: str, channels: int, h: int, w: int, width: int) -> None:
+    shape = (channels, h, w)
+    backbone = build_model(name, shape, 2, width=width).backbone
+    assert backbone.kind == "map"
+    assert backbone(torch.zeros(1, *shape)).shape == (1, backbone.width, *backbone.map_size(shape))
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("size", [(32, 32), (65, 33)])
+def test_map_size_of_large_models(name: str, size: tuple[int, int]) -> None:
+    backbone = build_model(name, (3, *size), 2).backbone.eval()
+    assert backbone(torch.zeros(1, 3, *size)).shape == (1, backbone.width, *backbone.map_size((3, *size)))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "head"),
+    [("resnet8", (3, 16, 16), "linear"), ("resnet8", (3, 16, 16), "attention"), ("mlp", (9,), "linear")],
+)
+def test_seed_decides_the_weights_and_global_state_is_untouched(
+    name: str, shape: tuple[int, ...], head: str
+) -> None:
+    before = torch.get_rng_state()
+    first = build_model(name, shape, 4, seed=3, head=head)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(5)
+    assert _same(first, build_model(name, shape, 4, seed=3, head=head))
+    assert not _same(first, build_model(name, shape, 4, seed=4, head=head))
+
+
+def test_the_backbone_does_not_depend_on_the_head() -> None:
+    linear, attention = (
+        build_model("resnet8", (3, 16, 16), 4, seed=1, head=h) for h in ("linear", "attention")
+    )
+    assert _same(linear.backbone, attention.backbone)
+
+
+def test_seeded_restores_the_state_after_an_error() -> None:
+    before = torch.get_rng_state()
+    with pytest.raises(KeyError), seeded(1):
+        raise KeyError
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeded_keys_give_different_draws() -> None:
+    draws = set()
+    for key in [(0,), (1,), (0, 1), (1, 1), (0, 2)]:
+        with seeded(*key):
+            draws.add(torch.rand(1).item())
+    assert len(draws) == 5
+
+
+def test_channels_last_gives_the_same_logits_and_gradients() -> None:
+    plain = build_model("resnet8", (3, 16, 16), 4)
+    last = copy.deepcopy(plain).to(memory_format=torch.channels_last)
+    inputs = torch.randn(8, 3, 16, 16)
+    one, two = plain(inputs), last(inputs.contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    one.square().sum().backward()
+    two.square().sum().backward()
+    for a, b in zip(plain.parameters(), last.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("resnet8", (3, 8, 8)), ("mlp", (6,))])
+def test_a_model_learns_a_batch_by_heart(name: str, shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(24, *shape, generator=generator)
+    labels = (torch.rand(24, 3, generator=generator) < 0.4).float()
+    network = build_model(name, shape, 3, hidden=64 if name == "mlp" else None)
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(80):
+        optimiser.zero_grad()
+        loss = nn.functional.binary_cross_entropy_with_logits(network(inputs), labels)
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("resnet8", (12,), 3), {}, r"'resnet8' takes images .* \(12,\)"),
+        (("resnet50", (12,), 3), {}, r"'resnet50' takes images .* \(12,\)"),
+        (("mlp", (3, 16, 16), 3), {}, r"'mlp' takes feature vectors .* \(3, 16, 16\)"),
+        (("linear", (3, 16, 16), 3), {}, r"'linear' takes feature vectors"),
+        (("resnet8", (16, 16), 3), {}, r"'resnet8' takes images"),
+        (("resnet8", (2, 16, 16), 3), {}, "1 or 3 channels, not 2"),
+        (("resnet8", (3, 7, 16), 3), {}, "at least 8 x 8 pixels, not 7 x 16"),
+        (("resnet18", (3, 31, 64), 3), {}, "at least 32 x 32 pixels, not 31 x 64"),
+        (("resnet8", (3, 0, 16), 3), {}, "input_shape is"),
+        (("linear", (), 3), {}, "input_shape is"),
+        (("resnet8", (3, 16, 16), 0), {}, "classes is 0"),
+        (("resnet9", (3, 16, 16), 3), {}, "unknown model 'resnet9'.*Did you mean"),
+        (("resnet8", (3, 16, 16), 3), {"width": 0}, "width of model 'resnet8' is 0"),
+        (("resnet8", (3, 16, 16), 3), {"hidden": 5}, "'resnet8' takes no option 'hidden'"),
+        (("resnet18", (3, 64, 64), 3), {"width": 5}, "'resnet18' takes no option 'width'"),
+        (("mlp", (5,), 3), {"hidden": 0}, "hidden of model 'mlp' is 0"),
+        (("mlp", (5,), 3), {"depth": 0}, "depth of model 'mlp' is 0"),
+        (("mlp", (5,), 3), {"seed": -1}, "seed is -1"),
+        (("mlp", (5,), 3), {"head": "lineer"}, "unknown head 'lineer'.*Did you mean 'linear'"),
+        (("mlp", (5,), 3), {"head": "attention"}, "needs a feature map; model 'mlp' gives vectors"),
+        (
+            ("resnet8", (3, 16, 16), 3),
+            {"head": "attention", "width": 3},
+            "is 12, expected a multiple of its 8",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(arguments, options, message) -> None:
+    with pytest.raises(InputError, match=message):
+        build_model(*arguments, **options)
