@@ -230,6 +230,7 @@ class TrainConfig:
         device: ``auto``, ``cpu``, ``cuda``, ``mps``.
         precision: lightning-fabric's precision, such as ``32-true`` or ``bf16-mixed``.
         in_memory: copy a store into RAM before training.
+        threads: CPU threads; sums on another number of threads may differ in the last digits. Not set: torch's choice.
     """
 
     epochs: int = 6
@@ -244,10 +245,11 @@ class TrainConfig:
     device: str = "auto"
     precision: str = "32-true"
     in_memory: bool = False
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
-        _at_least("train.", self, lr_factor=0)
+        _at_least("train.", self, lr_factor=0, threads=1)
         for share in self.lr_drops:
             if not 0 <= share <= 1:
                 raise InputError(f"train.lr_drops holds {share}; expected shares of the epochs from 0 to 1.")

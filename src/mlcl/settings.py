@@ -70,15 +70,19 @@ def read_yaml(text: str, source: str) -> Layer:
 
 def read_config_file(path: Path) -> Layer:
     """Read a user's config file."""
+    return read_yaml(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Read a small text file, or say why not."""
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
             raise InputError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes; expected a config file.")
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text; expected a YAML config file.") from None
-    return read_yaml(text, str(path))
 
 
 def checked(layer: Mapping[Any, Any], source: str) -> Layer:

@@ -13,7 +13,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -75,27 +75,46 @@ class Measured:
     task_seconds: list[float] = field(default_factory=list)
 
 
-def train(config: Config, benchmark: Benchmark, *, observer: Observer | None = None) -> Learner:
+def train(
+    config: Config, benchmark: Benchmark, *, observer: Observer | None = None, state: State | None = None
+) -> Learner:
     """Learn the tasks of a benchmark one after the other and test all of them after each.
 
     Two calls with equal arguments give identical numbers on a CPU.
+
+    Args:
+        config: all settings.
+        benchmark: the tasks.
+        observer: told what happens.
+        state: where to go on, as `Learner.state` gave it; from the start if None.
     """
     observer = observer or Observer()
     learner = Learner(config, benchmark)
-    for stage in learner.stages:
-        learner.start_task(stage)
+    if state is not None:
+        learner.load_state(state)
+    for stage in learner.stages[learner.task :]:
+        if not learner.in_task:
+            learner.start_task(stage)
         observer.on_task_start(learner, stage, len(learner.plan))
-        for learner.epoch in range(config.train.epochs):
-            started, total = time.perf_counter(), 0.0
+        while learner.epoch < config.train.epochs:
+            started = time.perf_counter()
             learner.start_epoch(stage)
-            for learner.step in range(len(learner.plan)):
+            while learner.step < len(learner.plan):
                 loss = learner.learn(*learner.plan.step(learner.step))
-                total += loss
                 observer.on_step(learner, loss)
-            observer.on_epoch(learner, total / len(learner.plan), time.perf_counter() - started)
+            observer.on_epoch(learner, learner.epoch_loss / len(learner.plan), time.perf_counter() - started)
+            learner.finish_epoch()
         learner.finish_task(stage)
         observer.on_task_end(learner)
     return learner
+
+
+@dataclass(frozen=True)
+class State:
+    """All that is needed to go on: tensors by name, and plain values that JSON can hold."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
 
 
 class Learner:
@@ -103,9 +122,10 @@ class Learner:
 
     Attributes:
         stages: the tasks to learn; one with all classes for joint training.
-        task: number of the task being learnt.
-        epoch: number of the epoch in the task.
-        step: number of the step in the epoch.
+        task: number of the task being learnt, or of the next one between tasks.
+        epoch: number of epochs done in the task.
+        step: number of steps done in the epoch.
+        in_task: whether a task is being learnt, or the next one is still to start.
         network: the network.
         memory: samples of earlier tasks.
         measured: what was measured so far.
@@ -122,7 +142,11 @@ class Learner:
         self.joint = config.protocol == "joint"
         self.stages = [joint_task(benchmark)] if self.joint else list(benchmark.tasks)
         self.task = self.epoch = self.step = 0
+        self.in_task = False
+        self.epoch_loss = self.spent = 0.0
         self.measured = Measured()
+        if config.train.threads is not None:
+            torch.set_num_threads(config.train.threads)
         self.fabric = Fabric(accelerator=config.train.device, devices=1, precision=cast(Any, config.train.precision))
         self.device = self.fabric.device
         self.parts = build_parts(config)
@@ -141,20 +165,24 @@ class Learner:
 
     def start_task(self, stage: Task) -> None:
         """Take in the classes and constants of a task; optimiser and schedule start anew (SPEC 3)."""
+        self.network.eval()
+        teacher = frozen_copy(self.network) if self.parts.needs_teacher and stage.index > 0 else None
+        self._enter(stage, teacher)
+        self.parts.labels.start_task(self.context)
+        self.parts.regulariser.start_task(self.context)
+        self.start_epoch(stage)
+
+    def _enter(self, stage: Task, teacher: Network | None) -> None:
+        """Set up everything of a task that follows from the task alone."""
         config, settings = self.config, self.config.train
-        self.task, self.epoch, self.step = stage.index, 0, 0
-        self.started = time.perf_counter()
+        self.task, self.epoch, self.step, self.in_task = stage.index, 0, 0, True
+        self.epoch_loss, self.spent, self.started = 0.0, 0.0, time.perf_counter()
         old = self.task_of_class >= 0
-        self.task_of_class[self._tensor(stage.classes)] = stage.index
-        self.counts = self.counts + stage.counts.place(stage.classes, len(self.counts))
+        self._add_classes(stage)
         with warnings.catch_warnings():
             # Classes of later tasks have no counts yet; classes without a sign were told when the stream was made.
             warnings.simplefilter("ignore", UserWarning)
             self.criterion = LOSSES.build(config.loss.kind, self.counts, **options(config.loss)).to(self.device)
-        self.network.eval()
-        teacher = frozen_copy(self.network) if self.parts.needs_teacher and stage.index > 0 else None
-        if isinstance(self.network.head, IncrementalAttentionHead):
-            self.network.head.add_session(stage.classes)
         self.context = TaskContext(
             index=stage.index,
             classes=self._tensor(stage.classes),
@@ -165,8 +193,6 @@ class Learner:
             batches=lambda: self._task_batches(stage),
             generator=torch_generator(config.seed, "parts", stage.index),
         )
-        self.parts.labels.start_task(self.context)
-        self.parts.regulariser.start_task(self.context)
         optimiser = torch.optim.SGD(
             [p for p in self.network.parameters() if p.requires_grad],
             lr=settings.lr,
@@ -176,7 +202,13 @@ class Learner:
         self.model, self.optimiser = self.fabric.setup(self.network, optimiser)
         self.model.mark_forward_method("forward_with_embeddings")
         self.weights = self._memory_weights(stage)
-        self.start_epoch(stage)
+
+    def _add_classes(self, stage: Task) -> None:
+        """Take note of a task's classes and constants; an attention head grows by a session."""
+        self.task_of_class[self._tensor(stage.classes)] = stage.index
+        self.counts = self.counts + stage.counts.place(stage.classes, len(self.counts))
+        if isinstance(self.network.head, IncrementalAttentionHead):
+            self.network.head.add_session(stage.classes)
 
     def start_epoch(self, stage: Task) -> None:
         """Draw the batches of an epoch and set its learning rate."""
@@ -222,7 +254,13 @@ class Learner:
         self.optimiser.zero_grad()
         self.fabric.backward(loss)
         self.optimiser.step()
+        self.step += 1
+        self.epoch_loss += value
         return value
+
+    def finish_epoch(self) -> None:
+        """Go on to the next epoch."""
+        self.epoch, self.step, self.epoch_loss = self.epoch + 1, 0, 0.0
 
     def finish_task(self, stage: Task) -> None:
         """Update the memory, let the regulariser look back, and test all tasks."""
@@ -236,7 +274,54 @@ class Learner:
         self.memory.update(TaskSamples.of(stage.index, stage.classes, stage.train, labels), features=features)
         self.parts.regulariser.end_task(self.context)
         self._test(len(self.benchmark.tasks) if self.joint else stage.index + 1)
-        self.measured.task_seconds.append(time.perf_counter() - self.started)
+        self.measured.task_seconds.append(self.spent + time.perf_counter() - self.started)
+        self.task, self.epoch, self.step, self.in_task = stage.index + 1, 0, 0, False
+
+    def state(self) -> State:
+        """Return all that is needed to go on from here; random numbers follow from seed and position."""
+        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in self.memory.state().items()}
+        tensors |= {f"regulariser.{name}": value for name, value in self.parts.regulariser.state().items()}
+        if self.in_task:
+            if self.context.teacher is not None:
+                tensors |= {f"teacher.{name}": value for name, value in self.context.teacher.state_dict().items()}
+            for number, slot in self.optimiser.state_dict()["state"].items():
+                if slot.get("momentum_buffer") is not None:
+                    tensors[f"momentum.{number}"] = slot["momentum_buffer"]
+        values = {
+            "position": [self.task, self.epoch, self.step, self.in_task],
+            "epoch_loss": self.epoch_loss,
+            "spent": self.spent + time.perf_counter() - self.started if self.in_task else 0.0,
+            "measured": asdict(self.measured),
+            "labels": self.parts.labels.state(),
+        }
+        return State(tensors, values)
+
+    def load_state(self, state: State) -> None:
+        """Go to where `state` was taken."""
+        task, epoch, step, in_task = state.values["position"]
+        self.measured = Measured(**state.values["measured"])
+        stored = _section(state.tensors, "memory.")
+        self.memory = Memory.from_state({name: value.numpy() for name, value in stored.items()})
+        for stage in self.stages[:task]:
+            self._add_classes(stage)
+        self.parts.regulariser.load_state(_section(state.tensors, "regulariser."))
+        self.parts.labels.load_state(state.values["labels"])
+        self.task = task
+        if in_task:
+            taught = _section(state.tensors, "teacher.")
+            teacher = frozen_copy(self.network) if taught else None
+            if teacher is not None:
+                teacher.load_state_dict(taught)
+            self._enter(self.stages[task], teacher)
+        self.network.load_state_dict(_section(state.tensors, "network."))
+        if in_task:
+            self.epoch, self.step = epoch, step
+            self.epoch_loss, self.spent = state.values["epoch_loss"], state.values["spent"]
+            momentum = _section(state.tensors, "momentum.")
+            slots = {int(number): {"momentum_buffer": value} for number, value in momentum.items()}
+            self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": slots})
+            self.start_epoch(self.stages[task])
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits of all K classes, [n, K]."""
@@ -291,6 +376,10 @@ class Learner:
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
+
+
+def _section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def frozen_copy(network: Network) -> Network:

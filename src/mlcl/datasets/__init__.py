@@ -1,17 +1,25 @@
-"""Data sets: raw layouts of many kinds become one kind of store, and a store becomes a `Dataset`."""
+"""Data sets: raw layouts of many kinds become one kind of store, and a store becomes a `Dataset`.
+
+A source (one file each) reads raw metadata into a `Plan`; `prepare` decodes every picture once into a store;
+`open_store` gives the store as a `Dataset` of memory-mapped arrays. `load_dataset` finds one by its name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.datasets import coco, nuswide, thumbs, voc  # noqa: F401 - each registers itself
+import numpy as np
+
+from mlcl.datasets import arff, arrays, coco, folder, huggingface, nuswide, parquet, thumbs, voc  # noqa: F401
 from mlcl.datasets.base import Dataset, Split, cache_dir
+from mlcl.datasets.describe import StoreReport, describe_store
+from mlcl.datasets.digits import load_digits_dataset
 from mlcl.datasets.images import DEFAULT_SIZE, decode_image
-from mlcl.datasets.inspect import StoreReport, describe_store
-from mlcl.datasets.plan import SOURCES, Plan
-from mlcl.datasets.prepare import plan_bytes, prepare
+from mlcl.datasets.plan import SOURCES, Plan, slug
+from mlcl.datasets.preparing import plan_bytes, prepare
 from mlcl.datasets.store import StoreInfo, open_store, read_ids
 from mlcl.errors import InputError, nearest
 
@@ -26,7 +34,9 @@ __all__ = [
     "cache_dir",
     "decode_image",
     "describe_store",
+    "find_dataset",
     "load_dataset",
+    "load_digits_dataset",
     "open_store",
     "plan_bytes",
     "plan_source",
@@ -36,21 +46,37 @@ __all__ = [
     "store_path",
 ]
 
+KNOWN = {
+    "voc2007": "voc --root VOCdevkit --year 2007",
+    "voc2012": "voc --root VOCdevkit --year 2012",
+    "coco2014": "coco --root COCO --year 2014",
+    "coco2017": "coco --root COCO --year 2017",
+    "nus-wide": "nus-wide --root NUS-WIDE",
+    "scene": "arff --root Scene.arff",
+    "enron": "arff --root Enron.arff",
+    "music": "arff --root Music.arff",
+    "flags": "arff --root flags.arff",
+}
+"""Data sets whose stores have known names, and how ``mlcl data prepare`` makes them."""
+
 
 def plan_source(kind: str, root: str | Path, *, name: str | None = None, **options: Any) -> Plan:
-    """Read the raw metadata of a source, and no picture."""
-    from dataclasses import replace
+    """Read the raw metadata of a source, and no picture.
 
+    Args:
+        kind: a name in `SOURCES`, e.g. ``voc``.
+        root: the folder, file or archive.
+        name: what to call the data set, if not what the source calls it.
+        options: of the source; None means not given.
+    """
     plan: Plan = SOURCES.build(kind, Path(root).expanduser(), **options)
-    return plan if name is None else replace(plan, name=name)
+    return plan if name is None else replace(plan, name=slug(name))
 
 
 def store_path(plan: Plan, size: int | None = None) -> Path:
-    """Return where the store of a plan goes if nothing is said."""
-    import numpy as np
-
-    name = plan.name if isinstance(plan.inputs, np.ndarray) else f"{plan.name}-{size or DEFAULT_SIZE}"
-    return cache_dir() / "stores" / name
+    """Return where the store of a plan goes if nothing else is said: the cache, ``NAME-SIZE`` or ``NAME``."""
+    ready = isinstance(plan.inputs, np.ndarray)
+    return cache_dir() / "stores" / (plan.name if ready else f"{plan.name}-{size or DEFAULT_SIZE}")
 
 
 def prepare_source(
@@ -63,15 +89,78 @@ def prepare_source(
     skip_bad: bool = False,
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    announce: Callable[[str], None] | None = None,
     **options: Any,
 ) -> StoreInfo:
+    """Make a store of raw data: `plan_source`, then `prepare`.
+
+    Args:
+        kind: a name in `SOURCES`.
+        root: the folder, file or archive.
+        out: the folder to make; `store_path` if not given.
+        size: of the pictures, 224 if not given.
+        overwrite: replace a store of another content.
+        skip_bad: leave out, and count, pictures that are absent or cannot be decoded.
+        jobs: processes; one a core if not given.
+        progress: called with rows done and rows in all.
+        announce: called once, before anything is written, with a sentence that says what will be made,
+            where, and how much disk it needs.
+        options: ``name``, and the options of the source.
+    """
     plan = plan_source(kind, root, **options)
+    target = store_path(plan, size) if out is None else Path(out).expanduser()
+    if announce is not None:
+        need = plan_bytes(plan, size=size)
+        announce(
+            f"{len(plan.ids)} items, {len(plan.classes)} classes: {_readable(need)} of disk for {target}"
+        )
     return prepare(
-        plan,
-        store_path(plan, size) if out is None else out,
-        size=size,
-        overwrite=overwrite,
-        skip_bad=skip_bad,
-        jobs=jobs,
-        progress=progress,
+        plan, target, size=size, overwrite=overwrite, skip_bad=skip_bad, jobs=jobs, progress=progress
     )
+
+
+def find_dataset(name_or_path: str) -> Path:
+    """Return the folder of a store, given the folder or a name in the cache; say what was looked for."""
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        return path
+    stores = cache_dir() / "stores"
+    named = stores / name_or_path
+    if path.name == name_or_path and named.is_dir():
+        return named
+    have = sorted(p.name for p in stores.iterdir() if p.is_dir()) if stores.is_dir() else []
+    base, _, size = name_or_path.rpartition("-")
+    known = next((n for n in (name_or_path, base) if n in KNOWN and (n != base or size.isdecimal())), None)
+    if known is None:
+        hint = nearest(name_or_path, [*have, *KNOWN, "digits"])
+        raise InputError(f"data set {name_or_path!r} was not found: {named} was looked for.{hint}")
+    sized = f" --size {size}" if known == base else ""
+    raise InputError(
+        f"data set {name_or_path!r} is not prepared yet: {named} was looked for; "
+        f"make it with: mlcl data prepare {KNOWN[known]}{sized} --out {named}"
+    )
+
+
+def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
+    """Return a data set by name.
+
+    Args:
+        name_or_path: ``digits``, which is built in; the folder of a store; or a store's name in the cache.
+        in_memory: copy the inputs of a store into memory.
+
+    >>> load_dataset("digits").name
+    'digits'
+    """
+    if name_or_path == "digits":
+        return load_digits_dataset()
+    return open_store(find_dataset(name_or_path), in_memory=in_memory)
+
+
+def _readable(count: int) -> str:
+    """Return a number of bytes as people say it.
+
+    >>> _readable(35_856_121)
+    '35.9 MB'
+    """
+    unit = next((unit for unit in (10**9, 10**6, 10**3) if count >= unit), 1)
+    return f"{count / unit:.3g} { {10**9: 'GB', 10**6: 'MB', 10**3: 'kB'}.get(unit, 'bytes') }"

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
     logits: Tensor  # [B, K], float32 or float64
     labels: Tensor  # [B, K], 0 or 1 in the logits' dtype
-    mask: Tensor | None  # [B, K] bool
+    mask: Tensor | None  # [B, K], 1 for a judged cell and 0 for another, in the logits' dtype
     groups: Tensor | None  # [B] int64
     weights: Tensor | None  # [G] in the logits' dtype; None only for one group of weight 1
 
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
     def judged(self) -> Tensor:
         """Return 1 for a judged cell and 0 for another, ``[B, K]`` in the logits' dtype."""
-        return torch.ones_like(self.labels) if self.mask is None else self.mask.to(self.labels.dtype)
+        return torch.ones_like(self.labels) if self.mask is None else self.mask
 
     def group_sum(self, cells: Tensor) -> Tensor:
         """Sum the rows ``[B, K]`` of each group: ``[G, K]``."""
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
     def to_rows(self, table: Tensor) -> Tensor:
         """Give each row what a table ``[G, ...]`` says of its group; ``[1, ...]`` if there is one group."""
-        return table if self.groups is None else table[self.groups]
+        return table if self.groups is None else table.index_select(0, self.groups)
 
 
 def check_batch(
@@ -72,6 +72,11 @@ def check_batch(
         mask: booleans ``[B, K]``, or None: every cell is judged.
         groups: integers ``[B]`` from 0 to G-1, or None: one group.
         group_weights: ``w_g``, ``[G]``, or None: all 1. Constants: no gradient reaches them.
+
+    >>> check_batch(torch.zeros(2, 3), torch.zeros(2, 2), classes=3)
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: labels has shape (2, 2), but that of logits, (2, 3), was expected
     """
     if logits.dim() != 2 or logits.shape[1] != classes:
         raise InputError(f"logits has shape {tuple(logits.shape)}, but [rows, {classes}] was expected")
@@ -97,8 +102,9 @@ def check_batch(
                 f"but torch.bool of shape {tuple(logits.shape)} was expected"
             )
         mask = mask.to(logits.device)
-        hidden = ~mask
-        logits, labels = logits.masked_fill(hidden, 0.0), labels.masked_fill(hidden, 0.0)
+        logits = torch.where(mask, logits, 0.0)  # not a product: a logit that is not judged may be NaN
+        mask = mask.to(logits.dtype)
+        labels = labels * mask
     if group_weights is not None:
         if group_weights.dim() != 1 or len(group_weights) == 0:
             raise InputError(f"group_weights has shape {tuple(group_weights.shape)}, but [G] was expected")
@@ -141,12 +147,22 @@ def _check_groups(groups: Tensor, rows: int, group_weights: Tensor | None) -> tu
 
 
 def inverse(counts: Tensor) -> Tensor:
-    """Return ``1 / counts``, and 0 for 0: a mean over nothing adds nothing."""
-    return (counts > 0).to(counts.dtype) / counts.clamp_min(1)
+    """Return ``1 / counts``, and 0 for 0: a mean over nothing adds nothing.
+
+    >>> inverse(torch.tensor([0.0, 4.0]))
+    tensor([0.0000, 0.2500])
+    """
+    return counts.sign() / counts.clamp_min(1)
 
 
 def mean_weights(batch: Batch) -> Tensor:
-    """Return the weight of each cell in ``sum_g w_g mean over the judged cells of g``, ``[B, K]``."""
+    """Return the weight of each cell in ``sum_g w_g mean over the judged cells of g``, ``[B, K]``.
+
+    >>> mask = torch.tensor([[True, True], [True, False]])
+    >>> mean_weights(check_batch(torch.zeros(2, 2), torch.zeros(2, 2), classes=2, mask=mask))
+    tensor([[0.3333, 0.3333],
+            [0.3333, 0.0000]])
+    """
     judged = batch.judged()
     cells = batch.group_sum(judged).sum(1, keepdim=True)
     return batch.to_rows(batch.group_weight() * inverse(cells)) * judged
@@ -158,6 +174,11 @@ def pair_weights(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     Returns:
         positives and negatives ``[G, K]``, and ``w_g / V_g`` where group g has both signs of class k and 0
         elsewhere, ``[G, K]``, with ``V_g`` the number of such classes.
+
+    >>> y = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 1, 1]])
+    >>> positives, negatives, weights = pair_weights(check_batch(torch.zeros(3, 3), y, classes=3))
+    >>> positives.tolist(), negatives.tolist(), weights.tolist()
+    ([[1.0, 3.0, 2.0]], [[2.0, 0.0, 1.0]], [[0.5, 0.0, 0.5]])
     """
     positives = batch.group_sum(batch.labels)
     negatives = batch.group_sum(batch.judged()) - positives

@@ -46,16 +46,16 @@ def asymmetric_cells(
 def focal_cells(logits: Tensor, labels: Tensor, *, gamma: float = 2.0, alpha: float | None = None) -> Tensor:
     """Return the focal loss of each cell, ``[B, K]``; Lin et al., ICCV 2017.
 
-    ``-alpha_t (1 - p_t)^gamma log p_t`` with ``p_t`` the probability of the true sign; ``alpha_t`` is ``alpha``
-    on positives and ``1 - alpha`` on negatives. The paper uses alpha 0.25, tuned for the anchors of a detector;
-    the default here, None, weighs both signs by 1.
+    ``-alpha_t (1 - p_t)^gamma log p_t`` with ``p_t`` the probability of the true sign; ``alpha_t`` is
+    ``alpha`` on positives and ``1 - alpha`` on negatives. The paper uses alpha 0.25, tuned for the anchors
+    of a detector; the default here, None, weighs both signs by 1.
 
     >>> focal_cells(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
     tensor([[0.1733, 1.6501]])
     """
-    signed = torch.where(labels > 0, logits, -logits)
-    cells = F.softplus(-signed) * torch.exp(gamma * F.logsigmoid(-signed))
-    return cells if alpha is None else cells * torch.where(labels > 0, alpha, 1 - alpha)
+    signed = torch.where(labels > 0, logits, -logits)  # p_t = sigmoid(signed)
+    cells = -F.logsigmoid(signed) * torch.exp(gamma * F.logsigmoid(-signed))
+    return cells if alpha is None else torch.where(labels > 0, alpha * cells, (1 - alpha) * cells)
 
 
 def balanced_cells(
@@ -73,12 +73,12 @@ def balanced_cells(
 ) -> Tensor:
     """Return the distribution-balanced loss (DB) of each cell, ``[B, K]``; Wu et al., ECCV 2020.
 
-    Re-balanced weighting: ``r_k = (1/P_k) / sum_{j: y_j=1} (1/P_j)`` is the chance of drawing the row for class
-    k over that of drawing it for any of its labels. Smoothed: ``w_k = alpha + sigmoid(beta (r_k - mu))``. In a
-    row without labels ``r`` is infinite and ``w = alpha + 1``.
+    Re-balanced weighting: ``r_k = (1/P_k) / sum_{j: y_j=1} (1/P_j)`` is the chance of drawing the row for
+    class k over that of drawing it for any of its labels; smoothed, it is the weight
+    ``w_k = alpha + sigmoid(beta (r_k - mu))``. In a row without labels ``r`` is infinite, ``w = alpha + 1``.
 
-    Negative-tolerant regularisation: ``x = f - nu_k`` with ``nu_k = kappa log(N_k / P_k)``, minus kappa times
-    the bias that fits the class's frequency. The cell is ``w_k softplus(-x)`` on positives and
+    Negative-tolerant regularisation: ``x = f - nu_k`` with ``nu_k = kappa log(N_k / P_k)``, minus kappa
+    times the bias that fits the class's frequency. The cell is ``w_k softplus(-x)`` on positives and
     ``w_k softplus(lambda x) / lambda`` on negatives.
 
     The defaults are the authors' for COCO (for VOC: mu 0.3, lambda 5). With ``gamma`` > 0 the focal factor of
@@ -97,9 +97,10 @@ def balanced_cells(
     ratio = torch.where(drawn > 0, chance / drawn, torch.inf)
     weight = (alpha + torch.sigmoid(beta * (ratio - mu))) * defined
     bias = kappa * torch.log(negative.clamp_min(1) / positive.clamp_min(1))
-    signed = torch.where(labels > 0, bias - logits, lambda_negative * (logits - bias))  # minus the log-odds
-    cells = weight * F.softplus(signed) / torch.where(labels > 0, 1.0, lambda_negative)
-    return cells if gamma == 0 else cells * torch.exp(gamma * F.logsigmoid(signed))
+    signed = torch.where(labels > 0, logits - bias, lambda_negative * (bias - logits))
+    cells = -F.logsigmoid(signed) * weight
+    cells = torch.where(labels > 0, cells, cells / lambda_negative)
+    return cells if gamma == 0 else cells * torch.exp(gamma * F.logsigmoid(-signed))
 
 
 class ElementwiseLoss(nn.Module):

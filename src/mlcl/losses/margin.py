@@ -49,7 +49,7 @@ def margins(
 ) -> Tensor:
     """Return ``D_k = margin / c_k^power``, ``[K]`` (Proposition 1).
 
-    ``c_k`` is ``P_k`` or, for ``minority``, ``min(P_k, N_k)``; 1 where that is 0, as such a class has no loss.
+    ``c_k`` is ``P_k`` or, for ``minority``, ``min(P_k, N_k)``; 1 if that is 0, as such a class has no loss.
 
     >>> margins(torch.tensor([1, 16, 81]), torch.tensor([99, 84, 19]))
     tensor([1.0000, 0.5000, 0.3333])
@@ -254,7 +254,7 @@ def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
     if reweight == "dataset":
         judged = batch.judged()
         rows = batch.group_sum(judged)  # S_gk
-        classes = (rows > 0).sum(1, keepdim=True).to(rows.dtype)  # K_g
+        classes = rows.sign().sum(1, keepdim=True)  # K_g
         return batch.to_rows(batch.group_weight() * inverse(classes) * inverse(rows)) * judged
     positives, negatives, classes = pair_weights(batch)
     positives, negatives = classes * inverse(positives), classes * inverse(negatives)

@@ -1,7 +1,7 @@
-"""Pairwise AUC surrogates, the rivals of RU: the mean over pairs of a positive and a negative of ``l(f+ - f-)``.
+"""Pairwise AUC surrogates, the rivals of RU: the mean of ``l(f+ - f-)`` over pairs.
 
-Pairs are taken inside one group and one class of the batch. ``R_g`` is the mean over the classes with both
-signs among the judged rows of g, as for ``reweight="batch"``.
+A pair is a positive and a negative of one class in one group of the batch. ``R_g`` is the mean over the
+classes with both signs among the judged rows of g, as for ``reweight="batch"``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
     ``sum (f- - a)^2 = S2 - 2 a S1 + a^2 S0`` with ``S_j`` the sum of ``(f-)^j`` over them. Sorted by a
     (positives) and f- (negatives), the sums are running sums. They are kept in float64, since the three
     terms nearly cancel (so a device without float64 cannot run it).
+
+    >>> scores, labels = torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]])
+    >>> squared_hinge_pairs(check_batch(scores, labels, classes=1))  # (0.5^2 + 0) / 2
+    tensor(0.1250)
     """
     positives, negatives, classes = pair_weights(batch)
     weight = batch.to_rows(classes * inverse(positives) * inverse(negatives)) * batch.labels
@@ -33,7 +37,7 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
     start = None
     if batch.groups is not None:
         # Groups one after another, each in its order. Every column holds every row, so a group has the same
-        # places in all columns, and its running sums are those of the whole minus those before its first place.
+        # places in all columns, and its running sums are the whole's minus those before its first place.
         regroup = batch.groups[order].argsort(dim=0, stable=True)
         order = order.gather(0, regroup)
         ordered = batch.groups.sort().values
@@ -53,6 +57,10 @@ def logistic_pairs(batch: Batch) -> Tensor:
     """Return ``sum_g w_g R_g`` for ``log(1 + exp(-(f+ - f-)))``; memory and time O(B^2 K).
 
     A batch of 128 rows and 80 classes needs about 5 MB a float32 copy, and autograd keeps a few.
+
+    >>> scores, labels = torch.tensor([[1.0], [1.0], [1.0]]), torch.tensor([[1], [0], [0]])
+    >>> logistic_pairs(check_batch(scores, labels, classes=1))  # log 2
+    tensor(0.6931)
     """
     positives, negatives, classes = pair_weights(batch)
     first = batch.to_rows(classes * inverse(positives) * inverse(negatives)) * batch.labels
@@ -61,7 +69,7 @@ def logistic_pairs(batch: Batch) -> Tensor:
     if batch.groups is not None:
         weight = weight * (batch.groups.unsqueeze(1) == batch.groups).unsqueeze(2)
     gaps = batch.logits.unsqueeze(1) - batch.logits.unsqueeze(0)
-    return (weight * F.softplus(-gaps)).sum()
+    return (weight * -F.logsigmoid(gaps)).sum()
 
 
 class PairwiseLoss(nn.Module):

@@ -154,8 +154,8 @@ def check_int(option: str, value: object, least: int) -> int:
 
 
 def check_rho(value: object) -> float:
-    """Return the power of a partition ``n_i^rho`` as a float; beyond 10 the powers of counts would overflow."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not abs(value) <= 10:
+    """Return the power of a partition ``n_i^rho`` as a float; far beyond 10, powers of counts overflow."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not -10 <= value <= 10:
         raise InputError(f"rho is {value!r}, expected a number from -10 to 10")
     return float(value)
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.labels import Labels, Patterns
-from mlcl.memories.base import MEMORIES, TaskSamples, check_choice, check_rho, check_int
+from mlcl.memories.base import MEMORIES, TaskSamples, check_choice, check_int, check_rho
 
 DISTANCES = ("kl", "l1")
 _SMOOTH = 1e-8
@@ -127,25 +127,17 @@ class _Removal:
     """Counts of label patterns, and the greedy removal over them.
 
     After removing a pattern with ``w`` labels, class ``k`` has ``l_k - y_k`` of ``sum l - w`` labels. So for
-    each ``w`` a class has two possible costs, and the distance after removing a pattern is ``sum_k cost_w(l_k)
-    + sum_{k in pattern} (cost_w(l_k - 1) - cost_w(l_k))``: a table of sizes times classes, whose last column
-    holds the first sum, and for each pattern a short sum over entries of the table.
+    each ``w`` a class has two possible costs, and the distance after removing a pattern is ``sum_k
+    cost_w(l_k) + sum_{k in pattern} (cost_w(l_k - 1) - cost_w(l_k))``: a table of sizes times classes, whose
+    last column holds the first sum, and for each pattern a short sum over entries of the table.
     """
 
     def __init__(self, rows: Labels, distance: str) -> None:
         self.rows = rows.astype(np.float64)
+        self.width = rows.sum(axis=1, dtype=np.int64)
         self.distance = distance
         self.left = np.zeros(len(rows), dtype=np.int64)
         self.inside = np.zeros(rows.shape[1])  # l_k
-        sizes = rows.sum(axis=1, dtype=np.int64)
-        self.width = sizes.tolist()
-        self.bare = np.flatnonzero(sizes == 0)
-        self.labelled = np.flatnonzero(sizes > 0)  # only these are scored
-        self.sizes, group = np.unique(sizes[self.labelled], return_inverse=True)
-        wide = np.concatenate([rows[self.labelled], np.ones((len(self.labelled), 1), np.uint8)], axis=1)
-        pattern, column = np.nonzero(wide)
-        self.entries = group[pattern] * wide.shape[1] + column
-        self.starts = np.searchsorted(pattern, np.arange(len(self.labelled)))
 
     def add(self, counts: NDArray[np.int64]) -> None:
         self.left += counts
@@ -154,19 +146,25 @@ class _Removal:
     def remove(self, steps: int, p: NDArray[np.float64]) -> list[int]:
         """Remove ``steps`` samples one at a time and return their patterns; ``p`` is the target ``[K]``."""
         picks: list[int] = []
-        for pattern in self.bare.tolist():
+        for pattern in np.flatnonzero((self.width == 0) & (self.left > 0)).tolist():
             here = min(steps - len(picks), int(self.left[pattern]))
             self.left[pattern] -= here
             picks += [pattern] * here
-        # About 10 microseconds a step, most of it the cost of calling numpy: so all arrays and views of arrays
-        # are made once and changed in place.
-        closed = np.where(self.left[self.labelled] > 0, 0.0, np.inf)
-        labels = (self.inside.sum() - self.sizes)[:, None].astype(np.float64)  # sum l - w for each size w
+        # Which entries of the table are the labels of which pattern, among the patterns that are there.
+        live = np.flatnonzero((self.width > 0) & (self.left > 0))
+        sizes, group = np.unique(self.width[live], return_inverse=True)
+        pattern_of, column = np.nonzero(np.column_stack([self.rows[live], np.ones(len(live))]))
+        entries = group[pattern_of] * (len(p) + 1) + column
+        starts = np.searchsorted(pattern_of, np.arange(len(live)))
+        # About 10 microseconds a step, most of it the cost of calling numpy: so all arrays and views of
+        # arrays are made once and changed in place.
+        closed = np.zeros(len(live))
+        labels = (self.inside.sum() - sizes)[:, None]  # sum l - w for each size w
         counts = np.stack([self.inside, np.maximum(self.inside - 1.0, 0.0)])[:, None, :]
         fewer = counts[1]
-        cost = np.empty((2, len(self.sizes), len(p)))
+        cost = np.empty((2, len(sizes), len(p)))
         same, less = cost
-        table = np.empty((len(self.sizes), len(p) + 1))
+        table = np.empty((len(sizes), len(p) + 1))
         change, total, flat = table[:, :-1], table[:, -1], table.reshape(-1)
         minus_p = -p
         for _ in range(steps - len(picks)):
@@ -181,11 +179,11 @@ class _Removal:
                 np.abs(cost, out=cost)
             np.subtract(less, same, out=change)
             np.add.reduce(same, axis=1, out=total)
-            score = np.add.reduceat(flat.take(self.entries), self.starts)
+            score = np.add.reduceat(flat.take(entries), starts)
             score += closed
             # The first pattern that is best up to rounding: the choice does not hang on the order of a sum.
             best = int((score <= score[score.argmin()] + 1e-12).argmax())
-            pattern = int(self.labelled[best])
+            pattern = int(live[best])
             counts -= self.rows[pattern]
             np.maximum(fewer, 0.0, out=fewer)
             labels -= self.width[pattern]

@@ -34,6 +34,13 @@ class LabelPolicy:
         """
         raise NotImplementedError
 
+    def state(self) -> dict[str, float]:
+        """Return what must be kept to go on inside a task."""
+        return {}
+
+    def load_state(self, state: dict[str, float]) -> None:
+        """Take back what `state` gave."""
+
 
 @LABEL_POLICIES.register("task", summary="Each row is judged on its own task's classes only (the paper's method).")
 class OwnTask(LabelPolicy):
@@ -79,7 +86,7 @@ class PseudoLabels(LabelPolicy):
 
     def __init__(self, *, mean_labels: float | None = None) -> None:
         self.mean_labels = mean_labels
-        self.threshold = float("inf")
+        self.threshold = 2.0  # no probability is above it
 
     def start_task(self, context: TaskContext) -> None:
         """Fit the threshold to the task's images (exactly, by a quantile)."""
@@ -108,6 +115,14 @@ class PseudoLabels(LabelPolicy):
         logits, _ = step.teacher_output
         sure = (logits.sigmoid() > self.threshold) & step.context.old & ~own
         return torch.maximum(known, sure.to(known.dtype)), mask
+
+    def state(self) -> dict[str, float]:
+        """Return the threshold."""
+        return {"threshold": self.threshold}
+
+    def load_state(self, state: dict[str, float]) -> None:
+        """Take the threshold back."""
+        self.threshold = state["threshold"]
 
 
 def pseudo_threshold(probabilities: Tensor, goal: float) -> float:

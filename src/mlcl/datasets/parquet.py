@@ -1,0 +1,230 @@
+"""Parquet: pictures as bytes or features as numbers, with labels; one file or several (needs pyarrow)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.datasets.archives import reason
+from mlcl.datasets.plan import SOURCES, Pictures, Plan, hold_out, make_plan, read_splits, slug
+from mlcl.datasets.tables import (
+    FEATURE_COLUMNS,
+    IMAGE_COLUMNS,
+    LABEL_COLUMNS,
+    find_column,
+    image_bytes,
+    is_image,
+    read_features,
+    read_labels,
+)
+from mlcl.errors import InputError
+
+_SPLIT_FILE = re.compile(r"(train|validation|valid|val|test)\b.*\.parquet", re.IGNORECASE)
+
+
+@SOURCES.register(
+    "parquet", summary="Parquet files with a picture column or features, and labels (needs mlcl[parquet])."
+)
+def read_parquet(
+    root: Path,
+    *,
+    image: str | None = None,
+    features: str | None = None,
+    labels: str | None = None,
+    test_fraction: float = 1 / 3,
+    split_seed: int = 0,
+) -> Plan:
+    """Plan a store of Parquet files.
+
+    Pictures are a column of bytes (or Hugging Face's struct) named image, img, jpg or picture; without one,
+    features are a column of lists (features, embedding, vector, x), or else all columns of numbers. Labels
+    are a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts ``a|b|c``, or
+    columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is a column ``split``, or the
+    files' names in a folder (``train-00000-of-00002.parquet``, ``test.parquet``), or else a seeded part is
+    held out.
+
+    Args:
+        root: a .parquet file, or a folder of them.
+        image: the column of pictures.
+        features: the column of feature lists.
+        labels: the column of labels.
+        test_fraction: the part that is held out where there is no split.
+        split_seed: of that choice.
+    """
+    files = _find(root)
+    schema = _open(files[0], str(root)).schema_arrow
+    where = str(root)
+    picture = find_column(schema.names, image, IMAGE_COLUMNS, option="image", where=where)
+    if picture is not None and not is_image(schema.field(picture).type):
+        if image is not None:
+            raise InputError(
+                f"{root} has the column {picture!r} of {schema.field(picture).type}, but bytes were expected"
+            )
+        picture = None
+    table, counts = _read(files, [name for name in schema.names if name != picture], where)
+    splits = [name for path, count in zip(files, counts, strict=True) for name in [_split_of(path)] * count]
+    pictures = None if picture is None else ParquetPictures.of(files, picture)
+    return plan_table(
+        table,
+        splits if len(set(splits)) > 1 and "" not in splits else None,
+        source="parquet",
+        root=root,
+        pictures=pictures,
+        features=features,
+        labels=labels,
+        test_fraction=test_fraction,
+        split_seed=split_seed,
+    )
+
+
+def plan_table(
+    table: Any,
+    splits: Sequence[str] | None,
+    *,
+    source: str,
+    root: Path,
+    pictures: Pictures | None,
+    features: str | None,
+    labels: str | None,
+    test_fraction: float,
+    split_seed: int,
+) -> Plan:
+    """Plan a store of an Arrow table, whose pictures, if it has any, are apart."""
+    where, names = str(root), table.column_names
+    if table.num_rows == 0:
+        raise InputError(f"{root} has no rows, but at least one was expected")
+    label = find_column(names, labels, LABEL_COLUMNS, option="labels", where=where)
+    classes, matrix = read_labels(table, label, where=where)
+    if splits is None and "split" in names:
+        splits = [str(value) for value in table.column("split").to_pylist()]
+    options: dict[str, Any] = {}
+    keep = np.ones(table.num_rows, dtype=np.bool_)
+    if splits is None:
+        train = hold_out(table.num_rows, fraction=test_fraction, seed=split_seed)
+        options = {"test_fraction": test_fraction, "split_seed": split_seed}
+    else:
+        train, keep = read_splits(splits, where=where)
+    kept = np.flatnonzero(keep)
+    inputs: Pictures | NDArray[Any]
+    if pictures is None:
+        vector = find_column(names, features, FEATURE_COLUMNS, option="features", where=where)
+        inputs = read_features(table, vector, leave=(label, "split", "id"), where=where)[kept]
+    else:
+        inputs = pictures.take(kept)
+    ids = (
+        [str(v) for v in table.column("id").to_pylist()]
+        if "id" in names
+        else [f"row-{i}" for i in range(len(keep))]
+    )
+    return make_plan(
+        source=source,
+        root=str(root),
+        name=slug(root.resolve().name.removesuffix(".parquet")),
+        classes=classes,
+        ids=[ids[row] for row in kept],
+        train=train[kept],
+        labels=matrix[kept],
+        inputs=inputs,
+        options=options,
+        dropped={"validation rows": len(keep) - len(kept)} if len(kept) < len(keep) else {},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetPictures:
+    """Pictures in Parquet files: for each row its file, row group and place in the group."""
+
+    files: tuple[Path, ...]
+    column: str
+    places: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, files: Sequence[Path], column: str) -> ParquetPictures:
+        """Index the rows of some files."""
+        parts = [np.zeros((0, 3), dtype=np.int64)]
+        for f, path in enumerate(files):
+            info = _open(path, str(path)).metadata
+            for g in range(info.num_row_groups):
+                rows = np.arange(info.row_group(g).num_rows)
+                parts.append(np.stack([np.full_like(rows, f), np.full_like(rows, g), rows], axis=1))
+        return cls(tuple(files), column, np.concatenate(parts))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def name(self, row: int) -> str:
+        """Return the file and the row."""
+        file, group, place = self.places[row].tolist()
+        return f"{self.files[file]}, row group {group}, row {place},"
+
+    def size(self, row: int) -> int | None:
+        """Return the bytes of the whole file: those of one picture are not known before it is read."""
+        return self.files[int(self.places[row, 0])].stat().st_size
+
+    def read(self, row: int) -> bytes:
+        """Return one picture; its row group stays in memory until another is asked for."""
+        file, group, place = self.places[row].tolist()
+        path = self.files[file]
+        column = _group(path, path.stat().st_mtime_ns, self.column, group)
+        return image_bytes(column[place].as_py(), name=self.name(row))
+
+    def take(self, rows: NDArray[np.int64]) -> ParquetPictures:
+        """Return some of the pictures."""
+        return ParquetPictures(self.files, self.column, self.places[rows])
+
+
+@functools.lru_cache(maxsize=1)
+def _group(path: Path, _: int, column: str, group: int) -> Any:
+    try:
+        return _open(path, str(path)).read_row_group(group, columns=[column], use_threads=False).column(0)
+    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
+        raise InputError(f"{path} cannot be read: {reason(error)[:200]}") from None
+
+
+def _find(root: Path) -> list[Path]:
+    if not root.exists():
+        raise InputError(
+            f"{root} was looked for and does not exist; a .parquet file or a folder was expected"
+        )
+    found = sorted(root.glob("*.parquet")) if root.is_dir() else [root]
+    if not found:
+        raise InputError(f"{root} has no .parquet files, but at least one was expected")
+    return found
+
+
+def _split_of(path: Path) -> str:
+    match = _SPLIT_FILE.match(path.name)
+    return match[1].lower() if match is not None else ""
+
+
+def _open(path: Path, where: str) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError("the source 'parquet' needs pyarrow: pip install 'mlcl[parquet]'") from None
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
+        raise InputError(f"{where} is not a readable Parquet file: {reason(error)[:200]}") from None
+
+
+def _read(files: Sequence[Path], columns: list[str], where: str) -> tuple[Any, list[int]]:
+    """Return the named columns of all files as one table, and the number of rows of each file."""
+    import pyarrow
+
+    tables = []
+    try:
+        for path in files:
+            tables.append(_open(path, str(path)).read(columns=columns, use_threads=False))
+        return pyarrow.concat_tables(tables), [part.num_rows for part in tables]
+    except InputError:
+        raise
+    except Exception as error:  # files of different columns, or broken ones
+        raise InputError(f"{where} cannot be read as one table: {reason(error)[:200]}") from None

@@ -1,0 +1,145 @@
+"""Work on the columns (classes) of a score matrix: sorted apart by sign, with ties known, on several threads.
+
+The loop over classes is a Python loop: each turn is a handful of numpy calls on a whole column, O(n log n),
+and the classes are shared out over threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.metrics.inputs import Bools, Floats, Scores
+
+Column = NDArray[Any]
+Kernel = Callable[[Column, Column], float]
+G = TypeVar("G", bound=np.generic)
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Below this many numbers a thread pool costs more than it saves.
+_WORTH_THREADS = 1 << 17
+# Numbers copied at a time when a matrix is turned: what fits the inner caches.
+_SLAB = 1 << 15
+
+
+def by_class(kernel: Kernel, values: Scores, truth: Bools, known: Bools | None = None) -> Floats:
+    """Return ``kernel(positives, negatives)`` of each class, float64 ``[K]``.
+
+    Args:
+        kernel: takes the sorted scores of the positives and of the negatives of a class; either may be empty.
+        values: scores ``[n, K]``.
+        truth: labels ``[n, K]``.
+        known: mask ``[n, K]``; entries where it is false are left out of their class.
+
+    >>> scores, labels = np.array([[3.0], [1.0], [2.5]]), np.array([[True], [False], [False]])
+    >>> by_class(lambda positives, negatives: positives[0] - negatives[-1], scores, labels)
+    array([0.5])
+    """
+    # One share of the classes a thread, and never a copy of more than 64 columns at a time.
+    width = min(64, max(1, -(-values.shape[1] // cores())))
+
+    def share(start: int) -> list[float]:
+        part = slice(start, start + width)
+        columns, signs = transposed(values[:, part]), transposed(truth[:, part])
+        if known is None:
+            return [kernel(*split(column, sign)) for column, sign in zip(columns, signs, strict=True)]
+        triples = zip(columns, signs, transposed(known[:, part]), strict=True)
+        return [kernel(*split(column[keep], sign[keep])) for column, sign, keep in triples]
+
+    shares = in_threads(share, range(0, values.shape[1], width), size=values.size)
+    return np.array([value for part in shares for value in part], dtype=np.float64)
+
+
+def split(column: Column, positive: Bools) -> tuple[Column, Column]:
+    """Return the sorted scores of the positives and of the negatives; ``column`` is used up as scratch.
+
+    The rarer sign is taken out and infinity put in its place, so that sorting the column in place leaves the
+    other sign in front: cheaper than copying out the many.
+
+    >>> split(np.array([3.0, 1.0, 2.5]), np.array([True, False, False]))
+    (array([3.]), array([1. , 2.5]))
+    """
+    positives_rare = 2 * np.count_nonzero(positive) <= positive.size
+    rare = np.flatnonzero(positive if positives_rare else ~positive)
+    few = column[rare]
+    few.sort()
+    column[rare] = np.inf
+    column.sort()
+    many = column[: column.size - rare.size]
+    return (few, many) if positives_rare else (many, few)
+
+
+def insertion_points(hay: Column, needles: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each needle how many of ``hay`` are below it, and how many are not above it.
+
+    Both are sorted and not empty. The two results differ exactly where a needle ties with something in
+    ``hay``.
+
+    >>> insertion_points(np.array([1.0, 2.0, 2.0]), np.array([0.0, 2.0]))
+    (array([0, 1]), array([0, 3]))
+    """
+    if needles.size * 8 < hay.size:
+        upper = hay.searchsorted(needles, side="right")
+    else:
+        # Two sorted runs: a stable sort (timsort) merges them in linear time, hay first among equals.
+        order = np.concatenate([hay, needles]).argsort(kind="stable")
+        upper = np.flatnonzero(order >= hay.size) - np.arange(needles.size)
+    lower = upper.copy()
+    # Few needles tie as a rule, so only those are searched again. Where upper is 0 the clipped index is
+    # hay[0], which is greater than the needle and so never equal to it.
+    tied = np.flatnonzero(hay.take(upper - 1, mode="clip") == needles)
+    lower[tied] = hay.searchsorted(needles[tied], side="left")
+    return lower, upper
+
+
+def mean_defined(values: Floats) -> float:
+    """Return the mean of the values that are not nan, nan if there is none (and no warning).
+
+    >>> mean_defined(np.array([0.5, np.nan, 1.0]))
+    0.75
+    """
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def transposed(matrix: NDArray[G]) -> NDArray[G]:
+    """Return a C-contiguous copy of ``matrix.T``, made in slabs of rows.
+
+    A plain copy walks a whole column of the source for each row of the result and misses the cache at every
+    step; in slabs it is about six times as fast on 40,504 x 80.
+
+    >>> transposed(np.array([[1, 2], [3, 4]]))
+    array([[1, 3],
+           [2, 4]])
+    """
+    result = np.empty(matrix.shape[::-1], dtype=matrix.dtype)
+    rows = max(16, _SLAB // max(1, matrix.shape[1]))
+    for start in range(0, len(matrix), rows):
+        result[:, start : start + rows] = matrix[start : start + rows].T
+    return result
+
+
+def cores() -> int:
+    """Return how many threads to use: the cores this process may run on, at most 8."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, 8)
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T], *, size: int) -> list[R]:
+    """Return ``[work(item) for item in items]``, on all cores if ``size`` numbers are worth it.
+
+    Numpy lets other threads run while it sorts, gathers and sums.
+
+    >>> in_threads(abs, [-1, 2], size=2)
+    [1, 2]
+    """
+    if cores() == 1 or size < _WORTH_THREADS:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(cores()) as pool:
+        return list(pool.map(work, items))

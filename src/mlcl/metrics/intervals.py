@@ -1,0 +1,92 @@
+"""Intervals and spreads over seeds: mean and deviation, and a paired comparison of two methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mlcl.errors import InputError
+from mlcl.metrics.inputs import Floats, check_level, to_array
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its confidence interval.
+
+    Attributes:
+        estimate: the value itself.
+        low: lower end.
+        high: upper end.
+        level: how often such an interval is to hold the true value, such as 0.95.
+
+    >>> 0.5 in Interval(estimate=0.6, low=0.55, high=0.65, level=0.95)
+    False
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def mean_std(values: ArrayLike) -> tuple[float, float]:
+    """Return mean and sample standard deviation (``ddof=1``) over seeds; the deviation of one value is nan.
+
+    Args:
+        values: ``[R]``, one value a seed. A nan makes both nan: a run without a value must not be overlooked.
+
+    >>> mean_std([70.0, 72.0, 74.0])
+    (72.0, 2.0)
+    """
+    runs = _vector(values, "values")
+    if not runs.size:
+        raise InputError("values is empty, but at least one value was expected")
+    return float(runs.mean()), float(runs.std(ddof=1)) if runs.size > 1 else float("nan")
+
+
+def paired_interval(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Interval:
+    """Return the t-interval of the mean of ``a - b``, where run r of both had the same seed, order and split.
+
+    What the runs of a seed have in common drops out of the differences. If 0 lies outside the interval, the
+    methods differ at that level. It takes the differences to be about normal; with few seeds it is wide.
+
+    Args:
+        a: ``[R]``, R >= 2, one value a seed.
+        b: ``[R]``, the other method on the same seeds.
+        level: confidence level.
+
+    >>> gain = paired_interval([71.0, 73.0, 75.0], [70.0, 71.0, 74.0])
+    >>> round(gain.estimate, 3), round(gain.low, 3), round(gain.high, 3)
+    (1.333, -0.101, 2.768)
+    """
+    # Comes with scikit-learn; imported here so that nothing else of mlcl waits for it.
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    check_level(level)
+    first, second = _vector(a, "a"), _vector(b, "b")
+    if first.size != second.size or first.size < 2:
+        raise InputError(
+            f"a has {first.size} values and b has {second.size}, but equally many, at least 2, were expected"
+        )
+    for name, runs in (("a", first), ("b", second)):
+        if not np.isfinite(runs).all():
+            raise InputError(f"{name} is {runs.tolist()}, but finite values were expected")
+    difference = first - second
+    centre, deviation = mean_std(difference)
+    reach = float(stdtrit(difference.size - 1, (1 + level) / 2)) * deviation / difference.size**0.5
+    return Interval(estimate=centre, low=centre - reach, high=centre + reach, level=level)
+
+
+def _vector(values: ArrayLike, name: str) -> Floats:
+    try:
+        array = to_array(values).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not a vector of numbers: {error}") from None
+    if array.ndim != 1:
+        raise InputError(f"{name} has shape {array.shape}, but a vector of one value a seed was expected")
+    return array

@@ -1,0 +1,101 @@
+"""The Ray engine: the same runs on the cores of a cluster. Ray is an extra and imported only here."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mlcl.errors import InputError
+from mlcl.sweeps.plan import PlannedRun, read_result
+from mlcl.sweeps.work import Finished, Watch, attempt
+
+Files = dict[str, bytes]
+
+
+def run_ray(
+    runs: Sequence[PlannedRun], *, jobs: int | None, address: str | None, watch: Watch
+) -> Iterator[Finished]:
+    """Do runs on Ray and yield each as it ends.
+
+    The nodes need mlcl and the data, under the same name or path, but no shared folder: a run's files travel back.
+
+    Args:
+        runs: what to do.
+        jobs: runs at a time; as many as the cluster has cores if not given.
+        address: of a cluster; a local one is started if not given.
+        watch: told what happens.
+    """
+    ray = _import()
+    try:
+        ray.init(address=address, num_cpus=jobs if address is None else None, include_dashboard=False, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"--address {address}: no Ray cluster answers there: {' '.join(str(error).split())[:200]}.") from None
+    try:
+        yield from _run_on(ray, runs, jobs, watch)
+    finally:
+        ray.shutdown()
+
+
+def _run_on(ray: Any, runs: Sequence[PlannedRun], jobs: int | None, watch: Watch) -> Iterator[Finished]:
+    resources = ray.cluster_resources()
+    limit = jobs or max(1, int(resources.get("CPU", 1)))
+    remote = ray.remote(max_retries=1)(_far)
+    queue = iter(runs)
+    waiting: dict[Any, PlannedRun] = {}
+    while True:
+        while len(waiting) < limit and (run := next(queue, None)) is not None:
+            gpus = 1 if resources.get("GPU", 0) >= 1 and run.config.train.device != "cpu" else 0
+            handle = remote.options(num_cpus=run.config.train.threads or 1, num_gpus=gpus).remote(run)
+            waiting[handle] = run
+            watch.started(run)
+        if not waiting:
+            return
+        ready, _ = ray.wait(list(waiting), num_returns=1)
+        run = waiting.pop(ready[0])
+        try:
+            files, error, trace = ray.get(ready[0])
+        except ray.exceptions.RayError as failure:
+            yield Finished(run, None, " ".join(str(failure).split())[:500])
+            continue
+        if files is None:
+            if trace:
+                run.error_file.parent.mkdir(parents=True, exist_ok=True)
+                run.error_file.write_text(trace, encoding="utf-8")
+            yield Finished(run, None, error + (f" (all of it: {run.error_file})" if trace else ""))
+        else:
+            _unpack(files, run.folder)
+            yield Finished(run, read_result(run.folder))
+
+
+def _far(run: PlannedRun) -> tuple[Files | None, str, str]:
+    """Do a run on whatever node this is, in a folder of its own; return the files, or the error and its trace."""
+    import warnings
+
+    warnings.simplefilter("ignore", UserWarning)
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        here = replace(run, folder=Path(folder) / run.folder.name)
+        result, error = attempt(here)
+        if result is None:
+            trace = here.error_file.read_text(encoding="utf-8") if here.error_file.exists() else ""
+            return None, error, trace
+        return {path.name: path.read_bytes() for path in here.folder.iterdir() if path.is_file()}, "", ""
+
+
+def _unpack(files: Files, folder: Path) -> None:
+    """Write the files of a run, the result last, so that a folder with ``result.json`` is a whole run."""
+    from mlcl.runs import claim_folder, write_bytes
+
+    claim_folder(folder, overwrite=True)
+    for name in sorted(files, key=lambda name: name == "result.json"):
+        write_bytes(folder / name, files[name])
+
+
+def _import() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--engine ray needs Ray; install it with: pip install 'mlcl[ray]'") from None
+    return ray

@@ -1,0 +1,292 @@
+"""An experiment is a table as data: rows that are choices of settings, perhaps along an axis. It is a YAML file.
+
+`Experiment` is what the file says; `Experiment.rows_on` makes the rows of the table on one benchmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mlcl.errors import InputError, nearest
+from mlcl.settings import Layer, checked, merge, read_text
+
+METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "pooled_map", "head", "medium", "tail")
+"""What a table may be about; ``metric`` of an experiment is the one that rows are judged by."""
+
+FIGURES = ("bars", "lines", "curves", "imbalance")
+_FIELDS = ("title", "claim", "rows", "reference", "common", "metric", "figure", "axis")
+_AXIS_FIELDS = ("setting", "name", "values", "benchmarks")
+
+Value = str | int | float
+Published = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting that the rows are repeated along.
+
+    Attributes:
+        setting: dotted name, such as ``memory.size``.
+        name: what labels and figures call it.
+        values: its values.
+        benchmarks: other values for some benchmarks.
+    """
+
+    setting: str
+    name: str
+    values: tuple[Value, ...]
+    benchmarks: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table.
+
+    Attributes:
+        label: its name.
+        settings: what makes it.
+        series: its label without the axis; the rows of a series are one line in a figure.
+        x: its value on the axis, if there is one.
+        reference: label of the row that it is compared with.
+        published: the paper's numbers, metric to value.
+    """
+
+    label: str
+    settings: Layer
+    series: str
+    x: Value | None
+    reference: str
+    published: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table of the paper, or one of ours.
+
+    Attributes:
+        name: what it is asked for by.
+        title: what stands above the table.
+        claim: what the paper says of it.
+        series: label, settings and published numbers of each row, before the axis multiplies them.
+        reference: label that differences are taken against: of a series (then each row is compared with the row
+            of that series at its own value of the axis) or of one row.
+        metric: what rows are judged by.
+        figure: how it is drawn.
+        axis: the setting that rows are repeated along.
+    """
+
+    name: str
+    title: str
+    claim: str
+    series: tuple[tuple[str, Layer, Published], ...]
+    reference: str
+    metric: str = "macro_auc"
+    figure: str = "bars"
+    axis: Axis | None = None
+
+    def rows_on(self, benchmark: str) -> tuple[Row, ...]:
+        """Return the rows on a benchmark, with the paper's numbers for it.
+
+        >>> [(row.label, row.reference) for row in load_experiment("table3").rows_on("c-digits")][:3]
+        [('er, M 50', 'er, M 50'), ('rldam-wru, M 50', 'er, M 50'), ('er, M 100', 'er, M 100')]
+        """
+        if self.axis is None:
+            return tuple(
+                Row(label, settings, label, None, self.reference, _published(published, benchmark, None))
+                for label, settings, published in self.series
+            )
+        axis = self.axis
+        labels = [label for label, _, _ in self.series]
+        rows = []
+        for value in of_benchmark(axis.benchmarks, benchmark, axis.values):
+            for label, settings, published in self.series:
+                rows.append(
+                    Row(
+                        label=_at(label, axis.name, value),
+                        settings=merge(settings, nested(axis.setting, value)),
+                        series=label,
+                        x=value,
+                        reference=_at(self.reference, axis.name, value) if self.reference in labels else self.reference,
+                        published=_published(published, benchmark, value),
+                    )
+                )
+        if rows[0].reference not in [row.label for row in rows]:
+            raise InputError(
+                f"{self.name}: reference {self.reference!r} is no row on {benchmark}; "
+                f"rows are: {', '.join(row.label for row in rows)}."
+            )
+        return tuple(rows)
+
+
+def nested(dotted: str, value: Any) -> Layer:
+    """Return a setting as a layer.
+
+    >>> nested("memory.size", 3)
+    {'memory': {'size': 3}}
+    """
+    section, _, name = dotted.rpartition(".")
+    return {section: {name: value}} if section else {name: value}
+
+
+def of_benchmark(table: Mapping[str, Any], benchmark: str, default: Any) -> Any:
+    """Return the entry for a benchmark or the family that it belongs to, the longest name first.
+
+    >>> of_benchmark({"c-voc": 1, "c-voc-small": 2}, "c-voc-small-64", 0), of_benchmark({"c-voc": 1}, "c-vocal", 0)
+    (2, 0)
+    """
+    found = [name for name in table if benchmark == name or benchmark.startswith(f"{name}-")]
+    return table[max(found, key=len)] if found else default
+
+
+def experiments() -> dict[str, str]:
+    """Return the shipped experiments: name to YAML text."""
+    folder = resources.files("mlcl") / "experiments"
+    files = sorted((e for e in folder.iterdir() if e.name.endswith(".yaml")), key=lambda entry: entry.name)
+    return {entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8") for entry in files}
+
+
+def load_experiment(name: str) -> Experiment:
+    """Return a shipped experiment by name, or one in a YAML file of the user's.
+
+    >>> [row.label for row in load_experiment("core").rows_on("c-digits")]
+    ['ft', 'ft-rldam', 'er', 'rldam-wru']
+    """
+    if name.endswith((".yaml", ".yml")):
+        return parse_experiment(Path(name).stem, read_text(Path(name)), source=name)
+    known = experiments()
+    if name not in known:
+        raise InputError(f"unknown table {name!r}; known are: {', '.join(known)}.{nearest(name, known)}")
+    return parse_experiment(name, known[name], source=f"{name}.yaml")
+
+
+def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
+    """Read an experiment from YAML; what is wrong with it is told in one sentence that names ``source``."""
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputError(f"{source}: not valid YAML: {' '.join(str(error).split())[:200]}.") from None
+    if not isinstance(content, dict) or "rows" not in content:
+        raise InputError(f"{source}: expected a mapping with a list of 'rows'.")
+    _known(content, _FIELDS, source)
+    axis = _axis(content.get("axis"), source)
+    series = _series(content["rows"], _layer(content.get("common", {}), source, "common"), source)
+    labels = [label for label, _, _ in series]
+    metric = _choice(content.get("metric", "macro_auc"), METRICS, source, "metric")
+    figure = _choice(content.get("figure", "bars"), FIGURES, source, "figure")
+    reference = str(content.get("reference", labels[0]))
+    if axis is None and reference not in labels:
+        raise InputError(f"{source}: reference {reference!r} is no row; rows are: {', '.join(labels)}.")
+    if figure in ("lines", "imbalance") and axis is None:
+        raise InputError(f"{source}: figure {figure!r} needs an 'axis'.")
+    for label, settings, _ in series:
+        if axis is not None and _has(settings, axis.setting):
+            raise InputError(f"{source}: row {label!r} sets {axis.setting}, which is the axis.")
+    title, claim = str(content.get("title", name)), str(content.get("claim", ""))
+    return Experiment(name, title, claim, series, reference, metric, figure, axis)
+
+
+def _series(rows: Any, common: Layer, source: str) -> tuple[tuple[str, Layer, Published], ...]:
+    if rows == "presets":  # every method with a name; `replay` is a base to build on, and the same as er
+        from mlcl.methods.presets import PRESETS
+
+        rows = [{"label": name, "method": name} for name in PRESETS if name != "replay"]
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{source}: rows is {rows!r}; expected a list of rows, or 'presets'.")
+    found: dict[str, tuple[str, Layer, Published]] = {}
+    for number, entry in enumerate(rows):
+        if not isinstance(entry, dict) or not isinstance(entry.get("label"), str) or not slug(entry["label"]):
+            raise InputError(f"{source}: row {number} has no 'label'.")
+        label = entry["label"]
+        own = {key: value for key, value in entry.items() if key not in ("label", "published")}
+        settings = merge(common, _layer(own, source, f"row {label!r}"))
+        if slug(label) in found:
+            raise InputError(f"{source}: rows {found[slug(label)][0]!r} and {label!r} have the same name.")
+        published = entry.get("published", {})
+        _check_published(published, f"{source}: row {label!r}")
+        found[slug(label)] = (label, settings, published)
+    return tuple(found.values())
+
+
+def _axis(content: Any, source: str) -> Axis | None:
+    if content is None:
+        return None
+    if not isinstance(content, dict) or not isinstance(content.get("setting"), str):
+        raise InputError(f"{source}: axis is {content!r}; expected a mapping with 'setting' and 'values'.")
+    _known(content, _AXIS_FIELDS, f"{source}: axis")
+    setting, others = content["setting"], content.get("benchmarks", {})
+    if not isinstance(others, dict):
+        raise InputError(f"{source}: axis.benchmarks is {others!r}; expected a mapping of benchmarks to lists.")
+    lists = {str(name): _values(values, setting, source) for name, values in others.items()}
+    values = _values(content.get("values"), setting, source)
+    return Axis(setting, str(content.get("name", setting)), values, lists)
+
+
+def _values(values: Any, setting: str, source: str) -> tuple[Value, ...]:
+    if not isinstance(values, list) or not values or not all(isinstance(v, Value) for v in values):
+        raise InputError(f"{source}: values of axis {setting!r} are {values!r}; expected a list of numbers or names.")
+    if len({slug(str(value)) for value in values}) != len(values):
+        raise InputError(f"{source}: values of axis {setting!r} are {values!r}; expected different ones.")
+    for value in values:
+        _layer(nested(setting, value), source, "axis")
+    return tuple(values)
+
+
+def _layer(content: Any, source: str, place: str) -> Layer:
+    if not isinstance(content, dict):
+        raise InputError(f"{source}: {place} is {content!r}; expected a mapping of settings.")
+    return checked(content, f"{source}: {place}")
+
+
+def _known(content: Mapping[Any, Any], known: tuple[str, ...], source: str) -> None:
+    for key in content:
+        if key not in known:
+            raise InputError(f"{source}: unknown field {key!r}; known are: {', '.join(known)}.{nearest(str(key), known)}")
+
+
+def _choice(value: Any, known: tuple[str, ...], source: str, name: str) -> str:
+    if value not in known:
+        raise InputError(f"{source}: {name} is {value!r}; expected one of {', '.join(known)}.")
+    return str(value)
+
+
+def _check_published(published: Any, source: str) -> None:
+    """Published numbers are: benchmark family to metric to a number, or to numbers by value of the axis."""
+    if not isinstance(published, dict) or not all(isinstance(found, dict) for found in published.values()):
+        raise InputError(f"{source}: published is {published!r}; expected benchmarks with numbers.")
+    for found in published.values():
+        for metric, value in found.items():
+            _choice(metric, METRICS, source, "published metric")
+            for number in value.values() if isinstance(value, dict) else [value]:
+                if isinstance(number, bool) or not isinstance(number, int | float):
+                    raise InputError(f"{source}: published {metric} is {number!r}; expected a number.")
+
+
+def _published(published: Published, benchmark: str, x: Value | None) -> dict[str, float]:
+    found = of_benchmark(published, benchmark, {})
+    values = {metric: value.get(x) if isinstance(value, dict) else value for metric, value in found.items()}
+    return {metric: float(value) for metric, value in values.items() if value is not None}
+
+
+def _has(settings: Layer, dotted: str) -> bool:
+    section, _, name = dotted.rpartition(".")
+    return name in (settings.get(section, {}) if section else settings)
+
+
+def _at(label: str, name: str, value: Value) -> str:
+    return f"{label}, {name} {value}"
+
+
+def slug(label: str) -> str:
+    """Return a label as part of a folder's name.
+
+    >>> slug("RU, mean / WRU")
+    'ru-mean-wru'
+    """
+    words = "".join(c if c.isalnum() or c in "-._=" else " " for c in label.lower()).split()
+    return "-".join(words).strip(".")

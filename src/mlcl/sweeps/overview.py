@@ -1,0 +1,137 @@
+"""What a sweep shows while it goes on: a live overview in a terminal, a line a run otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mlcl.sweeps.plan import PlannedRun
+from mlcl.sweeps.work import Finished, Position
+
+
+@dataclass
+class _Running:
+    since: float
+    position: Position | None = None
+
+    @property
+    def share(self) -> float:
+        return self.position.share if self.position else 0.0
+
+
+class Overview:
+    """Counts what is done, running and failed, and shows it; to be used as a context and as a `Watch`."""
+
+    def __init__(self, runs: Sequence[PlannedRun], console: Console) -> None:
+        self.total = len(runs)
+        self.console = console
+        self.running: dict[PlannedRun, _Running] = {}
+        self.found = self.done = self.failed = 0
+        self.seconds = 0.0  # of the runs done here, from start to end
+        self.jobs = 1
+        self.live = Live(get_renderable=self.render, console=console, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> Overview:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.live.stop()
+
+    def started(self, run: PlannedRun) -> None:
+        """Take in a run."""
+        self.running[run] = _Running(time.monotonic())
+        self.jobs = max(self.jobs, len(self.running))
+
+    def moved(self, run: PlannedRun, position: Position) -> None:
+        """Take in how far a run is."""
+        if run in self.running:
+            self.running[run].position = position
+
+    def ended(self, finished: Finished) -> None:
+        """Count a run and print its line."""
+        run = finished.run
+        row = self.running.pop(run, None)
+        if finished.was_there:
+            self.found += 1
+            return
+        if finished.result is None:
+            self.failed += 1
+            line = Text(f"failed: {finished.error}", style="red")
+        else:
+            self.done += 1
+            self.seconds += time.monotonic() - row.since if row else 0.0
+            line = Text(_score(finished))
+        head = f"[{self.found + self.done + self.failed}/{self.total}] {run.name}: "
+        self.console.print(Text(head) + line)
+
+    def time_left(self) -> float | None:
+        """Return an estimate in seconds from the runs that were done here, or from the shares of those running."""
+        now = time.monotonic()
+        shares = [row.share for row in self.running.values()]
+        if self.done:
+            each = self.seconds / self.done
+        else:
+            timed = [(now - row.since) / row.share for row in self.running.values() if row.share > 0]
+            if not timed:
+                return None
+            each = sum(timed) / len(timed)
+        waiting = self.total - self.found - self.done - self.failed - len(self.running)
+        return each * (waiting + len(shares) - sum(shares)) / self.jobs
+
+    def render(self) -> RenderableType:
+        """Return the overview."""
+        table = Table.grid(padding=(0, 2))
+        for run, row in list(self.running.items()):
+            where = row.position
+            text = (
+                f"task {min(where.task + 1, where.tasks)}/{where.tasks}, epoch {where.epoch}/{where.epochs}"
+                if where
+                else "running"
+            )
+            bar = ProgressBar(total=1.0, completed=row.share, width=24)
+            table.add_row(f"  {run.name}", bar, text, clock(time.monotonic() - row.since))
+        left = self.time_left()
+        failed = f"[red]{self.failed} failed[/red]" if self.failed else "0 failed"
+        done = self.found + self.done
+        waiting = self.total - done - self.failed - len(self.running)
+        summary = Text.from_markup(
+            f"{done} of {self.total} runs done, {len(self.running)} running, {waiting} waiting, {failed}, "
+            f"{'time left unknown yet' if left is None else f'about {clock(left)} left'}"
+        )
+        return Group(table, summary)
+
+
+def _score(finished: Finished) -> str:
+    result = finished.result or {}
+    parts = [f"Macro-AUC {_number(result.get('macro_auc'))}", f"forgetting {_number(result.get('forgetting'))}"]
+    if isinstance(result.get("seconds"), int | float):
+        parts.append(clock(result["seconds"]))
+    return ", ".join(parts)
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else "-"
+
+
+def clock(seconds: float) -> str:
+    """Return a time as people say it.
+
+    >>> clock(8), clock(95), clock(7300)
+    ('8 s', '1 min 35 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

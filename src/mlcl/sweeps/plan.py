@@ -1,0 +1,181 @@
+"""From an experiment to runs with stable names, and what is known of each from an earlier time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import PARTS, Config, to_dict
+from mlcl.errors import InputError
+from mlcl.settings import Layer, merge, resolve
+from mlcl.sweeps.experiment import Experiment, Row, slug
+
+MAX_RESULT_BYTES = 64 << 20
+
+# What makes a method: rows choose it, so it cannot be set over all of them.
+_ROWS_OWN = ("method", "protocol", "seed", *(f"{p}.kind" for p in ("loss", "memory", "regulariser", "labels")), "model.head")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of an experiment, with a folder that is the same every time."""
+
+    label: str
+    seed: int
+    config: Config
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Return what the run is called in messages."""
+        return f"{self.label}, seed {self.seed}"
+
+    @property
+    def error_file(self) -> Path:
+        """Return where a failure is told in full."""
+        return self.folder.with_name(f"{self.folder.name}.error.txt")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What a run's folder holds: the result of this very run, or why what is there is none.
+
+    Attributes:
+        result: the finished run's ``result.json``.
+        other: the folder holds a finished run that differs; how.
+        broken: the folder holds a result that cannot be read; why.
+    """
+
+    result: dict[str, Any] | None = None
+    other: str = ""
+    broken: str = ""
+
+
+def plan_runs(
+    experiment: Experiment, *, benchmark: str, seeds: int, out: Path, given: Layer | None = None
+) -> tuple[tuple[Row, ...], list[PlannedRun]]:
+    """Expand an experiment into its rows and their runs, seed by seed, so that the first seed's table is whole first.
+
+    Every run has one CPU thread unless ``given`` says otherwise, so that numbers do not depend on the number of jobs.
+
+    Args:
+        experiment: the table.
+        benchmark: a shipped benchmark's name or the folder of a store.
+        seeds: number of seeds, from 0.
+        out: folder of the sweep.
+        given: settings that go over all rows (shorter training, say).
+    """
+    if seeds < 1:
+        raise InputError(f"--seeds is {seeds}; expected at least 1.")
+    given = given or {}
+    name = resolve(given={"benchmark": benchmark}).benchmark
+    rows = experiment.rows_on(name)
+    _check_given(given, rows, experiment.name)
+    fitting = [_fitting(given, row, benchmark) for row in rows]
+    unused = set(flat(given)) - {key for layer in fitting for key in flat(layer)}
+    if unused:
+        raise InputError(f"--{min(unused)} is an option of no row of {experiment.name}.")
+    runs = []
+    for seed in range(seeds):
+        for row, own in zip(rows, fitting, strict=True):
+            fixed: Layer = {"benchmark": benchmark, "seed": seed, "train": {"threads": 1}}
+            config = resolve(given=merge(fixed, row.settings, own))
+            runs.append(PlannedRun(row.label, seed, config, out / "runs" / f"{slug(row.label)}-seed{seed}"))
+    return rows, runs
+
+
+def _check_given(given: Layer, rows: Sequence[Row], table: str) -> None:
+    """Refuse to set what the rows differ in: all rows would become the same."""
+    taken = {key for row in rows for key in flat(row.settings)} | set(_ROWS_OWN)
+    for key in flat(given):
+        if key in taken:
+            hint = "; the number of seeds is set with --seeds" if key == "seed" else ""
+            raise InputError(f"--{key} is what the rows of {table} choose; it cannot be set for all{hint}.")
+
+
+def _fitting(given: Layer, row: Row, benchmark: str) -> Layer:
+    """Return what fits a row of settings that go over all: ``--loss.margin`` means nothing to a row with BCE."""
+    from mlcl.methods.parts import part_options
+
+    plain = to_dict(resolve(given=merge({"benchmark": benchmark}, row.settings)))
+    out = merge(given)
+    for part in PARTS:
+        if part in out:
+            takes = part_options(part, out[part].get("kind", plain[part]["kind"]))
+            out[part] = {key: value for key, value in out[part].items() if key in takes}
+    return out
+
+
+def flat(layer: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with dotted names.
+
+    >>> flat({"seed": 1, "memory": {"size": 5}})
+    {'seed': 1, 'memory.size': 5}
+    """
+    return dict(_walk(layer, prefix))
+
+
+def _walk(layer: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in layer.items():
+        if isinstance(value, Mapping):
+            yield from _walk(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
+    """Look at a run's folder: was this run, with these settings on these data, done before?
+
+    Args:
+        run: the planned run.
+        fingerprint: of the data that the run would use now; the same settings on other data are another run.
+    """
+    if not (run.folder / "result.json").exists():
+        return Earlier()
+    try:
+        result = read_result(run.folder)
+        data = read_json(run.folder / "environment.json", limit=1 << 20).get("data", {})
+    except InputError as error:
+        return Earlier(broken=str(error))
+    then = flat(merge(to_dict(Config()), result["config"]))  # settings that are newer than the run had their defaults
+    now = flat(json.loads(json.dumps(to_dict(run.config))))
+    for key in sorted({*then, *now}):
+        if then.get(key) != now.get(key):
+            return Earlier(other=f"{key} is {_shown(then.get(key))} there and {_shown(now.get(key))} here")
+    if data.get("fingerprint") != fingerprint:
+        return Earlier(other=f"its data had the fingerprint {data.get('fingerprint')} and have {fingerprint} now")
+    return Earlier(result=result)
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Read a run's ``result.json``; a missing or corrupt one is an `InputError`."""
+    path = folder / "result.json"
+    result = read_json(path, limit=MAX_RESULT_BYTES)
+    for key, kind in {"macro_auc": float, "matrix": list, "config": dict, "benchmark": str, "method": str, "seed": int}.items():
+        if key not in result:
+            raise InputError(f"{path}: has no field {key!r}; expected the result of a run.")
+        if not isinstance(result[key], kind | int if kind is float else kind) and result[key] is not None:
+            raise InputError(f"{path}: {key} is {str(result[key])[:40]!r}; expected {kind.__name__}.")
+    return result
+
+
+def read_json(path: Path, *, limit: int) -> dict[str, Any]:
+    """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
+    try:
+        if path.stat().st_size > limit:
+            raise InputError(f"{path}: larger than {limit} bytes; expected a file of a run.")
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; expected the folder of a finished run.") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not valid JSON; the run must be done again.") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: holds a {type(value).__name__}; expected a JSON object.")
+    return value

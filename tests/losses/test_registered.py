@@ -1,0 +1,121 @@
+"""Losses by name: every one is called alike, and the members of the margin family are what SPEC 3 says."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from mlcl.errors import InputError
+from mlcl.labels import LabelCounts
+from mlcl.losses import LOSSES, MarginLoss, build_loss
+
+RNG = np.random.default_rng(0)
+LABELS = np.vstack([np.ones(4), np.zeros(4), RNG.random((18, 4)) < 0.3])
+LOGITS = torch.tensor(RNG.normal(size=LABELS.shape))
+COUNTS = LabelCounts.of(LABELS)
+EVERY = ["asl", "bce", "db", "focal", "margin", "pairwise-hinge2", "pairwise-logistic", "rldam", "ru"]
+
+
+def test_names():
+    assert LOSSES.names() == EVERY
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_every_loss_is_called_alike(kind):
+    loss = build_loss(kind, COUNTS)
+    f = LOGITS.clone().requires_grad_()
+    value = loss(
+        f,
+        torch.tensor(LABELS),
+        mask=torch.tensor(RNG.random(LABELS.shape) < 0.8),
+        groups=torch.arange(20) % 3,
+        group_weights=torch.tensor([1.0, 0.5, 0.0]),
+    )
+    value.backward()
+    assert value.shape == ()
+    assert value > 0
+    assert (f.grad[2::3] == 0).all()  # the group of weight 0
+    assert (f.grad[0::3] != 0).any()
+    assert LOSSES.summary(kind).endswith(".")
+    with pytest.raises(InputError, match=r"logits has shape \(2, 3\)"):
+        loss(torch.zeros(2, 3), torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_step_down_the_gradient_lowers_the_loss(kind):
+    loss = build_loss(kind, COUNTS)
+    f = LOGITS.clone().requires_grad_()
+    before = loss(f, torch.tensor(LABELS))
+    (gradient,) = torch.autograd.grad(before, f)
+    assert loss(f - 0.01 * gradient, torch.tensor(LABELS)) < before
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_losses_can_be_copied_and_pickled(kind):
+    loss = build_loss(kind, COUNTS)
+    value = loss(LOGITS, torch.tensor(LABELS))
+    for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert twin(LOGITS, torch.tensor(LABELS)) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "same"),
+    [
+        ("rldam", {}, {"margin": 1.0, "reweight": "dataset"}),
+        ("rldam", {"margin": 3.5, "reweight": "batch"}, {"margin": 3.5, "reweight": "batch"}),
+        (
+            "rldam",
+            {"base": "hinge", "power": 0.5, "margin_count": "minority", "scale": 2.0},
+            {"base": "hinge", "power": 0.5, "margin_count": "minority", "scale": 2.0},
+        ),
+        ("ru", {}, {"margin": 0.0, "reweight": "dataset"}),
+        (
+            "ru",
+            {"reweight": "batch", "base": "exponential", "scale": 0.5},
+            {"margin": 0.0, "reweight": "batch", "base": "exponential", "scale": 0.5},
+        ),
+        ("margin", {"margin": 2.0}, {"margin": 2.0, "reweight": "none"}),
+        (
+            "margin",
+            {"base": "hinge", "power": 1.0, "margin_count": "minority", "scale": 2.0},
+            {"base": "hinge", "power": 1.0, "margin_count": "minority", "scale": 2.0, "reweight": "none"},
+        ),
+        ("bce", {"scale": 2.0}, {"margin": 0.0, "reweight": "none", "scale": 2.0}),
+    ],
+)
+def test_the_margin_family(kind, given, same):
+    batch = LOGITS[:7], torch.tensor(LABELS[:7])
+    assert build_loss(kind, COUNTS, **given)(*batch) == MarginLoss(COUNTS, **same)(*batch)
+
+
+def test_the_four_settings_differ():
+    batch = LOGITS[:7], torch.tensor(LABELS[:7])
+    assert len({build_loss(kind, COUNTS)(*batch).item() for kind in ("rldam", "ru", "margin", "bce")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("bcee", {}, "unknown loss 'bcee'.* Did you mean 'bce'"),
+        ("bce", {"margin": 1.0}, "takes no option 'margin'"),
+        ("rldam", {"reweight": "none"}, "reweight is 'none', but one of dataset, batch"),
+        ("ru", {"reweight": "none"}, "reweight is 'none', but one of dataset, batch"),
+        ("asl", {"clip": 1.0}, "clip is 1.0"),
+        ("asl", {"gamma_negative": -1}, "gamma_negative is -1"),
+        ("asl", {"gamma_positive": -1}, "gamma_positive is -1"),
+        ("focal", {"alpha": 1.5}, "alpha is 1.5"),
+        ("focal", {"gamma": -1}, "gamma is -1"),
+        ("db", {"lambda_negative": 0}, "lambda_negative is 0"),
+        ("db", {"beta": 0}, "beta is 0"),
+        ("db", {"mu": float("nan")}, "mu is nan"),
+    ],
+)
+def test_bad_options_are_named(kind, options, message):
+    with pytest.raises(InputError, match=message):
+        build_loss(kind, COUNTS, **options)
+
+
+def test_none_keeps_the_default():
+    assert build_loss("rldam", COUNTS, margin=None).margin == 1.0
