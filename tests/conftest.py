@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-
-from mlcl.streams import Benchmark
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -15,36 +12,3 @@ def _home(tmp_path_factory, request):
     patch.setenv("MLCL_HOME", str(tmp_path_factory.mktemp("home")))
     yield
     patch.undo()
-
-
-def small_arrays(*, images=False, n=120, classes=6, seed=0):
-    """Inputs from which labels can be learnt: features are noisy labels, images carry them in blocks."""
-    rng = np.random.default_rng(seed)
-    labels = (rng.random((n, classes)) < np.linspace(0.6, 0.25, classes)).astype(np.uint8)
-    labels[np.arange(n), rng.integers(0, classes, n)] = 1
-    if not images:
-        return (labels + 0.4 * rng.standard_normal((n, classes))).astype(np.float32), labels
-    blocks = np.zeros((n, 3, 16, 16), np.uint8)
-    blocks += rng.integers(0, 60, blocks.shape, dtype=np.uint8)
-    for k in range(classes):
-        row, column = divmod(k, 3)
-        blocks[:, k % 3, 8 * row : 8 * row + 8, 5 * column : 5 * column + 5] += 150 * labels[:, k, None, None]
-    return blocks, labels
-
-
-def small_benchmark(*, images=False, tasks=3, n=120, classes=6, seed=0, **options):
-    """A benchmark that trains in a second."""
-    train = small_arrays(images=images, n=n, classes=classes, seed=seed)
-    test = small_arrays(images=images, n=80, classes=classes, seed=seed + 1)
-    return Benchmark.from_arrays(*train, *test, tasks=tasks, seed=seed, **options)
-
-
-SMALL = {
-    "model": {"kind": "mlp", "hidden": 16, "depth": 1},
-    "memory": {"size": 30},
-    "train": {"epochs": 3, "batch_size": 16, "lr": 0.1},
-}
-"""Settings for `small_benchmark` with features."""
-
-SMALL_IMAGES = {"model": {"kind": "resnet8", "width": 4}, "memory": {"size": 30}, "train": {"epochs": 2, "batch_size": 32}}
-"""Settings for `small_benchmark` with images."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_arrays
+from helpers import small_arrays
 
 import mlcl
 from mlcl.cli import main

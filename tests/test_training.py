@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, SMALL_IMAGES, small_benchmark
+from helpers import SMALL, SMALL_IMAGES, small_benchmark
 
 from mlcl.batches import Normaliser, cycle_rows, plan_epoch
 from mlcl.datasets.base import Split

@@ -63,7 +63,7 @@ def twin(
     offered=st.integers(0, 30),
     batch_size=st.sampled_from([1, 4, 100]),
     distance=st.sampled_from(["kl", "kl", "l1"]),
-    rho=st.sampled_from([0.0, 0.0, 0.5, -1.0]),
+    rho=st.sampled_from([0.0, 0.0, 0.5, -1.0, 4.0]),
 )
 def test_pass_equals_brute_force(
     seed: int, size: int, offered: int, batch_size: int, distance: str, rho: float
@@ -72,11 +72,34 @@ def test_pass_equals_brute_force(
     rows = np.unique((rng.random((8, 4)) < 0.4).astype(np.uint8), axis=0)
     held_before = int(rng.integers(size + 1))
     ids = rng.integers(len(rows), size=held_before + offered)
-    seen = rows[ids[:held_before]].sum(axis=0, dtype=np.int64) * 2
+    seen = rows[ids[:held_before]].sum(axis=0, dtype=np.int64) * rng.integers(1, 6, size=4)
     options = {"batch_size": batch_size, "distance": distance, "rho": rho}
     held = ocdm_pass(rows, ids, offered, seen, size, np.random.default_rng(1), **options)
     expected = twin(rows, ids, offered, seen, size, np.random.default_rng(1), **options)
     assert np.flatnonzero(held).tolist() == expected
+
+
+@pytest.mark.parametrize("distance", ["kl", "l1"])
+def test_ties_go_to_the_first_pattern(distance: str) -> None:
+    """Classes that are alike: many patterns are equally good, and rounding must not choose between them."""
+    vectors = [[int(bit) for bit in f"{number:07b}"] for number in range(128)]
+    rows = np.array([y for y in vectors if sum(y) in (1, 2, 3)], dtype=np.uint8)
+    ids, seen = np.arange(len(rows)), np.zeros(7, np.int64)
+    options = {"batch_size": 100, "distance": distance, "rho": 0.0}
+    held = ocdm_pass(rows, ids, len(ids), seen, 20, np.random.default_rng(0), **options)
+    assert np.flatnonzero(held).tolist() == twin(
+        rows, ids, len(ids), seen, 20, np.random.default_rng(0), **options
+    )
+
+
+def test_smoothing_says_what_a_vanishing_class_costs() -> None:
+    """Class 1 has 0.2% of the target and 1% of memory: q + 1e-8 still keeps its last row, 1e-3 would not."""
+    rows = np.array([[1, 0], [0, 1]], dtype=np.uint8)
+    ids = np.array([1] + [0] * 100)
+    costs = {kept: distance_to([0.998, 0.002], [100 - kept, kept], "kl") for kept in (0, 1)}
+    assert costs[1] < costs[0]
+    held = ocdm_pass(rows, ids, 0, np.array([998, 2]), 100, np.random.default_rng(0), rho=1.0)
+    assert held[0]
 
 
 def test_update_removes_what_brute_force_over_samples_would() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcl.memories import Memory, TaskSamples
-from mlcl.memories.prs import prs_pass
+from mlcl.memories.prs import _acceptance, prs_pass
 
 
 def partition(seen: list[int], rho: float) -> list[float]:
@@ -93,6 +93,31 @@ def test_pass_equals_plain_loops(seed: int, size: int, n: int, rho: float, densi
     draws = rng.random((n, 3))
     held = prs_pass(memory, stream, columns, seen, size, draws, rho=rho)
     assert held.tolist() == twin(memory, wide, seen, size, draws, rho)
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_longer_pass_equals_plain_loops(seed: int, rho: float) -> None:
+    """Many labels a row, so that victims differ in how many scarce labels they would take with them."""
+    rng = np.random.default_rng(seed)
+    stream = (rng.random((400, 5)) < [0.7, 0.5, 0.5, 0.2, 0.1]).astype(np.uint8)
+    draws = rng.random((400, 3))
+    nothing, none_seen = np.zeros((0, 5), np.uint8), np.zeros(5, np.int64)
+    held = prs_pass(nothing, stream, np.arange(5), none_seen, 40, draws, rho=rho)
+    assert held.tolist() == twin(nothing, stream, none_seen, 40, draws, rho)
+
+
+@pytest.mark.parametrize("rho", [0.0, -0.5])
+def test_acceptance_equals_plain_loops(rho: float) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, size=(300, 4)).astype(np.uint8)
+    before = rng.integers(0, 12, size=(300, 4))
+    powers = np.where(before > 0, np.maximum(before, 1.0) ** rho, 0.0)
+    chance = _acceptance(labels, before, powers, powers.sum(axis=1), 20)
+    rows = zip(labels.tolist(), before.tolist(), strict=True)
+    expected = [acceptance(y, n, partition(n, rho), 20) for y, n in rows]
+    assert chance == pytest.approx(expected, abs=1e-12)
+    assert min(expected) == 0 < np.median(expected) < max(expected) <= 1
 
 
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

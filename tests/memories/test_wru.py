@@ -146,9 +146,17 @@ def test_within_a_pattern_rows_are_drawn_uniformly() -> None:
     assert chisquare(held[6:]).pvalue > 1e-3
 
 
-def test_ties_go_to_the_first_label_vector() -> None:
-    labels = np.array([[0, 1], [1, 0], [0, 1], [1, 0]])
-    assert labels[select_wru(labels, 1)].tolist() == [[0, 1]]
+@pytest.mark.parametrize("criterion", ["ratio", "prevalence"])
+def test_ties_go_to_the_first_label_vector(criterion: str) -> None:
+    """Classes that are alike: many patterns are equally good, and rounding must not choose between them."""
+    vectors = [[int(bit) for bit in f"{number:07b}"] for number in range(128)]
+    labels = np.array([y for y in vectors if sum(y) in (1, 2, 3)])  # in lexicographic order
+    left = list(range(len(labels)))
+    path: list[int] = []
+    for _ in range(40):
+        scores = [objective(labels, [*path, row], criterion) for row in left]
+        path.append(left.pop(next(i for i, score in enumerate(scores) if score <= min(scores) + 1e-9)))
+    assert select_wru(labels, 40, criterion=criterion).tolist() == path  # one row a pattern: no draws
 
 
 def test_classes_without_both_signs_stay_out_with_a_warning() -> None:

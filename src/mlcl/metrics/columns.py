@@ -24,8 +24,8 @@ R = TypeVar("R")
 
 # Below this many numbers a thread pool costs more than it saves.
 _WORTH_THREADS = 1 << 17
-# Numbers copied at a time when a matrix is turned: what fits the inner caches.
-_SLAB = 1 << 15
+# Bytes copied at a time when a matrix is turned: what fits the inner caches.
+_SLAB = 1 << 16
 
 
 def by_class(kernel: Kernel, values: Scores, truth: Bools, known: Bools | None = None) -> Floats:
@@ -119,7 +119,7 @@ def transposed(matrix: NDArray[G]) -> NDArray[G]:
            [2, 4]])
     """
     result = np.empty(matrix.shape[::-1], dtype=matrix.dtype)
-    rows = max(16, _SLAB // max(1, matrix.shape[1]))
+    rows = max(16, _SLAB // max(1, matrix.shape[1] * matrix.itemsize))
     for start in range(0, len(matrix), rows):
         result[:, start : start + rows] = matrix[start : start + rows].T
     return result

@@ -19,9 +19,9 @@ MAX_RESULT_BYTES = 64 << 20
 _ROWS_OWN = ("method", "protocol", "seed", *(f"{p}.kind" for p in ("loss", "memory", "regulariser", "labels")), "model.head")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run of an experiment, with a folder that is the same every time."""
+    """One run of an experiment, with a folder that is the same every time. Two are equal if they are the same object."""
 
     label: str
     seed: int
