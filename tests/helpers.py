@@ -36,5 +36,9 @@ SMALL = {
 }
 """Settings for `small_benchmark` with features."""
 
-SMALL_IMAGES = {"model": {"kind": "resnet8", "width": 4}, "memory": {"size": 30}, "train": {"epochs": 2, "batch_size": 32}}
+SMALL_IMAGES = {
+    "model": {"kind": "resnet8", "width": 8},
+    "memory": {"size": 30},
+    "train": {"epochs": 8, "batch_size": 16, "lr": 0.1},
+}
 """Settings for `small_benchmark` with images."""

@@ -63,7 +63,10 @@ def test_runs_without_a_folder_never_collide(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert main(["run", "--quiet", *QUICK, "--stream.tasks", "2"]) == 0
-    assert capsys.readouterr().out.split() == ["runs/c-digits-rldam-wru-seed0", "runs/c-digits-rldam-wru-seed0-2"]
+    assert capsys.readouterr().out.split() == [
+        "runs/c-digits-rldam-wru-seed0",
+        "runs/c-digits-rldam-wru-seed0-2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,15 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, capsys, mon
 
 
 def test_a_loss_that_explodes_stops_the_run(capsys, tmp_path):
-    arguments = ["--train.lr", "1e30", "--loss.base", "squared-hinge", "--quiet", "--out", str(tmp_path / "x")]
+    arguments = [
+        "--train.lr",
+        "1e30",
+        "--loss.base",
+        "squared-hinge",
+        "--quiet",
+        "--out",
+        str(tmp_path / "x"),
+    ]
     assert main(["run", *QUICK, *arguments]) == 1
     assert "the loss became" in capsys.readouterr().err
     assert not (tmp_path / "x/result.json").exists()
@@ -110,7 +121,17 @@ def test_a_loss_that_explodes_stops_the_run(capsys, tmp_path):
 def test_ls_names_everything_and_globs(capsys):
     assert main(["ls"]) == 0
     text = capsys.readouterr().out
-    for word in ("methods:", "rldam-wru", "losses:", "asl", "memories:", "wru", "models:", "resnet8", "c-digits"):
+    for word in (
+        "methods:",
+        "rldam-wru",
+        "losses:",
+        "asl",
+        "memories:",
+        "wru",
+        "models:",
+        "resnet8",
+        "c-digits",
+    ):
         assert word in text
     assert main(["ls", "methods", "ft*"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["ft", "ft-rldam"]

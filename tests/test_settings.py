@@ -40,7 +40,12 @@ def test_parts_in_a_file_go_over_the_methods_preset():
 
 
 def test_all_parts_combine_by_hand():
-    given = {"method": "replay", "memory": {"kind": "ocdm"}, "loss": {"kind": "rldam"}, "regulariser": {"kind": "ewc"}}
+    given = {
+        "method": "replay",
+        "memory": {"kind": "ocdm"},
+        "loss": {"kind": "rldam"},
+        "regulariser": {"kind": "ewc"},
+    }
     config = resolve(given=given)
     assert (config.memory.kind, config.loss.kind, config.regulariser.kind) == ("ocdm", "rldam", "ewc")
 
@@ -120,9 +125,18 @@ def test_any_text_is_a_config_or_a_sentence(text):
         assert isinstance(config, Config)
 
 
-_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.integers(), max_size=3)
+_values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.lists(st.integers(), max_size=3)
+)
 _sections = st.sampled_from([*to_dict(Config()), "nonsense"])
-_fields = st.sampled_from(["kind", "size", "epochs", "tasks", "order", "margin", "lr_drops", "seed", "nonsense"])
+_fields = st.sampled_from(
+    ["kind", "size", "epochs", "tasks", "order", "margin", "lr_drops", "seed", "nonsense"]
+)
 
 
 @settings(deadline=None, max_examples=150)

@@ -136,11 +136,19 @@ def test_an_epoch_plan_covers_the_task_and_balances_the_memory():
         rows = np.arange(base, base + 50)
         memory.update(TaskSamples.of(task, [task], rows, np.ones((50, 1), np.uint8)))
     plan = plan_epoch(
-        np.arange(200, 243), memory, np.random.default_rng(0), task=2, batch_size=10, memory_batch=8, sampling="balanced"
+        np.arange(200, 243),
+        memory,
+        np.random.default_rng(0),
+        task=2,
+        batch_size=10,
+        memory_batch=8,
+        sampling="balanced",
     )
     rows, tags = zip(*(plan.step(i) for i in range(len(plan))), strict=True)
     assert len(plan) == 5
-    assert sorted(np.concatenate([r[t == 2] for r, t in zip(rows, tags, strict=True)])) == list(range(200, 243))
+    assert sorted(np.concatenate([r[t == 2] for r, t in zip(rows, tags, strict=True)])) == list(
+        range(200, 243)
+    )
     for r, t in zip(rows, tags, strict=True):
         assert [(t == 0).sum(), (t == 1).sum()] == [4, 4]
         assert set(r[t == 0]) <= set(memory.tasks[0].rows)
@@ -155,7 +163,11 @@ def test_cycled_rows_come_once_before_any_comes_twice():
 @pytest.mark.parametrize("images", [True, False])
 def test_normalised_inputs_have_mean_zero_and_deviation_one(images):
     rng = np.random.default_rng(0)
-    inputs = rng.integers(0, 200, (300, 3, 5, 5), dtype=np.uint8) if images else rng.normal(3, 9, (300, 4)).astype("f4")
+    inputs = (
+        rng.integers(0, 200, (300, 3, 5, 5), dtype=np.uint8)
+        if images
+        else rng.normal(3, 9, (300, 4)).astype("f4")
+    )
     out = Normaliser.fit(Split(inputs, np.ones((300, 1), np.uint8)), normalise=True)(torch.from_numpy(inputs))
     axes = (0, 2, 3) if images else (0,)
     assert torch.allclose(out.mean(axes), torch.zeros(()), atol=1e-4)

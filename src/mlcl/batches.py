@@ -23,6 +23,7 @@ class Normaliser:
 
     scale: Tensor
     shift: Tensor
+    layout: torch.memory_format = torch.contiguous_format
 
     @classmethod
     def fit(cls, split: Split, *, normalise: bool) -> Normaliser:
@@ -39,7 +40,9 @@ class Normaliser:
             scale = torch.full((size,), 1 / 255 if is_image else 1.0)
             return cls(*cls._shaped(scale, torch.zeros(size), is_image))
         mean, deviation = _moments(split.inputs, (0, 2, 3) if is_image else (0,))
-        deviation = np.where(deviation > 1e-6, deviation, 1.0)  # a constant column carries nothing and stays finite
+        deviation = np.where(
+            deviation > 1e-6, deviation, 1.0
+        )  # a constant column carries nothing and stays finite
         scale = torch.from_numpy(1 / deviation).float()
         return cls(*cls._shaped(scale, torch.from_numpy(-mean / deviation).float(), is_image))
 
@@ -50,12 +53,12 @@ class Normaliser:
 
     def to(self, device: torch.device) -> Normaliser:
         """Move to a device."""
-        return Normaliser(self.scale.to(device), self.shift.to(device))
+        return Normaliser(self.scale.to(device), self.shift.to(device), self.layout)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Return float inputs, images in channels-last order (up to 1.7 x faster convolutions on CPUs)."""
+        """Return float inputs, images in the memory layout that the network wants."""
         if inputs.ndim == 4:
-            inputs = inputs.to(torch.float32, memory_format=torch.channels_last)
+            inputs = inputs.to(torch.float32, memory_format=self.layout)
         return torch.addcmul(self.shift, inputs, self.scale)
 
 
@@ -92,7 +95,8 @@ def cycle_rows(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
     """
     rounds = -(-count // max(len(rows), 1))
     order = rng.permuted(np.broadcast_to(np.arange(len(rows)), (rounds, len(rows))), axis=1)
-    return rows[order.reshape(-1)[:count]]
+    drawn: Rows = rows[order.reshape(-1)[:count]]
+    return drawn
 
 
 @dataclass(frozen=True)

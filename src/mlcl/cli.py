@@ -32,7 +32,7 @@ def verb(name: str, summary: str) -> Callable[[Callable[[list[str]], int]], Call
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         if not arguments or arguments[0] in ("-h", "--help", "help"):
             sys.stdout.write(_help())
@@ -42,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         name = arguments.pop(0)
         if name not in VERBS:
-            raise InputError(f"unknown command {name!r}; known are: {', '.join(VERBS)}.{nearest(name, VERBS)}")
+            raise InputError(
+                f"unknown command {name!r}; known are: {', '.join(VERBS)}.{nearest(name, VERBS)}"
+            )
         return VERBS[name][1](arguments)
     except InputError as error:
         return _fail(str(error), 2)
@@ -149,4 +151,38 @@ def cp_verb(arguments: list[str]) -> int:
         raise InputError(f"{given.file} exists; choose another name, or add --overwrite.")
     given.file.write_text(configs[given.name], encoding="utf-8")
     sys.stdout.write(f"{given.file}\n")
+    return 0
+
+
+@verb("reproduce", "run a table of the paper over several seeds; write table, figure and report")
+def reproduce_verb(arguments: list[str]) -> int:
+    """Reproduce: ``mlcl reproduce TABLE [--benchmark B] [--seeds N] [--jobs N] [--engine E] [--out DIR]``."""
+    from mlcl.reports.commands import reproduce
+
+    return reproduce(arguments)
+
+
+@verb("report", "write one page about runs and sweeps")
+def report_verb(arguments: list[str]) -> int:
+    """Report: ``mlcl report DIR... --out FILE.html [--overwrite]``."""
+    parser = _parser("report", "Write one self-contained page about finished runs and sweeps.")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of runs or sweeps")
+    parser.add_argument("--out", type=Path, default=Path("report.html"), help="default: report.html")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    given = parser.parse_args(arguments)
+    from mlcl.reports.commands import report
+
+    report(given.folders, given.out, overwrite=given.overwrite)
+    return 0
+
+
+@verb("compare", "compare runs in a table")
+def compare_verb(arguments: list[str]) -> int:
+    """Compare: ``mlcl compare DIR...``."""
+    parser = _parser("compare", "Compare finished runs and sweeps of one benchmark in a table.")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of runs or sweeps")
+    given = parser.parse_args(arguments)
+    from mlcl.reports.commands import compare
+
+    compare(given.folders)
     return 0

@@ -37,7 +37,9 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         description="Train and test one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
         "FILE.yaml one of your own; options go on top. `--loss ru` is short for `--loss.kind ru`.",
     )
-    parser.add_argument("source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)")
+    parser.add_argument(
+        "source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)"
+    )
     parser.add_argument("--out", help="folder to write (default: runs/BENCHMARK-METHOD-seedN)")
     parser.add_argument("--overwrite", action="store_true", help="replace the folder if it holds a run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")

@@ -233,9 +233,9 @@ class TrainConfig:
         threads: CPU threads; sums on another number of threads may differ in the last digits. Not set: torch's choice.
     """
 
-    epochs: int = 6
-    batch_size: int = 64
-    lr: float = 0.05
+    epochs: int = 8
+    batch_size: int = 32
+    lr: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 1e-5
     lr_drops: list[float] = field(default_factory=lambda: [0.375, 0.625])

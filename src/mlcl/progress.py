@@ -19,7 +19,9 @@ from mlcl.training import Learner, Observer
 
 def make_console(file: TextIO) -> Console:
     """Return a console; where the output is no terminal, lines are plain and as long as they are."""
-    return Console(file=file, width=None if file.isatty() else 160, highlight=False, soft_wrap=not file.isatty())
+    return Console(
+        file=file, width=None if file.isatty() else 160, highlight=False, soft_wrap=not file.isatty()
+    )
 
 
 class Terminal(Observer):
@@ -54,7 +56,7 @@ class Terminal(Observer):
             f"task {stage.index + 1}/{len(learner.stages)}: {len(stage.train)} images, "
             f"{len(stage.classes)} classes ({names}{more}), memory {len(learner.memory)}"
         )
-        total = steps * learner.config.train.epochs
+        total = steps * learner.epochs
         self.bar = self.bars.add_task(f"task {stage.index + 1}", total=total, epoch=1, loss=float("nan"))
         self.last_line = time.monotonic()
 
@@ -67,7 +69,7 @@ class Terminal(Observer):
         if not self.console.is_terminal and time.monotonic() - self.last_line > 10:
             self.last_line = time.monotonic()
             self.console.print(
-                f"  epoch {learner.epoch + 1}/{learner.config.train.epochs}  loss {loss:.4f}  {seconds:.1f} s"
+                f"  epoch {learner.epoch + 1}/{learner.epochs}  loss {loss:.4f}  {seconds:.1f} s"
             )
 
     def on_task_end(self, learner: Learner) -> None:
@@ -93,8 +95,12 @@ def result_table(result: Result) -> Table:
     table.add_column("mean of seen", justify="right")
     joint = matrix.shape[0] == 1
     for t, row in enumerate(matrix):
-        cells = [f"{value:.2f}" if joint or i <= t else f"[dim]{value:.2f}[/dim]" for i, value in enumerate(row)]
-        table.add_row("all at once" if joint else f"task {t + 1}", *cells, f"{seen[t] if not joint else row.mean():.2f}")
+        cells = [
+            f"{value:.2f}" if joint or i <= t else f"[dim]{value:.2f}[/dim]" for i, value in enumerate(row)
+        ]
+        table.add_row(
+            "all at once" if joint else f"task {t + 1}", *cells, f"{seen[t] if not joint else row.mean():.2f}"
+        )
     return table
 
 

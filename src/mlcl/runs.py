@@ -210,7 +210,9 @@ class RunFolder(Observer):
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Config, benchmark: Benchmark, *, overwrite: bool = False) -> RunFolder:
+    def create(
+        cls, path: Path, config: Config, benchmark: Benchmark, *, overwrite: bool = False
+    ) -> RunFolder:
         """Make the folder, or say why not. Only a folder that holds a run, or nothing, is ever replaced."""
         claim_folder(path, overwrite=overwrite)
         folder = cls(path)
@@ -264,7 +266,9 @@ def claim_folder(path: Path, *, overwrite: bool) -> None:
         raise InputError(f"--out {path} is a file; expected a folder to make.")
     if path.is_dir() and any(path.iterdir()):
         if not overwrite:
-            raise InputError(f"--out {path} exists; choose another folder, or add --overwrite to replace the run.")
+            raise InputError(
+                f"--out {path} exists; choose another folder, or add --overwrite to replace the run."
+            )
         if not (path / "config.yaml").is_file():
             raise InputError(f"--out {path} holds files that are no run of mlcl; nothing was overwritten.")
         for name in FILES:
@@ -294,7 +298,8 @@ def environment(benchmark: Benchmark) -> dict[str, Any]:
     packages = ("mlcl", "torch", "numpy", "scikit-learn", "lightning-fabric")
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in packages},
         "commit": source_commit(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),

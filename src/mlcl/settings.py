@@ -26,18 +26,21 @@ from mlcl.methods.presets import get_preset
 
 Layer = dict[str, Any]
 MAX_CONFIG_BYTES = 1 << 20
-_CLASSES = {f.name: f.default_factory for f in dataclasses.fields(Config) if f.default_factory is not dataclasses.MISSING}
-_FIELDS = {
-    name: tuple(f.name for f in dataclasses.fields(section()))  # type: ignore[arg-type]
-    for name, section in _CLASSES.items()
+_CLASSES = {
+    f.name: f.default_factory
+    for f in dataclasses.fields(Config)
+    if f.default_factory is not dataclasses.MISSING
 }
+_FIELDS = {name: tuple(f.name for f in dataclasses.fields(section())) for name, section in _CLASSES.items()}
 
 
 def shipped() -> dict[str, str]:
     """Return the shipped configs: name to YAML text."""
     folder = resources.files("mlcl") / "configs"
     files = [entry for entry in folder.iterdir() if entry.name.endswith(".yaml")]
-    return {entry.name.removesuffix(".yaml"): entry.read_text() for entry in sorted(files, key=lambda e: e.name)}
+    return {
+        entry.name.removesuffix(".yaml"): entry.read_text() for entry in sorted(files, key=lambda e: e.name)
+    }
 
 
 @cache
@@ -99,7 +102,9 @@ def checked(layer: Mapping[Any, Any], source: str) -> Layer:
                 raise InputError(f"{source}: {key} is {value!r}; expected a mapping of settings.")
             for name in value:
                 if name not in _FIELDS[key]:
-                    raise InputError(f"{source}: unknown field '{key}.{name}'.{nearest(f'{key}.{name}', known)}")
+                    raise InputError(
+                        f"{source}: unknown field '{key}.{name}'.{nearest(f'{key}.{name}', known)}"
+                    )
             value = dict(value)
         out[key] = value
     try:
@@ -119,18 +124,24 @@ def _refuse_nulls(layer: Layer, source: str, prefix: str = "") -> None:
         elif value is None:
             owner = getattr(defaults, prefix[:-1]) if prefix else defaults
             if getattr(owner, key) is not None:
-                raise InputError(f"{source}: {prefix}{key} is null; expected a value like {getattr(owner, key)!r}.")
+                raise InputError(
+                    f"{source}: {prefix}{key} is null; expected a value like {getattr(owner, key)!r}."
+                )
 
 
 def one_sentence(error: Exception) -> str:
     """Turn jsonargparse's many-line message into one sentence."""
     text = str(error)
     if found := re.search(r'Parser key "([\w.]+)":', text):
-        wanted = re.findall(r"Expected a (?:<class '(\w+)'>|typing\.Literal\[([^\]]*)\])|- Expected <class '(\w+)'>", text)
+        wanted = re.findall(
+            r"Expected a (?:<class '(\w+)'>|typing\.Literal\[([^\]]*)\])|- Expected <class '(\w+)'>", text
+        )
         kinds = [kind for match in wanted for kind in match if kind and kind != "NoneType"]
         value = re.search(r"(?:Got|Given) value: (.*)", text)
         shown = value.group(1).strip() if value else "?"
-        return f"{found.group(1)} is {shown!r}; expected {' or '.join(dict.fromkeys(kinds)) or 'another type'}."
+        return (
+            f"{found.group(1)} is {shown!r}; expected {' or '.join(dict.fromkeys(kinds)) or 'another type'}."
+        )
     return re.sub(r"\s+", " ", text).rstrip(".") + "."
 
 
@@ -186,14 +197,16 @@ def resolve(
     lower: Layer = {}
     if name is not None:
         lower = shipped_layer(name)
-    elif "data" not in file:  # a file that names its data is whole; a short one stands on its benchmark's config
+    elif (
+        "data" not in file
+    ):  # a file that names its data is whole; a short one stands on its benchmark's config
         lower = _benchmark_layer(file.get("benchmark", given.get("benchmark")))
     if "benchmark" in given:
         chosen = _benchmark_layer(given["benchmark"])
         given = merge({"data": chosen["data"]}, given, {"benchmark": chosen["benchmark"]})
     elif "benchmark" in file and "data" not in file:
         file = merge(file, {"benchmark": lower["benchmark"]})
-    method = given.get("method", file.get("method", lower.get("method", Config().method)))
+    method: str = merge({"method": Config().method}, lower, file, given)["method"]
     preset = get_preset(method).parts
     upper = [file, preset, given] if "method" in given else [preset, file, given]
     final = merge(to_dict(Config()), lower, *upper)

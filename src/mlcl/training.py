@@ -13,7 +13,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -31,11 +31,9 @@ from mlcl.methods.joint import joint_task
 from mlcl.methods.parts import build_memory, build_parts
 from mlcl.methods.step import Step, TaskContext
 from mlcl.metrics import average_precision, macro_auc
-from mlcl.models import IncrementalAttentionHead, Network, build_model
+from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
-
-Floats = NDArray[np.float64]
 
 
 class TrainingError(RuntimeError):
@@ -96,7 +94,7 @@ def train(
         if not learner.in_task:
             learner.start_task(stage)
         observer.on_task_start(learner, stage, len(learner.plan))
-        while learner.epoch < config.train.epochs:
+        while learner.epoch < learner.epochs:
             started = time.perf_counter()
             learner.start_epoch(stage)
             while learner.step < len(learner.plan):
@@ -122,6 +120,7 @@ class Learner:
 
     Attributes:
         stages: the tasks to learn; one with all classes for joint training.
+        epochs: epochs of a stage.
         task: number of the task being learnt, or of the next one between tasks.
         epoch: number of epochs done in the task.
         step: number of steps done in the epoch.
@@ -141,13 +140,17 @@ class Learner:
         self.config, self.benchmark, self.data = config, benchmark, data
         self.joint = config.protocol == "joint"
         self.stages = [joint_task(benchmark)] if self.joint else list(benchmark.tasks)
+        # Joint training gets the epochs of all tasks together, so that it is a ceiling at equal compute.
+        self.epochs = config.train.epochs * (len(benchmark.tasks) if self.joint else 1)
         self.task = self.epoch = self.step = 0
         self.in_task = False
         self.epoch_loss = self.spent = 0.0
         self.measured = Measured()
         if config.train.threads is not None:
             torch.set_num_threads(config.train.threads)
-        self.fabric = Fabric(accelerator=config.train.device, devices=1, precision=cast(Any, config.train.precision))
+        self.fabric = Fabric(
+            accelerator=config.train.device, devices=1, precision=cast(Any, config.train.precision)
+        )
         self.device = self.fabric.device
         self.parts = build_parts(config)
         self.memory: Memory = build_memory(config)
@@ -157,8 +160,11 @@ class Learner:
             classes,
             seed=derive_seed(seed, "model"),
             **options(config.model),
-        ).to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.normaliser = Normaliser.fit(data.train, normalise=config.train.normalise).to(self.device)
+        ).to(self.device)
+        self.layout = fast_layout(self.network)
+        self.network.to(memory_format=self.layout)  # type: ignore[call-overload]
+        normaliser = Normaliser.fit(data.train, normalise=config.train.normalise)
+        self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
         self.task_of_class = torch.full((classes,), -1, device=self.device)
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
@@ -182,7 +188,9 @@ class Learner:
         with warnings.catch_warnings():
             # Classes of later tasks have no counts yet; classes without a sign were told when the stream was made.
             warnings.simplefilter("ignore", UserWarning)
-            self.criterion = LOSSES.build(config.loss.kind, self.counts, **options(config.loss)).to(self.device)
+            self.criterion = LOSSES.build(config.loss.kind, self.counts, **options(config.loss)).to(
+                self.device
+            )
         self.context = TaskContext(
             index=stage.index,
             classes=self._tensor(stage.classes),
@@ -213,7 +221,7 @@ class Learner:
     def start_epoch(self, stage: Task) -> None:
         """Draw the batches of an epoch and set its learning rate."""
         settings = self.config.train
-        drops = [math.ceil(share * settings.epochs) for share in settings.lr_drops]
+        drops = [math.ceil(share * self.epochs) for share in settings.lr_drops]
         self.lr = settings.lr * settings.lr_factor ** sum(drop <= self.epoch for drop in drops)
         for group in self.optimiser.param_groups:
             group["lr"] = self.lr
@@ -284,7 +292,9 @@ class Learner:
         tensors |= {f"regulariser.{name}": value for name, value in self.parts.regulariser.state().items()}
         if self.in_task:
             if self.context.teacher is not None:
-                tensors |= {f"teacher.{name}": value for name, value in self.context.teacher.state_dict().items()}
+                tensors |= {
+                    f"teacher.{name}": value for name, value in self.context.teacher.state_dict().items()
+                }
             for number, slot in self.optimiser.state_dict()["state"].items():
                 if slot.get("momentum_buffer") is not None:
                     tensors[f"momentum.{number}"] = slot["momentum_buffer"]
@@ -328,7 +338,9 @@ class Learner:
         self.network.eval()
         with torch.inference_mode():
             scores = [
-                self.network(self.normaliser(gather(inputs, np.arange(piece.start, piece.stop)).to(self.device)))
+                self.network(
+                    self.normaliser(gather(inputs, np.arange(piece.start, piece.stop)).to(self.device))
+                )
                 for piece in slices(len(inputs), self.config.train.eval_batch_size)
             ]
         return torch.cat(scores).float().cpu().numpy()
@@ -340,7 +352,7 @@ class Learner:
         row, per_class = [], np.full(len(self.data.classes), np.nan)
         for task in self.benchmark.tasks:
             mine = np.ix_(task.test, task.classes)
-            values = cast(Floats, macro_auc(scores[mine], split.labels[mine], average=None))
+            values = macro_auc(scores[mine], split.labels[mine], average=None)
             per_class[task.classes] = values
             row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
         seen = self.benchmark.tasks[:learnt]
@@ -350,8 +362,8 @@ class Learner:
         self.measured.per_class.append(per_class.tolist())
         self.measured.pooled.append(
             {
-                "macro_auc": cast(float, macro_auc(scores[pool], split.labels[pool])),
-                "map": cast(float, average_precision(scores[pool], split.labels[pool])),
+                "macro_auc": macro_auc(scores[pool], split.labels[pool]),
+                "map": average_precision(scores[pool], split.labels[pool]),
             }
         )
 

@@ -31,19 +31,8 @@ def test_real_labels_go_through(tmp_path):
     assert (info.name, info.classes) == ("nus-wide", tuple(classes))
     assert len(data.train) == kept[:60].sum()
     assert np.array_equal(np.concatenate([data.train.labels, data.test.labels]), labels[chosen][kept])
-    assert (
-        read_ids(tmp_path / "out")[0]
-        == f"folder{np.flatnonzero(kept)[0] % 3}/{np.flatnonzero(kept)[0]:04d}_{7 * np.flatnonzero(kept)[0]}"
-    )
-
-
-def test_counts_of_the_whole_data_set():
-    """The numbers that the data's own page gives, from labels that `test_real_labels_go_through` samples."""
-    known = np.load(shared_data() / "nuswide" / "labels_all.npz")
-    labels = np.unpackbits(known["labels_packed"], axis=1)[:, :81]
-    column = {str(name): k for k, name in enumerate(known["classes"])}
-    counts = [int(labels[:, column[name]].sum()) for name in ("sky", "clouds", "person", "map")]
-    assert counts == [74190, 54087, 51577, 60]
+    first = int(np.flatnonzero(kept)[0])
+    assert read_ids(tmp_path / "out")[0] == f"folder{first % 3}/{first:04d}_{7 * first}"
 
 
 def test_the_small_layout(tmp_path):
@@ -60,7 +49,7 @@ def test_the_small_layout(tmp_path):
         ({"ConceptsList/Concepts81.txt": None}, r"Concepts81\.txt was looked for"),
         ({"ConceptsList/Concepts81.txt": ""}, r"Concepts81\.txt is empty"),
         ({"ConceptsList/Concepts81.txt": "sky\nsky\n"}, "a concept twice"),
-        ({"ConceptsList/Concepts81.txt": "sky\n../x\n"}, "relative path"),
+        ({"ConceptsList/Concepts81.txt": "sky\na/../../x\n"}, "relative path"),
         ({"ConceptsList/Concepts81.txt": b"sky\n\xff\n"}, "not UTF-8"),
         ({"ImageList/TestImagelist.txt": None}, r"TestImagelist\.txt was looked for"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -80,16 +81,15 @@ def test_pass_equals_brute_force(
 
 
 @pytest.mark.parametrize("distance", ["kl", "l1"])
-def test_ties_go_to_the_first_pattern(distance: str) -> None:
+@pytest.mark.parametrize(("classes", "sums"), [(5, (3,)), (7, (1, 2, 3)), (7, (3, 4))])
+def test_ties_go_to_the_first_pattern(classes: int, sums: tuple[int, ...], distance: str) -> None:
     """Classes that are alike: many patterns are equally good, and rounding must not choose between them."""
-    vectors = [[int(bit) for bit in f"{number:07b}"] for number in range(128)]
-    rows = np.array([y for y in vectors if sum(y) in (1, 2, 3)], dtype=np.uint8)
-    ids, seen = np.arange(len(rows)), np.zeros(7, np.int64)
+    rows = np.array([y for y in product([0, 1], repeat=classes) if sum(y) in sums], dtype=np.uint8)
+    ids, seen = np.arange(len(rows)), np.zeros(classes, np.int64)
+    arguments = (rows, ids, len(ids), seen, len(ids) // 3)
     options = {"batch_size": 100, "distance": distance, "rho": 0.0}
-    held = ocdm_pass(rows, ids, len(ids), seen, 20, np.random.default_rng(0), **options)
-    assert np.flatnonzero(held).tolist() == twin(
-        rows, ids, len(ids), seen, 20, np.random.default_rng(0), **options
-    )
+    held = ocdm_pass(*arguments, np.random.default_rng(0), **options)
+    assert np.flatnonzero(held).tolist() == twin(*arguments, np.random.default_rng(0), **options)
 
 
 def test_smoothing_says_what_a_vanishing_class_costs() -> None:

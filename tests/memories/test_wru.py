@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 from math import comb
 
 import numpy as np
@@ -147,16 +148,16 @@ def test_within_a_pattern_rows_are_drawn_uniformly() -> None:
 
 
 @pytest.mark.parametrize("criterion", ["ratio", "prevalence"])
-def test_ties_go_to_the_first_label_vector(criterion: str) -> None:
+@pytest.mark.parametrize(("classes", "sums"), [(5, (3,)), (7, (1, 2, 3)), (7, (3, 4))])
+def test_ties_go_to_the_first_label_vector(classes: int, sums: tuple[int, ...], criterion: str) -> None:
     """Classes that are alike: many patterns are equally good, and rounding must not choose between them."""
-    vectors = [[int(bit) for bit in f"{number:07b}"] for number in range(128)]
-    labels = np.array([y for y in vectors if sum(y) in (1, 2, 3)])  # in lexicographic order
+    labels = np.array([y for y in product([0, 1], repeat=classes) if sum(y) in sums])  # lexicographic order
     left = list(range(len(labels)))
     path: list[int] = []
-    for _ in range(40):
+    for _ in range(min(20, len(left))):
         scores = [objective(labels, [*path, row], criterion) for row in left]
         path.append(left.pop(next(i for i, score in enumerate(scores) if score <= min(scores) + 1e-9)))
-    assert select_wru(labels, 40, criterion=criterion).tolist() == path  # one row a pattern: no draws
+    assert select_wru(labels, len(path), criterion=criterion).tolist() == path  # one row a pattern: no draws
 
 
 def test_classes_without_both_signs_stay_out_with_a_warning() -> None:

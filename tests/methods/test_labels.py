@@ -32,7 +32,9 @@ def step(teacher=None, inputs=None):
     return Step(task, inputs, torch.zeros(2, 5), None)
 
 
-@pytest.mark.parametrize(("kind", "mask"), [("task", OWN), ("seen", SEEN.expand(2, 5)), ("none", torch.ones(2, 5) > 0)])
+@pytest.mark.parametrize(
+    ("kind", "mask"), [("task", OWN), ("seen", SEEN.expand(2, 5)), ("none", torch.ones(2, 5) > 0)]
+)
 def test_masks(kind, mask):
     targets, found = LABEL_POLICIES.build(kind).targets(KNOWN, OWN, step())
     assert torch.equal(found, mask)

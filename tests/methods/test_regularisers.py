@@ -78,16 +78,23 @@ def test_ewc_penalty_is_the_sum_over_anchors(online):
             for p in network.parameters():
                 p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(index)))
         task = context(network, inputs, labels, classes, index=index)
-        anchors.append((diagonal_fisher(network, inputs, labels, task.classes), copy.deepcopy(network.state_dict())))
+        anchors.append(
+            (diagonal_fisher(network, inputs, labels, task.classes), copy.deepcopy(network.state_dict()))
+        )
         ewc.end_task(task)
     with torch.no_grad():
         for p in network.parameters():
             p.add_(0.05)
     if online:
-        running = {name: 0.25 * anchors[0][0][name] + 0.5 * anchors[1][0][name] + f for name, f in anchors[2][0].items()}
+        running = {
+            name: 0.25 * anchors[0][0][name] + 0.5 * anchors[1][0][name] + f
+            for name, f in anchors[2][0].items()
+        }
         anchors = [(running, anchors[2][1])]
     expected = sum(
-        (fisher[name] * (p - old[name]) ** 2).sum() for fisher, old in anchors for name, p in network.named_parameters()
+        (fisher[name] * (p - old[name]) ** 2).sum()
+        for fisher, old in anchors
+        for name, p in network.named_parameters()
     )
     assert ewc.penalty(step).item() == pytest.approx(1.5 * expected.item(), rel=1e-4)
     again = REGULARISERS.build("ewc", strength=3.0, online=online, **extra)
@@ -106,7 +113,9 @@ def test_true_fisher_draws_labels_from_the_network():
 
 
 def test_ewc_options_that_do_nothing_are_refused():
-    with pytest.raises(InputError, match=r"regulariser\.decay is 0\.5; it is used with regulariser\.online true"):
+    with pytest.raises(
+        InputError, match=r"regulariser\.decay is 0\.5; it is used with regulariser\.online true"
+    ):
         REGULARISERS.build("ewc", decay=0.5)
 
 
@@ -137,6 +146,8 @@ def test_distillation_moves_only_the_new_network_and_only_old_classes():
 def test_embedding_drift_is_the_mean_cosine_distance_of_past_sessions():
     new, old = torch.randn(4, 3, 8), torch.randn(4, 2, 8)
     expected = sum(
-        1 - float(new[b, s] @ old[b, s]) / float(new[b, s].norm() * old[b, s].norm()) for b in range(4) for s in range(2)
+        1 - float(new[b, s] @ old[b, s]) / float(new[b, s].norm() * old[b, s].norm())
+        for b in range(4)
+        for s in range(2)
     )
     assert float(embedding_drift(new, old)) == pytest.approx(expected / 8, rel=1e-4)

@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from mlcl.errors import InputError
 from mlcl.metrics import auc_report, average_precision, batch_mean_auc, columns, macro_auc
-from mlcl.metrics.columns import by_class, insertion_points, split, transposed
+from mlcl.metrics.columns import by_class, insertion_points, ordered_pairs, split, transposed
 
 TIE_VALUE = {"half": 0.5, "strict": 0.0, "lenient": 1.0}
 
@@ -212,6 +212,47 @@ def test_insertion_points_are_those_of_searchsorted(hay, needles):
     np.testing.assert_array_equal(upper, hay.searchsorted(needles, side="right"))
 
 
+AWKWARD = [
+    0.0,
+    -0.0,
+    5e-324,
+    -5e-324,
+    2e-308,
+    1.0,
+    -1.0,
+    2.0,
+    -2.0,
+    np.nextafter(1.0, 2.0),
+    1e-300,
+    -1e300,
+    1e300,
+]
+
+
+@given(st.lists(st.sampled_from(AWKWARD), min_size=2, max_size=30), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=80)
+def test_pairs_are_counted_whatever_the_numbers(values, seed):
+    column = np.array(values)
+    positive = np.random.default_rng(seed).random(column.size) < 0.5
+    counted = ordered_pairs(column.copy(), positive)
+    above, below = column[positive][:, None], column[~positive]
+    assert counted == ((above > below).sum(), (above >= below).sum())
+
+
+@pytest.mark.parametrize(
+    ("values", "packs"),
+    [
+        ([-0.3, 0.7, 1.9, 0.0], True),
+        ([-30.0, 0.001, 1e6, -1e-6], True),
+        ([0.0, 2.0, -1.0, 1.0], False),  # no bit to spare
+        ([1e-300, 1e300, 1.0, 2.0], False),
+    ],
+)
+def test_packing_is_used_where_it_is_exact(values, packs):
+    positive = np.array([True, False, True, False])
+    assert (columns._pairs_by_packing(np.array(values), positive, 2) is not None) == packs
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 2), (3000, 40), (70000, 1)])
 def test_transposed_is_the_transpose(shape):
     matrix = np.arange(shape[0] * shape[1]).reshape(shape)
@@ -234,7 +275,9 @@ def test_by_class_keeps_the_order_of_classes(monkeypatch):
     monkeypatch.setattr(columns, "_WORTH_THREADS", 0)
     scores = np.tile(np.arange(130.0), (2, 1))
     labels = np.array([[True] * 130, [False] * 130])
-    np.testing.assert_array_equal(by_class(lambda p, n: p[0], scores, labels), np.arange(130.0))
+    np.testing.assert_array_equal(
+        by_class(lambda column, positive: column[positive][0], scores, labels), np.arange(130.0)
+    )
 
 
 def test_batch_mean_is_the_mean_over_full_batches():

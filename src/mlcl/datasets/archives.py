@@ -87,7 +87,7 @@ class _ArchiveTree:
 
     def where(self, name: str) -> str:
         """Return what to call a file in errors."""
-        return f"{name} in {self.label}"
+        return f"{on_one_line(name)} in {self.label}"
 
     def _member(self, name: str, limit: int) -> _Member:
         member = self._members.get(clean_name(name, where=self.label))
@@ -221,13 +221,18 @@ def open_packed(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
+def on_one_line(name: str) -> str:
+    """Return a file name without the line breaks and other controls that it may hold."""
+    return re.sub(r"[\x00-\x1f\x7f]", "?", name)
+
+
 def check_size(name: str, size: int, limit: int) -> None:
     """Refuse a file of more than ``limit`` bytes."""
     if size > limit:
-        raise InputError(f"{name} has {size} bytes, but at most {limit} are allowed")
+        raise InputError(f"{on_one_line(name)} has {size} bytes, but at most {limit} are allowed")
 
 
 def reason(error: BaseException) -> str:
-    """Return an error in a few words, without the path that the sentence has already."""
+    """Return an error in a few words, on one line, without the path that the sentence has already."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text or type(error).__name__
+    return " ".join(text.split())[:200] or type(error).__name__

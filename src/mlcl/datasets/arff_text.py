@@ -156,7 +156,8 @@ def _column(
     try:
         if values is None:
             given = ["nan" if entry == MISSING else entry for entry in entries]
-            column = np.asarray(given, dtype=np.str_).astype(np.float32)
+            with np.errstate(over="ignore"):  # found as an infinity just below
+                column = np.asarray(given, dtype=np.str_).astype(np.float32)
         else:
             column = np.asarray([np.nan if t == MISSING else values[t] for t in entries], dtype=np.float32)
         if np.isfinite(column[~missing]).all():
@@ -173,7 +174,8 @@ def _value(entry: str, attribute: Attribute, values: dict[str, float] | None, at
     if entry == MISSING:
         return float("nan")
     try:
-        value = float(np.float32(entry)) if values is None else values[entry]
+        with np.errstate(over="ignore"):
+            value = float(np.float32(entry)) if values is None else values[entry]
     except (ValueError, KeyError, OverflowError):
         value = float("nan")
     if not np.isfinite(value):

@@ -57,7 +57,7 @@ def read_arrays(root: Path) -> Plan:
     return make_plan(
         source="arrays",
         root=str(root),
-        name=slug(root.resolve().name.removesuffix(".npz")),
+        name=slug(root.absolute().name.removesuffix(".npz")),
         classes=_classes(found.get("classes"), y[0].shape[1], root),
         ids=[
             f"{split}-{i}"

@@ -50,6 +50,8 @@ def read_folder(
         test_fraction: the part that is held out where there is no ``split``.
         split_seed: of that choice.
     """
+    if not separator:
+        raise InputError("separator is empty, but a text between labels, such as '|', was expected")
     tree = open_tree(root)
     path = _find(tree, table)
     base = path.rpartition("/")[0]
@@ -83,7 +85,7 @@ def read_folder(
     return make_plan(
         source="folder",
         root=str(root),
-        name=slug(root.resolve().name.split(".")[0]),
+        name=slug(root.absolute().name.split(".")[0]),
         classes=classes,
         ids=[files[row] for row in kept],
         train=train[kept],

@@ -41,18 +41,18 @@ def read_huggingface(
     try:
         import pyarrow
 
-        import datasets
+        from datasets import DatasetDict, load_from_disk
     except ImportError:
         raise InputError(
             "the source 'huggingface' needs the package datasets: pip install 'mlcl[huggingface]'"
         ) from None
     try:
-        found = datasets.load_from_disk(str(root))
-        parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+        found = load_from_disk(str(root))
+        parts = dict(found) if isinstance(found, DatasetDict) else {"": found}
         tables = {split: part.with_format("arrow")[:] for split, part in parts.items()}
         table = pyarrow.concat_tables(list(tables.values()))
     except Exception as error:  # the parser of untrusted files: whatever it trips over, they are bad
-        raise InputError(f"{root} is not a data set that save_to_disk wrote: {reason(error)[:200]}") from None
+        raise InputError(f"{root} is not a data set that save_to_disk wrote: {reason(error)}") from None
     where = str(root)
     picture = find_column(table.column_names, image, IMAGE_COLUMNS, option="image", where=where)
     if picture is not None and not is_image(table.schema.field(picture).type):

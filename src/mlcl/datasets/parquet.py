@@ -98,10 +98,10 @@ def plan_table(
 ) -> Plan:
     """Plan a store of an Arrow table, whose pictures, if it has any, are apart."""
     where, names = str(root), table.column_names
-    if table.num_rows == 0:
-        raise InputError(f"{root} has no rows, but at least one was expected")
     label = find_column(names, labels, LABEL_COLUMNS, option="labels", where=where)
     classes, matrix = read_labels(table, label, where=where)
+    if table.num_rows == 0:
+        raise InputError(f"{root} has no rows, but at least one was expected")
     if splits is None and "split" in names:
         splits = [str(value) for value in table.column("split").to_pylist()]
     options: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def plan_table(
     return make_plan(
         source=source,
         root=str(root),
-        name=slug(root.resolve().name.removesuffix(".parquet")),
+        name=slug(root.absolute().name.removesuffix(".parquet")),
         classes=classes,
         ids=[ids[row] for row in kept],
         train=train[kept],
@@ -185,7 +185,7 @@ def _group(path: Path, _: int, column: str, group: int) -> Any:
     try:
         return _open(path, str(path)).read_row_group(group, columns=[column], use_threads=False).column(0)
     except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{path} cannot be read: {reason(error)[:200]}") from None
+        raise InputError(f"{path} cannot be read: {reason(error)}") from None
 
 
 def _find(root: Path) -> list[Path]:
@@ -212,7 +212,7 @@ def _open(path: Path, where: str) -> Any:
     try:
         return pyarrow.parquet.ParquetFile(path)
     except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{where} is not a readable Parquet file: {reason(error)[:200]}") from None
+        raise InputError(f"{where} is not a readable Parquet file: {reason(error)}") from None
 
 
 def _read(files: Sequence[Path], columns: list[str], where: str) -> tuple[Any, list[int]]:
@@ -227,4 +227,4 @@ def _read(files: Sequence[Path], columns: list[str], where: str) -> tuple[Any, l
     except InputError:
         raise
     except Exception as error:  # files of different columns, or broken ones
-        raise InputError(f"{where} cannot be read as one table: {reason(error)[:200]}") from None
+        raise InputError(f"{where} cannot be read as one table: {reason(error)}") from None

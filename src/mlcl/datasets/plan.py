@@ -237,8 +237,17 @@ def _distinct(names: Sequence[str], noun: str, root: str) -> None:
     """Refuse blank, unprintable or repeated names."""
     seen: set[str] = set()
     for name in names:
-        if not name.strip() or any("\ud800" <= letter <= "\udfff" for letter in name):
+        if not name.strip() or not _is_unicode(name):
             raise InputError(f"{root} has the {noun} {name!r}, but a name that is not blank was expected")
         if name in seen:
             raise InputError(f"{root} has the {noun} {name!r} twice, but distinct ones were expected")
         seen.add(name)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be written down: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

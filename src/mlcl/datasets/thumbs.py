@@ -48,7 +48,7 @@ def read_thumbs(root: Path, *, labels: str = "labels") -> Plan:
     return make_plan(
         source="thumbs",
         root=str(root),
-        name=slug(root.resolve().name.split(".")[0]),
+        name=slug(root.absolute().name.split(".")[0]),
         classes=_texts(meta["classes"], "classes", where),
         ids=[ids[row] for row in rows],
         train=train[rows],

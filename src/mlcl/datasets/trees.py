@@ -17,6 +17,7 @@ from mlcl.datasets.archives import (
     ZipTree,
     check_size,
     clean_name,
+    on_one_line,
     open_packed,
     reason,
 )
@@ -47,11 +48,13 @@ def open_tree(root: Path) -> Tree:
     """Open a folder or an archive; in a folder, what is no file there is looked for in the archives it holds.
 
     >>> import tempfile, zipfile
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> place = tempfile.TemporaryDirectory()
+    >>> folder = Path(place.name)
     >>> with zipfile.ZipFile(folder / "annotations.zip", "w") as z:
     ...     z.writestr("annotations/a.json", "{}")
     >>> open_tree(folder).read("annotations/a.json"), open_tree(folder / "annotations.zip").names()
     (b'{}', ['annotations/a.json'])
+    >>> place.cleanup()
     """
     if not root.exists():
         raise InputError(f"{root} was looked for and does not exist; a folder or an archive was expected")
@@ -97,7 +100,7 @@ class FolderTree:
         """Return what to call a file in errors: its path, or the archive that holds it."""
         path = self._path(name)
         tree = None if path.exists() else self._behind(name)
-        return str(path) if tree is None else tree.where(name)
+        return on_one_line(str(path)) if tree is None else tree.where(name)
 
     def _behind(self, name: str) -> Tree | None:
         """Find the archive that holds ``name``; two of them would be a guess, so that is refused."""
@@ -128,14 +131,13 @@ class FolderTree:
         path = self._path(name)
         try:
             with path.open("rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                check_size(str(path), size, limit)
+                check_size(str(path), os.fstat(file.fileno()).st_size, limit)
                 data = file.read()
         except (FileNotFoundError, NotADirectoryError):
             tree = self._behind(name)
             if tree is None:
-                raise InputError(f"{path} was looked for and does not exist") from None
+                raise InputError(f"{self.where(name)} was looked for and does not exist") from None
             return tree.read(name, limit=limit)
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {reason(error)}") from None
+            raise InputError(f"{self.where(name)} cannot be read: {reason(error)}") from None
         return data

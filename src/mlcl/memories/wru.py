@@ -189,7 +189,8 @@ def _greedy(
             score[drawn == 0] = np.inf
         # The first pattern that is best up to rounding, so that the choice does not hang on the order of
         # a sum.
-        best = int(np.argmax(score <= score.min() + 1e-12 * (1.0 + terms.sum())))
+        least = score.min()
+        best = int(np.argmax(score <= least + 1e-12 * (1.0 + terms[0].sum() + abs(least))))
         picks[step] = best
         counts += sign * patterns[best]
         left[best] -= 1

@@ -42,7 +42,9 @@ class LabelPolicy:
         """Take back what `state` gave."""
 
 
-@LABEL_POLICIES.register("task", summary="Each row is judged on its own task's classes only (the paper's method).")
+@LABEL_POLICIES.register(
+    "task", summary="Each row is judged on its own task's classes only (the paper's method)."
+)
 class OwnTask(LabelPolicy):
     """Judge on the row's own task."""
 
@@ -51,7 +53,9 @@ class OwnTask(LabelPolicy):
         return known, own
 
 
-@LABEL_POLICIES.register("seen", summary="All classes so far: old labels of new images become false negatives.")
+@LABEL_POLICIES.register(
+    "seen", summary="All classes so far: old labels of new images become false negatives."
+)
 class SeenClasses(LabelPolicy):
     """Judge on all classes so far."""
 
@@ -140,7 +144,9 @@ def pseudo_threshold(probabilities: Tensor, goal: float) -> float:
     (0.6, 0.85)
     """
     if probabilities.ndim != 2 or probabilities.numel() == 0:
-        raise InputError(f"probabilities have shape {tuple(probabilities.shape)}; expected [images, old classes].")
+        raise InputError(
+            f"probabilities have shape {tuple(probabilities.shape)}; expected [images, old classes]."
+        )
     ordered = probabilities.flatten().double().sort(descending=True).values
     wanted = min(max(round(goal * len(probabilities)), 0), len(ordered))
     if wanted == 0:

@@ -63,10 +63,11 @@ def build_parts(config: Config) -> Parts:
 
 def build_memory(config: Config) -> Memory:
     """Build the memory."""
-    seed = derive_seed(config.seed, "memory")
-    return Memory(
-        config.memory.kind, config.memory.size, seed=seed, **options(config.memory, without=GENERAL["memory"])
-    )
+    memory, seed = config.memory, derive_seed(config.seed, "memory")
+    chosen = options(memory, without=GENERAL["memory"])
+    if "batch_size" in MEMORIES.options(memory.kind):
+        chosen["batch_size"] = config.train.batch_size  # OCDM is offered what a training step sees
+    return Memory(memory.kind, memory.size, seed=seed, **chosen)
 
 
 def check_parts(config: Config) -> None:
@@ -76,7 +77,9 @@ def check_parts(config: Config) -> None:
         general = GENERAL.get(part, ())
         REGISTRIES[part].check(section.kind, options(section, without=general))
     if config.regulariser.kind == "tokens" and config.model.head != "attention":
-        raise InputError("regulariser 'tokens' holds the embeddings of KRT's head; it needs model.head 'attention'.")
+        raise InputError(
+            "regulariser 'tokens' holds the embeddings of KRT's head; it needs model.head 'attention'."
+        )
     if config.protocol == "joint" and config.memory.kind != "none":
         raise InputError(
             f"protocol 'joint' learns everything at once; memory.kind is {config.memory.kind!r}, expected 'none'."

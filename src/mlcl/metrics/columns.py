@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mlcl.metrics.inputs import Bools, Floats, Scores
 
 Column = NDArray[Any]
-Kernel = Callable[[Column, Column], float]
+Kernel = Callable[[Column, Bools], float]
 G = TypeVar("G", bound=np.generic)
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,17 +29,18 @@ _SLAB = 1 << 16
 
 
 def by_class(kernel: Kernel, values: Scores, truth: Bools, known: Bools | None = None) -> Floats:
-    """Return ``kernel(positives, negatives)`` of each class, float64 ``[K]``.
+    """Return ``kernel(column, positive)`` of each class, float64 ``[K]``.
 
     Args:
-        kernel: takes the sorted scores of the positives and of the negatives of a class; either may be empty.
+        kernel: takes the scores of a class, which it may overwrite, and which of them are positive, both
+            ``[n]``.
         values: scores ``[n, K]``.
         truth: labels ``[n, K]``.
         known: mask ``[n, K]``; entries where it is false are left out of their class.
 
     >>> scores, labels = np.array([[3.0], [1.0], [2.5]]), np.array([[True], [False], [False]])
-    >>> by_class(lambda positives, negatives: positives[0] - negatives[-1], scores, labels)
-    array([0.5])
+    >>> by_class(lambda column, positive: column[positive].mean(), scores, labels)
+    array([3.])
     """
     # One share of the classes a thread, and never a copy of more than 64 columns at a time.
     width = min(64, max(1, -(-values.shape[1] // cores())))
@@ -48,12 +49,64 @@ def by_class(kernel: Kernel, values: Scores, truth: Bools, known: Bools | None =
         part = slice(start, start + width)
         columns, signs = transposed(values[:, part]), transposed(truth[:, part])
         if known is None:
-            return [kernel(*split(column, sign)) for column, sign in zip(columns, signs, strict=True)]
+            return [kernel(column, sign) for column, sign in zip(columns, signs, strict=True)]
         triples = zip(columns, signs, transposed(known[:, part]), strict=True)
-        return [kernel(*split(column[keep], sign[keep])) for column, sign, keep in triples]
+        return [kernel(column[keep], sign[keep]) for column, sign, keep in triples]
 
     shares = in_threads(share, range(0, values.shape[1], width), size=values.size)
     return np.array([value for part in shares for value in part], dtype=np.float64)
+
+
+def ordered_pairs(column: Column, positive: Bools) -> tuple[int, int]:
+    """Count the (positive, negative) pairs with ``f+ > f-``, and those with ``f+ >= f-``; overwrites column.
+
+    >>> ordered_pairs(np.array([3.0, 1.0, 3.0]), np.array([True, False, False]))
+    (1, 2)
+    """
+    n, positives = positive.size, int(np.count_nonzero(positive))
+    # Measured: with few of one sign it is faster to search for those, otherwise to sort all together.
+    if 6 * min(positives, n - positives) > n:
+        counted = _pairs_by_packing(column, positive, positives)
+        if counted is not None:
+            return counted
+    above, below = split(column, positive)
+    pairs = above.size * below.size
+    if not pairs:
+        return 0, 0
+    if above.size <= below.size:
+        lower, upper = insertion_points(below, above)
+        return int(lower.sum()), int(upper.sum())
+    lower, upper = insertion_points(above, below)
+    return pairs - int(upper.sum()), pairs - int(lower.sum())
+
+
+def _pairs_by_packing(column: Column, positive: Bools, positives: int) -> tuple[int, int] | None:
+    """Count as `ordered_pairs`, by one sort of whole numbers: the score with, as last bit, the sign.
+
+    The bits of a double, read as a whole number, order like its magnitude. Magnitudes are counted from the
+    smallest in use, which leaves a bit to spare; None if it does not (0 and 2 together, or 1e-300 and 1e300).
+    """
+    key = np.add(column, 0.0, dtype=np.float64).view(np.int64)  # + 0.0 makes -0.0 the same as 0.0
+    negative = key >> 63  # -1 or 0
+    key &= np.int64(2**63 - 1)
+    smallest = key.min()
+    if int(key.max()) - int(smallest) >= 2**62:
+        return None
+    key -= smallest
+    key ^= negative  # below zero the order turns round
+    key <<= 1
+    key |= positive
+    key.sort()
+
+    # Among equal scores the positives are last, so their places count ties as pairs in order. The j-th
+    # positive, at place i, has i - j negatives before it.
+    places = np.arange(key.size)
+    lenient = int((places * (key & 1)).sum()) - positives * (positives - 1) // 2
+    # Where only the last bit changes, a run of equal scores has both signs.
+    last = np.flatnonzero((key[1:] ^ key[:-1]) == 1)
+    first, end = key.searchsorted(key[last], side="left"), key.searchsorted(key[last + 1], side="right")
+    ties = int(((last + 1 - first) * (end - last - 1)).sum())
+    return lenient - ties, lenient
 
 
 def split(column: Column, positive: Bools) -> tuple[Column, Column]:

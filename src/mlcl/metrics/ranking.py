@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mlcl.errors import InputError
-from mlcl.metrics.columns import Column, by_class, insertion_points, mean_defined
+from mlcl.metrics.columns import Column, by_class, insertion_points, mean_defined, ordered_pairs, split
 from mlcl.metrics.inputs import Bools, Floats, check_choice, check_scores
 
 Ties = Literal["half", "strict", "lenient"]
@@ -183,23 +183,19 @@ def _check_average(average: object) -> None:
         raise InputError(f"average is {average!r}, but 'macro' or None was expected")
 
 
-def _auc(positives: Column, negatives: Column, *, ties: Ties) -> float:
-    pairs = positives.size * negatives.size
+def _auc(column: Column, positive: Bools, *, ties: Ties) -> float:
+    positives = int(np.count_nonzero(positive))
+    pairs = positives * (positive.size - positives)
     if not pairs:
         return float("nan")
-    # The fewer are searched among the more.
-    if positives.size <= negatives.size:
-        lower, upper = insertion_points(negatives, positives)
-        strict, lenient = int(lower.sum()), int(upper.sum())
-    else:
-        lower, upper = insertion_points(positives, negatives)
-        strict, lenient = pairs - int(upper.sum()), pairs - int(lower.sum())
+    strict, lenient = ordered_pairs(column, positive)
     # Whole numbers until the one division, so the value is the exact one, rounded once.
     twice = {"half": strict + lenient, "strict": 2 * strict, "lenient": 2 * lenient}[ties]
     return twice / (2 * pairs)
 
 
-def _average_precision(positives: Column, negatives: Column) -> float:
+def _average_precision(column: Column, positive: Bools) -> float:
+    positives, negatives = split(column, positive)
     if not positives.size:
         return float("nan")
     if not negatives.size:

@@ -5,6 +5,9 @@ A new model is one file with a function ``(input_shape, *, options) -> Backbone`
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
 from mlcl.errors import InputError, nearest
 from mlcl.models import mlp, resnet  # noqa: F401  (importing them registers their models)
 from mlcl.models.attention import IncrementalAttentionHead
@@ -23,6 +26,7 @@ __all__ = [
     "LinearHead",
     "Network",
     "build_model",
+    "fast_layout",
     "load_torchvision_weights",
 ]
 
@@ -75,3 +79,17 @@ def _build_head(
     if backbone.kind != "map":
         raise InputError(f"the attention head needs a feature map; model {name!r} gives vectors")
     return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)
+
+
+def fast_layout(network: Network) -> torch.memory_format:
+    """Return the memory layout in which a network's convolutions are fast, and safe.
+
+    Channels last is up to 1.7 x faster on a CPU. With channels that are no multiple of 16, torch 2.13's CPU convolutions
+    corrupt memory in the backward pass on two threads or more (seen with 2, 4, 8 and 12), so those stay contiguous.
+
+    >>> fast_layout(build_model("resnet8", (3, 16, 16), 5)), fast_layout(build_model("resnet8", (3, 16, 16), 5, width=4))
+    (torch.channels_last, torch.contiguous_format)
+    """
+    channels = [module.out_channels for module in network.modules() if isinstance(module, nn.Conv2d)]
+    regular = bool(channels) and all(count % 16 == 0 for count in channels)
+    return torch.channels_last if regular else torch.contiguous_format

@@ -1,4 +1,4 @@
-"""A finished run, read back from its folder. Files come from anywhere: sizes are bounded, every field is checked."""
+"""A finished run, read back from its folder. Files may come from anywhere: all is bounded and checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Run:
         classes: names of the classes.
         positive: P_k in each class's own task, ``[K]``.
         tasks: class ids of each task.
-        values: metric to value: those of `mlcl.sweeps.experiment.METRICS` and ``seconds``; nan where undefined.
+        values: metric to value: those of `mlcl.sweeps.experiment.METRICS` and ``seconds``; nan if undefined.
         task_seconds: time of each task.
     """
 
@@ -99,7 +99,9 @@ class Run:
             return None
         except Exception as error:
             # Whatever a damaged file makes the readers say, the page goes on without it.
-            warnings.warn(f"{path}: the memory is left out: {' '.join(str(error).split())[:200]}", stacklevel=2)
+            warnings.warn(
+                f"{path}: the memory is left out: {' '.join(str(error).split())[:200]}", stacklevel=2
+            )
             return None
         return memory if len(memory) else None
 
@@ -158,20 +160,26 @@ def _check_shapes(
     """Fields must be of one run: as many tasks, stages and classes in all of them."""
     stages = len(matrix.values)
     if len(tasks) != matrix.tasks:
-        raise InputError(f"tasks has {len(tasks)} entries and matrix has {matrix.tasks} columns; expected as many.")
+        raise InputError(
+            f"tasks has {len(tasks)} entries and matrix has {matrix.tasks} columns; expected as many."
+        )
     if any(not 0 <= k < len(classes) for task in tasks for k in task):
         raise InputError(f"tasks names classes outside 0 to {len(classes) - 1}.")
     if len(per_class) != stages or len(seconds) != stages:
         raise InputError(f"per_class or task_seconds does not have the {stages} stages of matrix.")
     if len(positive) != len(classes):
-        raise InputError(f"positive has {len(positive)} values; expected one for each of {len(classes)} classes.")
+        raise InputError(
+            f"positive has {len(positive)} values; expected one for each of {len(classes)} classes."
+        )
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """Read JSON lines; what is none is skipped, as the last line of a run that was killed may be."""
     try:
         if path.stat().st_size > MAX_METRICS_BYTES:
-            warnings.warn(f"{path}: larger than {MAX_METRICS_BYTES} bytes; training curves are left out.", stacklevel=2)
+            warnings.warn(
+                f"{path}: larger than {MAX_METRICS_BYTES} bytes; training curves are left out.", stacklevel=2
+            )
             return []
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

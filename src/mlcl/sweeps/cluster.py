@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ Files = dict[str, bytes]
 
 def run_ray(
     runs: Sequence[PlannedRun], *, jobs: int | None, address: str | None, watch: Watch
-) -> Iterator[Finished]:
+) -> Generator[Finished, None, None]:
     """Do runs on Ray and yield each as it ends.
 
-    The nodes need mlcl and the data, under the same name or path, but no shared folder: a run's files travel back.
+    The nodes need mlcl and the data, under the same name or path, but no shared folder: the files of a run
+    travel back.
 
     Args:
         runs: what to do.
@@ -28,18 +29,27 @@ def run_ray(
         address: of a cluster; a local one is started if not given.
         watch: told what happens.
     """
-    ray = _import()
+    ray: Any = import_ray()
     try:
-        ray.init(address=address, num_cpus=jobs if address is None else None, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            address=address,
+            num_cpus=jobs if address is None else None,
+            include_dashboard=False,
+            log_to_driver=False,
+        )
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"--address {address}: no Ray cluster answers there: {' '.join(str(error).split())[:200]}.") from None
+        raise InputError(
+            f"--address {address}: no Ray cluster answers there: {' '.join(str(error).split())[:200]}."
+        ) from None
     try:
         yield from _run_on(ray, runs, jobs, watch)
     finally:
         ray.shutdown()
 
 
-def _run_on(ray: Any, runs: Sequence[PlannedRun], jobs: int | None, watch: Watch) -> Iterator[Finished]:
+def _run_on(
+    ray: Any, runs: Sequence[PlannedRun], jobs: int | None, watch: Watch
+) -> Generator[Finished, None, None]:
     resources = ray.cluster_resources()
     limit = jobs or max(1, int(resources.get("CPU", 1)))
     remote = ray.remote(max_retries=1)(_far)
@@ -71,7 +81,7 @@ def _run_on(ray: Any, runs: Sequence[PlannedRun], jobs: int | None, watch: Watch
 
 
 def _far(run: PlannedRun) -> tuple[Files | None, str, str]:
-    """Do a run on whatever node this is, in a folder of its own; return the files, or the error and its trace."""
+    """Do a run on whatever node this is, in a folder of its own; return its files, or error and trace."""
     import warnings
 
     warnings.simplefilter("ignore", UserWarning)
@@ -93,7 +103,8 @@ def _unpack(files: Files, folder: Path) -> None:
         write_bytes(folder / name, files[name])
 
 
-def _import() -> Any:
+def import_ray() -> Any:
+    """Return the module, or say how to install it."""
     try:
         import ray
     except ImportError:

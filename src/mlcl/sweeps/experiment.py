@@ -1,4 +1,4 @@
-"""An experiment is a table as data: rows that are choices of settings, perhaps along an axis. It is a YAML file.
+"""An experiment is a table as data, a YAML file: rows that are choices of settings, perhaps along an axis.
 
 `Experiment` is what the file says; `Experiment.rows_on` makes the rows of the table on one benchmark.
 """
@@ -19,7 +19,7 @@ from mlcl.settings import Layer, checked, merge, read_text
 METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "pooled_map", "head", "medium", "tail")
 """What a table may be about; ``metric`` of an experiment is the one that rows are judged by."""
 
-FIGURES = ("bars", "lines", "curves", "imbalance")
+FIGURES = ("points", "lines", "curves", "imbalance")
 _FIELDS = ("title", "claim", "rows", "reference", "common", "metric", "figure", "axis")
 _AXIS_FIELDS = ("setting", "name", "values", "benchmarks")
 
@@ -74,8 +74,8 @@ class Experiment:
         title: what stands above the table.
         claim: what the paper says of it.
         series: label, settings and published numbers of each row, before the axis multiplies them.
-        reference: label that differences are taken against: of a series (then each row is compared with the row
-            of that series at its own value of the axis) or of one row.
+        reference: label that differences are taken against: of a series (then each row is compared with the
+            row of that series at its own value of the axis) or of one row.
         metric: what rows are judged by.
         figure: how it is drawn.
         axis: the setting that rows are repeated along.
@@ -87,7 +87,7 @@ class Experiment:
     series: tuple[tuple[str, Layer, Published], ...]
     reference: str
     metric: str = "macro_auc"
-    figure: str = "bars"
+    figure: str = "points"
     axis: Axis | None = None
 
     def rows_on(self, benchmark: str) -> tuple[Row, ...]:
@@ -112,7 +112,9 @@ class Experiment:
                         settings=merge(settings, nested(axis.setting, value)),
                         series=label,
                         x=value,
-                        reference=_at(self.reference, axis.name, value) if self.reference in labels else self.reference,
+                        reference=_at(self.reference, axis.name, value)
+                        if self.reference in labels
+                        else self.reference,
                         published=_published(published, benchmark, value),
                     )
                 )
@@ -137,7 +139,8 @@ def nested(dotted: str, value: Any) -> Layer:
 def of_benchmark(table: Mapping[str, Any], benchmark: str, default: Any) -> Any:
     """Return the entry for a benchmark or the family that it belongs to, the longest name first.
 
-    >>> of_benchmark({"c-voc": 1, "c-voc-small": 2}, "c-voc-small-64", 0), of_benchmark({"c-voc": 1}, "c-vocal", 0)
+    >>> table = {"c-voc": 1, "c-voc-small": 2}
+    >>> of_benchmark(table, "c-voc-small-64", 0), of_benchmark(table, "c-vocal", 0)
     (2, 0)
     """
     found = [name for name in table if benchmark == name or benchmark.startswith(f"{name}-")]
@@ -178,7 +181,7 @@ def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
     series = _series(content["rows"], _layer(content.get("common", {}), source, "common"), source)
     labels = [label for label, _, _ in series]
     metric = _choice(content.get("metric", "macro_auc"), METRICS, source, "metric")
-    figure = _choice(content.get("figure", "bars"), FIGURES, source, "figure")
+    figure = _choice(content.get("figure", "points"), FIGURES, source, "figure")
     reference = str(content.get("reference", labels[0]))
     if axis is None and reference not in labels:
         raise InputError(f"{source}: reference {reference!r} is no row; rows are: {', '.join(labels)}.")
@@ -221,7 +224,9 @@ def _axis(content: Any, source: str) -> Axis | None:
     _known(content, _AXIS_FIELDS, f"{source}: axis")
     setting, others = content["setting"], content.get("benchmarks", {})
     if not isinstance(others, dict):
-        raise InputError(f"{source}: axis.benchmarks is {others!r}; expected a mapping of benchmarks to lists.")
+        raise InputError(
+            f"{source}: axis.benchmarks is {others!r}; expected a mapping of benchmarks to lists."
+        )
     lists = {str(name): _values(values, setting, source) for name, values in others.items()}
     values = _values(content.get("values"), setting, source)
     return Axis(setting, str(content.get("name", setting)), values, lists)
@@ -229,7 +234,9 @@ def _axis(content: Any, source: str) -> Axis | None:
 
 def _values(values: Any, setting: str, source: str) -> tuple[Value, ...]:
     if not isinstance(values, list) or not values or not all(isinstance(v, Value) for v in values):
-        raise InputError(f"{source}: values of axis {setting!r} are {values!r}; expected a list of numbers or names.")
+        raise InputError(
+            f"{source}: values of axis {setting!r} are {values!r}; expected a list of numbers or names."
+        )
     if len({slug(str(value)) for value in values}) != len(values):
         raise InputError(f"{source}: values of axis {setting!r} are {values!r}; expected different ones.")
     for value in values:
@@ -246,7 +253,9 @@ def _layer(content: Any, source: str, place: str) -> Layer:
 def _known(content: Mapping[Any, Any], known: tuple[str, ...], source: str) -> None:
     for key in content:
         if key not in known:
-            raise InputError(f"{source}: unknown field {key!r}; known are: {', '.join(known)}.{nearest(str(key), known)}")
+            raise InputError(
+                f"{source}: unknown field {key!r}; known are: {', '.join(known)}.{nearest(str(key), known)}"
+            )
 
 
 def _choice(value: Any, known: tuple[str, ...], source: str, name: str) -> str:

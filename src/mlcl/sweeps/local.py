@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, cast
 
 from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, Position, Watch, attempt
@@ -41,7 +41,7 @@ class _Worker:
         self.pipe.close()
 
 
-def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Iterator[Finished]:
+def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Generator[Finished, None, None]:
     """Do runs on ``jobs`` processes and yield each as it ends.
 
     A process that is killed (for want of memory, say) takes its run with it, and no other.
@@ -59,25 +59,23 @@ def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Iterato
         for _ in range(min(jobs, len(runs))):
             workers.append(_Worker.start())
             feed(workers[-1])
-        while busy := {worker.pipe: worker for worker in workers if worker.run is not None}:
+        while busy := {worker.pipe: (worker, worker.run) for worker in workers if worker.run is not None}:
             for pipe in wait(list(busy)):
-                worker = busy[pipe]  # type: ignore[index]
-                assert worker.run is not None  # noqa: S101
+                worker, run = busy[cast(Connection, pipe)]
                 try:
                     message = worker.pipe.recv()
                 except (EOFError, OSError):
                     worker.process.join()
-                    yield Finished(worker.run, None, _obituary(worker.process.exitcode))
                     worker.pipe.close()
-                    workers[workers.index(worker)] = worker = _Worker.start()
-                    feed(worker)
+                    workers[workers.index(worker)] = successor = _Worker.start()
+                    feed(successor)
+                    yield Finished(run, None, _obituary(worker.process.exitcode))
                     continue
                 if isinstance(message, Position):
-                    watch.moved(worker.run, message)
+                    watch.moved(run, message)
                     continue
-                done = worker.run
                 feed(worker)  # first, so that no core waits while the caller looks at the result
-                yield Finished(done, *message)
+                yield Finished(run, *message)
     finally:
         for worker in workers:
             worker.stop()

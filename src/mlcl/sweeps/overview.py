@@ -75,7 +75,7 @@ class Overview:
         self.console.print(Text(head) + line)
 
     def time_left(self) -> float | None:
-        """Return an estimate in seconds from the runs that were done here, or from the shares of those running."""
+        """Return an estimate in seconds, from the runs done here or else from the shares of those running."""
         now = time.monotonic()
         shares = [row.share for row in self.running.values()]
         if self.done:
@@ -113,7 +113,10 @@ class Overview:
 
 def _score(finished: Finished) -> str:
     result = finished.result or {}
-    parts = [f"Macro-AUC {_number(result.get('macro_auc'))}", f"forgetting {_number(result.get('forgetting'))}"]
+    parts = [
+        f"Macro-AUC {_number(result.get('macro_auc'))}",
+        f"forgetting {_number(result.get('forgetting'))}",
+    ]
     if isinstance(result.get("seconds"), int | float):
         parts.append(clock(result["seconds"]))
     return ", ".join(parts)

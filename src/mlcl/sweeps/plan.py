@@ -15,13 +15,28 @@ from mlcl.sweeps.experiment import Experiment, Row, slug
 
 MAX_RESULT_BYTES = 64 << 20
 
+_RESULT_FIELDS: dict[str, Any] = {
+    "macro_auc": int | float | None,
+    "matrix": list,
+    "config": dict,
+    "benchmark": str,
+    "method": str,
+    "seed": int,
+}
+
 # What makes a method: rows choose it, so it cannot be set over all of them.
-_ROWS_OWN = ("method", "protocol", "seed", *(f"{p}.kind" for p in ("loss", "memory", "regulariser", "labels")), "model.head")
+_ROWS_OWN = (
+    "method",
+    "protocol",
+    "seed",
+    *(f"{p}.kind" for p in ("loss", "memory", "regulariser", "labels")),
+    "model.head",
+)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run of an experiment, with a folder that is the same every time. Two are equal if they are the same object."""
+    """One run of an experiment, with a folder that is the same every time. Equal means identical."""
 
     label: str
     seed: int
@@ -57,9 +72,10 @@ class Earlier:
 def plan_runs(
     experiment: Experiment, *, benchmark: str, seeds: int, out: Path, given: Layer | None = None
 ) -> tuple[tuple[Row, ...], list[PlannedRun]]:
-    """Expand an experiment into its rows and their runs, seed by seed, so that the first seed's table is whole first.
+    """Expand an experiment into rows and runs, seed by seed, so that the first seed's table is whole first.
 
-    Every run has one CPU thread unless ``given`` says otherwise, so that numbers do not depend on the number of jobs.
+    Every run has one CPU thread unless ``given`` says otherwise, so that numbers do not depend on the
+    number of jobs.
 
     Args:
         experiment: the table.
@@ -97,7 +113,7 @@ def _check_given(given: Layer, rows: Sequence[Row], table: str) -> None:
 
 
 def _fitting(given: Layer, row: Row, benchmark: str) -> Layer:
-    """Return what fits a row of settings that go over all: ``--loss.margin`` means nothing to a row with BCE."""
+    """Return what fits a row of settings that go over all: ``--loss.margin`` means nothing to BCE."""
     from mlcl.methods.parts import part_options
 
     plain = to_dict(resolve(given=merge({"benchmark": benchmark}, row.settings)))
@@ -140,13 +156,17 @@ def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
         data = read_json(run.folder / "environment.json", limit=1 << 20).get("data", {})
     except InputError as error:
         return Earlier(broken=str(error))
-    then = flat(merge(to_dict(Config()), result["config"]))  # settings that are newer than the run had their defaults
+    then = flat(
+        merge(to_dict(Config()), result["config"])
+    )  # settings that are newer than the run had their defaults
     now = flat(json.loads(json.dumps(to_dict(run.config))))
     for key in sorted({*then, *now}):
         if then.get(key) != now.get(key):
             return Earlier(other=f"{key} is {_shown(then.get(key))} there and {_shown(now.get(key))} here")
     if data.get("fingerprint") != fingerprint:
-        return Earlier(other=f"its data had the fingerprint {data.get('fingerprint')} and have {fingerprint} now")
+        return Earlier(
+            other=f"its data had the fingerprint {data.get('fingerprint')} and have {fingerprint} now"
+        )
     return Earlier(result=result)
 
 
@@ -158,22 +178,28 @@ def read_result(folder: Path) -> dict[str, Any]:
     """Read a run's ``result.json``; a missing or corrupt one is an `InputError`."""
     path = folder / "result.json"
     result = read_json(path, limit=MAX_RESULT_BYTES)
-    for key, kind in {"macro_auc": float, "matrix": list, "config": dict, "benchmark": str, "method": str, "seed": int}.items():
+    for key, kind in _RESULT_FIELDS.items():
         if key not in result:
             raise InputError(f"{path}: has no field {key!r}; expected the result of a run.")
-        if not isinstance(result[key], kind | int if kind is float else kind) and result[key] is not None:
-            raise InputError(f"{path}: {key} is {str(result[key])[:40]!r}; expected {kind.__name__}.")
+        if not isinstance(result[key], kind) or isinstance(result[key], bool):
+            raise InputError(f"{path}: {key} is {str(result[key])[:40]!r}; expected the result of a run.")
     return result
 
 
 def read_json(path: Path, *, limit: int) -> dict[str, Any]:
     """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
     try:
-        if path.stat().st_size > limit:
-            raise InputError(f"{path}: larger than {limit} bytes; expected a file of a run.")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        size = path.stat().st_size
+        text = path.read_bytes() if size <= limit else b""
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}; expected the folder of a finished run.") from None
+        reason = error.strerror
+        raise InputError(
+            f"{path}: cannot be read: {reason}; expected the folder of a finished run."
+        ) from None
+    if size > limit:
+        raise InputError(f"{path}: larger than {limit} bytes; expected a file of a run.")
+    try:
+        value = json.loads(text)
     except (ValueError, RecursionError):
         raise InputError(f"{path}: not valid JSON; the run must be done again.") from None
     if not isinstance(value, dict):

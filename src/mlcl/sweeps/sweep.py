@@ -48,10 +48,7 @@ def run_all(
         overwrite: replace finished runs that have other settings or other data; they are refused otherwise.
         watch: told what happens.
     """
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs is {jobs}; expected at least 1.")
-    if address is not None and engine != "ray":
-        raise InputError(f"--address {address} is for --engine ray; the engine is {engine!r}.")
+    check_engine(jobs=jobs, engine=engine, address=address)
     watch = watch or Quiet()
     ends: dict[PlannedRun, Finished] = {}
     todo = []
@@ -68,14 +65,30 @@ def run_all(
             stream = run_ray(todo, jobs=jobs, address=address, watch=watch)
         else:
             stream = run_local(todo, jobs=jobs or default_jobs(todo[0].config.train.device), watch=watch)
-        with contextlib.closing(stream):  # an interruption ends the processes at once, not when garbage is collected
+        with contextlib.closing(
+            stream
+        ):  # an interruption ends the processes at once, not when garbage is collected
             for finished in stream:
                 ends[finished.run] = finished
                 watch.ended(finished)
     return [ends[run] for run in runs]
 
 
-def _sorted_out(runs: Sequence[PlannedRun], *, overwrite: bool) -> Iterator[tuple[PlannedRun, Finished | None]]:
+def check_engine(*, jobs: int | None, engine: str, address: str | None) -> None:
+    """Refuse choices of an engine that make no sense, before anything is done."""
+    if jobs is not None and jobs < 1:
+        raise InputError(f"--jobs is {jobs}; expected at least 1.")
+    if address is not None and engine != "ray":
+        raise InputError(f"--address {address} is for --engine ray; the engine is {engine!r}.")
+    if engine == "ray":
+        from mlcl.sweeps.cluster import import_ray
+
+        import_ray()
+
+
+def _sorted_out(
+    runs: Sequence[PlannedRun], *, overwrite: bool
+) -> Iterator[tuple[PlannedRun, Finished | None]]:
     """Tell the runs that are done from those to do, before anything is changed."""
     import warnings
 
@@ -113,7 +126,7 @@ class Fingerprints:
 
 @contextlib.contextmanager
 def only_one(out: Path) -> Iterator[None]:
-    """Hold a sweep's folder, so that two commands do not write the same runs; it is free when the process ends."""
+    """Hold a sweep's folder, so that two commands do not write the same runs; free when the process ends."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock = (out / ".lock").open("w")
@@ -128,5 +141,7 @@ def only_one(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(f"--out {out} is in use by another mlcl reproduce; wait for it, or choose another.") from None
+            raise InputError(
+                f"--out {out} is in use by another mlcl reproduce; wait for it, or choose another."
+            ) from None
         yield

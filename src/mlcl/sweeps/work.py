@@ -55,15 +55,22 @@ class Watch(Protocol):
         """A run is over, or was found done."""
 
 
-def attempt(run: PlannedRun, tell: Callable[[Position], None] | None = None) -> tuple[dict[str, Any] | None, str]:
-    """Do one run in this process; return its result, or None and what went wrong, which is also written in full."""
+def attempt(
+    run: PlannedRun, tell: Callable[[Position], None] | None = None
+) -> tuple[dict[str, Any] | None, str]:
+    """Do one run in this process; return its result, or None and what went wrong.
+
+    The trace of an error that nobody foresaw is written to the run's ``error_file``.
+    """
     from mlcl.errors import InputError
     from mlcl.runs import FILES
     from mlcl.runs import run as do
     from mlcl.training import TrainingError
 
     run.error_file.unlink(missing_ok=True)
-    for name in FILES:  # what a kill in the middle of a write leaves; without it the folder is a run's or empty
+    for (
+        name
+    ) in FILES:  # what a kill in the middle of a write leaves; without it the folder is a run's or empty
         (run.folder / f"{name}.tmp").unlink(missing_ok=True)
     try:
         do(run.config, out=run.folder, overwrite=True, observer=_follower(tell) if tell else None)
@@ -77,7 +84,7 @@ def attempt(run: PlannedRun, tell: Callable[[Position], None] | None = None) -> 
 
 
 def _follower(tell: Callable[[Position], None]) -> Observer:
-    from mlcl.training import Learner, Observer
+    from mlcl.training import Learner
     from mlcl.training import Observer as Base
 
     class Follower(Base):

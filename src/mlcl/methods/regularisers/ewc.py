@@ -37,7 +37,7 @@ class ElasticWeights(Regulariser):
     def __init__(
         self,
         *,
-        strength: float = 1000.0,
+        strength: float = 10.0,
         online: bool = False,
         decay: float = 1.0,
         samples: int = 1000,
@@ -91,7 +91,9 @@ class ElasticWeights(Regulariser):
         self.spread = state["spread"]
 
 
-def task_fisher(context: TaskContext, *, samples: int, kind: Literal["empirical", "true"]) -> dict[str, Tensor]:
+def task_fisher(
+    context: TaskContext, *, samples: int, kind: Literal["empirical", "true"]
+) -> dict[str, Tensor]:
     """Estimate the diagonal Fisher of a task's own classes on at most ``samples`` of its samples."""
     batches = list(context.batches())
     inputs = torch.cat([batch for batch, _ in batches])

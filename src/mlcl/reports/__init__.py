@@ -1,0 +1,7 @@
+"""Reports: tables, figures, and one page, from the folders of finished runs."""
+
+from mlcl.reports.gather import Group, Section, sections
+from mlcl.reports.records import Run, read_run
+from mlcl.reports.tables import Line, summarise
+
+__all__ = ["Group", "Line", "Run", "Section", "read_run", "sections", "summarise"]

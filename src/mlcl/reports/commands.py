@@ -1,0 +1,236 @@
+"""What the verbs ``reproduce``, ``report`` and ``compare`` do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcl.command import expand
+from mlcl.errors import InputError
+from mlcl.settings import Layer, checked, one_sentence, resolve, shipped
+from mlcl.sweeps.experiment import Experiment, experiments, load_experiment, slug
+from mlcl.sweeps.sweep import check_engine
+
+FILES = ("table.csv", "runs.csv", "table.md", "table.tex", "figure.svg", "figure.pdf", "report.html")
+
+
+@dataclass(frozen=True)
+class ReproduceCommand:
+    """The command line of ``mlcl reproduce``, understood."""
+
+    experiment: Experiment
+    benchmark: str
+    given: Layer
+    out: Path
+    seeds: int
+    jobs: int | None
+    engine: str
+    address: str | None
+    overwrite: bool
+
+
+def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
+    """Understand the arguments of ``mlcl reproduce``; None if help was asked for and given."""
+    from jsonargparse import ArgumentParser
+
+    from mlcl.command import _explain
+    from mlcl.config import Config
+
+    parser = ArgumentParser(
+        prog="mlcl reproduce",
+        exit_on_error=False,
+        description="Run all rows of a table over several seeds and write table, figure and report. "
+        f"TABLE is one of: {', '.join(experiments())}; or a YAML file of your own. "
+        "Runs that are done are not done again, so the same command goes on after an interruption. "
+        "Settings of `mlcl run` go over all rows.",
+    )
+    parser.add_argument("table", metavar="TABLE | FILE.yaml", help="what to reproduce")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0 (default: 3)")
+    parser.add_argument(
+        "--jobs", type=int, help="runs at a time (default: one a core, or one on an accelerator)"
+    )
+    parser.add_argument(
+        "--engine", default="local", choices=("local", "ray"), help="where to run (default: local)"
+    )
+    parser.add_argument("--address", help="address of a Ray cluster (default: a local one)")
+    parser.add_argument("--out", help="folder to write (default: results/TABLE-BENCHMARK)")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="redo finished runs in --out that have other settings"
+    )
+    parser.add_class_arguments(Config, sub_configs=False)
+    if "-h" in arguments or "--help" in arguments:
+        parser.print_help(sys.stdout)
+        return None
+    try:
+        given: Layer = parser.parse_args(expand(list(arguments)), defaults=False).as_dict()
+    except (argparse.ArgumentError, TypeError, ValueError) as error:
+        raise InputError(
+            _explain(error, parser) if "unrecognized" in str(error) else one_sentence(error)
+        ) from None
+    experiment = load_experiment(given.pop("table"))
+    own = {name: given.pop(name, None) for name in ("seeds", "jobs", "engine", "address", "out", "overwrite")}
+    benchmark = given.pop("benchmark", "c-digits")
+    if benchmark not in shipped() and Path(benchmark).is_dir():
+        benchmark = str(Path(benchmark).resolve())  # the same run from whatever folder, and on another node
+    name = resolve(given={"benchmark": benchmark}).benchmark
+    out = Path(own["out"] or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
+    engine = own["engine"] or "local"
+    check_engine(jobs=own["jobs"], engine=engine, address=own["address"])
+    return ReproduceCommand(
+        experiment=experiment,
+        benchmark=benchmark,
+        given=checked(given, "command line"),
+        out=out,
+        seeds=3 if own["seeds"] is None else own["seeds"],
+        jobs=own["jobs"],
+        engine=engine,
+        address=own["address"],
+        overwrite=bool(own["overwrite"]),
+    )
+
+
+def reproduce(arguments: Sequence[str]) -> int:
+    """Do ``mlcl reproduce``: run what is not done, print the table, write the files; return the exit code."""
+    command = parse_reproduce(arguments)
+    if command is None:
+        return 0
+    from mlcl.progress import make_console
+    from mlcl.runs import load_benchmark
+    from mlcl.sweeps.overview import Overview
+    from mlcl.sweeps.plan import plan_runs
+    from mlcl.sweeps.record import make_record, write_record
+    from mlcl.sweeps.sweep import only_one, run_all
+
+    rows, runs = plan_runs(
+        command.experiment,
+        benchmark=command.benchmark,
+        seeds=command.seeds,
+        out=command.out,
+        given=command.given,
+    )
+    load_benchmark(
+        runs[0].config
+    )  # what is wrong with data or stream is told once, before anything is written
+    errors = make_console(sys.stderr)
+    with only_one(command.out):
+        overview = Overview(runs, errors)
+        try:
+            with overview:
+                ends = run_all(
+                    runs,
+                    jobs=command.jobs,
+                    engine="ray" if command.engine == "ray" else "local",
+                    address=command.address,
+                    overwrite=command.overwrite,
+                    watch=overview,
+                )
+        except KeyboardInterrupt:
+            done = overview.found + overview.done
+            sys.stderr.write(
+                f"mlcl: interrupted: {done} of {len(runs)} runs are done; the same command goes on.\n"
+            )
+            return 3
+        failed = [end for end in ends if end.result is None]
+        if overview.found:
+            errors.print(f"{overview.found} of {len(runs)} runs were done before")
+        record = make_record(
+            command.experiment,
+            rows,
+            ends,
+            out=command.out,
+            arguments=arguments,
+            seeds=command.seeds,
+            given=command.given,
+        )
+        write_record(record, command.out)
+        if len(failed) == len(ends):
+            sys.stderr.write(f"mlcl: error: all {len(ends)} runs failed; the first: {failed[0].error}\n")
+            return 1
+        _show_and_write(command.out)
+    if failed:
+        sys.stderr.write(
+            f"mlcl: error: {len(failed)} of {len(ends)} runs failed; the same command tries them again.\n"
+        )
+    return 1 if failed else 0
+
+
+def _show_and_write(out: Path) -> None:
+    """Print the table of a sweep's folder and write its files; the last line on stdout is the folder."""
+    from mlcl.progress import make_console
+    from mlcl.reports.formats import rich_table
+    from mlcl.reports.gather import sections
+    from mlcl.reports.tables import footnotes, summarise
+
+    section = sections([out])[0]
+    lines = summarise(section)
+    console = make_console(sys.stdout)
+    console.print(rich_table(section, lines))
+    for note in footnotes(section, lines):
+        console.print(note)
+    write_files(out)
+    sys.stdout.write(f"{out}\n")
+
+
+def write_files(out: Path) -> None:
+    """Write table, runs, figure and page of a sweep into its folder; the same runs give the same bytes."""
+    from mlcl.reports.drawing import to_file
+    from mlcl.reports.formats import runs_csv, table_csv, table_latex, table_markdown
+    from mlcl.reports.gather import sections
+    from mlcl.reports.page import render_page
+    from mlcl.reports.plates import plate
+    from mlcl.reports.tables import summarise
+    from mlcl.runs import write_bytes
+
+    found = sections([out])
+    section = found[0]
+    lines = summarise(section)
+    picture = plate(section, lines)
+    contents = {
+        "table.csv": table_csv(section, lines).encode(),
+        "runs.csv": runs_csv(section).encode(),
+        "table.md": table_markdown(section, lines).encode(),
+        "table.tex": table_latex(section, lines).encode(),
+        "figure.svg": to_file(picture, "svg"),
+        "figure.pdf": to_file(picture, "pdf"),
+        "report.html": render_page(found).encode(),
+    }
+    for name, content in contents.items():
+        write_bytes(out / name, content)
+
+
+def report(folders: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
+    """Do ``mlcl report``: write one page about runs and sweeps."""
+    from mlcl.reports.gather import sections
+    from mlcl.reports.page import render_page
+    from mlcl.runs import write_bytes
+
+    if out.exists() and (out.is_dir() or not overwrite):
+        what = (
+            "is a folder; expected a file to write"
+            if out.is_dir()
+            else "exists; choose another name, or add --overwrite"
+        )
+        raise InputError(f"--out {out} {what}.")
+    if not out.parent.is_dir():
+        raise InputError(f"--out {out}: the folder {out.parent} does not exist.")
+    page = render_page(sections(folders))
+    write_bytes(out, page.encode())
+    sys.stdout.write(f"{out}\n")
+
+
+def compare(folders: Sequence[Path]) -> None:
+    """Do ``mlcl compare``: print one table of runs and sweeps of one benchmark."""
+    from mlcl.progress import make_console
+    from mlcl.reports.formats import rich_table
+    from mlcl.reports.gather import one_table, sections
+    from mlcl.reports.tables import footnotes, summarise
+
+    section = one_table(sections(folders))
+    lines = summarise(section)
+    console = make_console(sys.stdout)
+    console.print(rich_table(section, lines))
+    for note in footnotes(section, lines):
+        console.print(note)

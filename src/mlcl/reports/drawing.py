@@ -1,0 +1,196 @@
+"""How figures are made: one calm style, the same bytes every time, and forms for a page and for paper."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+INK = "#23262b"
+"""Text and axes. In a page it becomes the page's own colour, so that figures read in light and in dark."""
+
+# Mid-tones, readable on white and on near-black; markers tell rows apart without colour.
+COLOURS = (
+    "#3f7fbf",
+    "#d4802a",
+    "#2f9a6c",
+    "#cf4d5f",
+    "#8a6cc0",
+    "#1f97a5",
+    "#a27450",
+    "#c265a0",
+    "#87962c",
+    "#7b838d",
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+QUIET = "#8b929c"
+
+_STYLE: dict[str, Any] = {
+    "svg.hashsalt": "mlcl",
+    "pdf.fonttype": 42,
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.16,
+    "grid.linewidth": 0.7,
+    "grid.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "figure.constrained_layout.use": True,
+}
+_FONTS = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with the words for those who do not see it.
+
+    Attributes:
+        title: short name.
+        alt: what the figure shows, in numbers.
+        draw: draws on an empty figure.
+        size: width and height in inches.
+        caption: what a reader must know; may be empty.
+    """
+
+    title: str
+    alt: str
+    draw: Callable[[Any], None]
+    size: tuple[float, float] = (4.6, 3.2)
+    caption: str = ""
+
+
+@contextmanager
+def _drawn(picture: Picture, **style: Any) -> Iterator[Any]:
+    """Draw a picture, without the global state of pyplot."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a user's own style file does not change a report
+        mpl.rcParams.update(cast(Any, _STYLE | style))
+        figure = Figure(figsize=picture.size)
+        picture.draw(figure)
+        yield figure
+
+
+def to_file(picture: Picture, form: str) -> bytes:
+    """Return a figure as an SVG or PDF file; the same picture gives the same bytes."""
+    none = {"Date": None} if form == "svg" else {"CreationDate": None, "ModDate": None}
+    buffer = io.BytesIO()
+    with _drawn(picture) as figure:
+        figure.savefig(buffer, format=form, metadata=none, facecolor="white")
+    return buffer.getvalue()
+
+
+def to_inline(picture: Picture, name: str) -> str:
+    """Return a figure as an ``<svg>`` element for a page: transparent, text as text, in the page's own ink.
+
+    Args:
+        picture: what to draw.
+        name: unique in the page; all ids start with it.
+    """
+    buffer = io.StringIO()
+    with _drawn(picture, **{"svg.fonttype": "none"}) as figure:
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    body = buffer.getvalue()
+    body = body[body.index(">", body.index("<svg")) + 1 :]
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'(url\(|href=")#', rf"\g<1>#{name}-", body)
+    body = body.replace("xlink:href", "href")
+    body = re.sub(r"(font: (?:\w+ )*[\d.]+px) [^;\"]*", rf"\g<1> {_FONTS}", body)
+    body = body.replace(INK, "currentColor")
+    body = re.sub(r"\n\s*", "\n", body)
+    width, height = (round(72 * inches, 2) for inches in picture.size)
+    return (
+        f'<svg class="chart" role="img" aria-labelledby="{name}-title {name}-desc" '
+        f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width * 1.55:.0f}px">'
+        f'<title id="{name}-title">{_escape(picture.title)}</title>'
+        f'<desc id="{name}-desc">{_escape(picture.alt)}</desc>{body}'
+    )
+
+
+def _escape(text: str) -> str:
+    from html import escape
+
+    return escape(text)
+
+
+def colour(position: int) -> str:
+    """Return the colour of the row at a position of the table."""
+    return COLOURS[position % len(COLOURS)]
+
+
+def marker(position: int) -> str:
+    """Return the marker of the row at a position; beyond ten rows colours come again with other markers."""
+    return MARKERS[(position + position // len(COLOURS)) % len(MARKERS)]
+
+
+def shown(text: str, limit: int = 40) -> str:
+    """Return a name as it may stand in a figure: printable, not too long.
+
+    >>> shown("a" * 9 + chr(7), limit=8)
+    'aaaaaaa…'
+    """
+    clean = "".join(c if c.isprintable() else "?" for c in text)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def plain_log(axis: Any) -> None:
+    """Write the ticks of a logarithmic axis as plain numbers; mathematical text is switched off."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0,), numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def legend(figure: Any, axes: Any, labels: Sequence[str]) -> None:
+    """Put the legend below the axes, in as many columns as the labels leave room for."""
+    if len(labels) < 2:
+        return
+    longest = max(len(shown(label)) for label in labels)
+    fits = max(1, int(figure.get_figwidth() * 13 / (longest + 5)))
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(fits, len(labels)))
+
+
+def legend_height(labels: Sequence[str], width: float) -> float:
+    """Return the inches that `legend` takes, so that the axes keep their size."""
+    if len(labels) < 2:
+        return 0.0
+    longest = max(len(shown(label)) for label in labels)
+    fits = max(1, int(width * 13 / (longest + 5)))
+    return 0.17 * -(-len(labels) // min(fits, len(labels))) + 0.1
+
+
+def ticks(count: int) -> list[int]:
+    """Return the task numbers to write below an axis, at most a dozen."""
+    return list(range(1, count + 1, max(1, -(-count // 12))))
+
+
+def listing(pairs: Sequence[tuple[str, float]]) -> str:
+    """Return names with their values as part of a sentence."""
+    return ", ".join(f"{shown(name)} {value:.2f}" for name, value in pairs) or "none"

@@ -1,0 +1,116 @@
+"""A table in its forms: for the terminal, as CSV for programs, as Markdown and LaTeX for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from mlcl.metrics import Interval
+from mlcl.reports.gather import Section
+from mlcl.reports.tables import NAMES, Cell, Line, footnotes, grid
+
+
+def rich_table(section: Section, lines: Sequence[Line]) -> Table:
+    """Return the table for the terminal."""
+    heads, body = grid(section, lines)
+    table = Table(title=f"{section.title} on {section.benchmark}", title_justify="left")
+    for position, head in enumerate(heads):
+        table.add_column(head, justify="right" if position else "left", no_wrap=True)
+    for cells in body:
+        styles = ["bold" if cell.best else "dim" if cell.published else "" for cell in cells]
+        table.add_row(*(Text(cell.text, style=style) for cell, style in zip(cells, styles, strict=True)))
+    return table
+
+
+def table_csv(section: Section, lines: Sequence[Line]) -> str:
+    """Return one line a row, in full precision, for programs."""
+    metrics = list(NAMES)
+    heads = ["label", "series", "x", "seeds"]
+    for metric in metrics:
+        heads += [f"{metric}_mean", f"{metric}_std"]
+    heads += ["metric", "reference", "difference", "low", "high"]
+    heads += [f"published_{metric}" for metric in metrics if metric != "seconds"]
+    body = []
+    for group, line in zip(section.groups, lines, strict=True):
+        values: list[object] = [line.label, group.row.series, _plain(group.row.x), line.seeds]
+        for metric in metrics:
+            values += [_plain(line.mean[metric]), _plain(line.std[metric])]
+        ends = line.difference or Interval(math.nan, math.nan, math.nan, 0.95)
+        values += [section.metric, line.reference, _plain(ends.estimate), _plain(ends.low), _plain(ends.high)]
+        values += [_plain(line.published.get(metric)) for metric in metrics if metric != "seconds"]
+        body.append(values)
+    return _csv(heads, body)
+
+
+def runs_csv(section: Section) -> str:
+    """Return one line a run, in full precision, with what made it."""
+    heads = ["label", "seed", *NAMES, "commit", "fingerprint", "folder"]
+    base = None if section.record is None else "runs"
+    body = []
+    for group in section.groups:
+        for run in group.runs:
+            folder = f"{base}/{run.folder.name}" if base else str(run.folder)
+            values = [_plain(run.values[metric]) for metric in NAMES]
+            body.append([group.label, run.seed, *values, run.commit, run.fingerprint, folder])
+    return _csv(heads, body)
+
+
+def table_markdown(section: Section, lines: Sequence[Line]) -> str:
+    """Return the table for a README."""
+    heads, body = grid(section, lines)
+
+    def cell(value: Cell) -> str:
+        text = re.sub(r"([|*_`\\<])", r"\\\1", value.text)
+        return f"**{text}**" if value.best else text
+
+    out = [f"| {' | '.join(heads)} |", f"|{'---|' + '---:|' * (len(heads) - 1)}"]
+    out += [f"| {' | '.join(cell(value) for value in cells)} |" for cells in body]
+    return "\n".join([*out, "", *footnotes(section, lines), ""])
+
+
+def table_latex(section: Section, lines: Sequence[Line]) -> str:
+    """Return the table for a paper; it needs the package booktabs."""
+    heads, body = grid(section, lines)
+
+    def cell(value: Cell) -> str:
+        text = _latex(value.text)
+        return f"\\textbf{{{text}}}" if value.best else text
+
+    out = [f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", "\\toprule"]
+    out += [" & ".join(_latex(head) for head in heads) + " \\\\", "\\midrule"]
+    out += [" & ".join(cell(value) for value in cells) + " \\\\" for cells in body]
+    notes = [f"% {note}" for note in footnotes(section, lines)]
+    return "\n".join([*notes, *out, "\\bottomrule", "\\end{tabular}", ""])
+
+
+_LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$"}
+
+
+def _latex(text: str) -> str:
+    """Escape text for LaTeX.
+
+    >>> _latex("50 % of a_b ± 1")
+    '50 \\\\% of a\\\\_b $\\\\pm$ 1'
+    """
+    return "".join(_LATEX.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+
+
+def _plain(value: object) -> object:
+    """Return a number with six decimals, and nothing for what is not defined."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _csv(heads: Sequence[str], body: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(body)
+    return text.getvalue()

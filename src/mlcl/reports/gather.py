@@ -1,0 +1,206 @@
+"""From folders to what stands in one table: runs under labels, in sections that do not mix benchmarks."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlcl.errors import InputError
+from mlcl.reports.records import Run, read_run
+from mlcl.sweeps.experiment import Row
+from mlcl.sweeps.plan import flat
+from mlcl.sweeps.record import FILE, SweepRecord, read_record
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The runs of one row of a table: the same settings, one seed each."""
+
+    row: Row
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """Return the row's label."""
+        return self.row.label
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """Runs that may stand in one table: of one benchmark, with the same number of tasks.
+
+    Attributes:
+        title: what stands above it.
+        benchmark: name of the benchmark.
+        groups: the rows.
+        metric: what rows are judged by.
+        figure: how it is drawn.
+        axis: name of the axis of the rows, or empty.
+        record: of the sweep that it comes from, if it does.
+    """
+
+    title: str
+    benchmark: str
+    groups: tuple[Group, ...]
+    metric: str = "macro_auc"
+    figure: str = "points"
+    axis: str = ""
+    record: SweepRecord | None = field(default=None)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Return all runs, row by row."""
+        return tuple(run for group in self.groups for run in group.runs)
+
+
+def sections(folders: Sequence[Path]) -> list[Section]:
+    """Read folders of runs, of sweeps, and of many runs: a section a sweep, and one a benchmark for the rest.
+
+    What cannot be read is told as a warning and left out; if nothing is left, that is an `InputError`.
+    """
+    found: list[Section] = []
+    loose: list[Run] = []
+    problems: list[str] = []
+    for folder in folders:
+        try:
+            if (folder / FILE).is_file():
+                found.append(_sweep(folder, problems))
+            else:
+                loose += _runs(folder, problems)
+        except InputError as error:
+            problems.append(str(error))
+    by_key: dict[Key, list[tuple[str, Run]]] = {}
+    for run in loose:
+        by_key.setdefault(comparable(run), []).append((run.method, run))
+    for runs in by_key.values():
+        first = runs[0][1]
+        found.append(Section(_title(first, by_key), first.benchmark, group(runs, problems)))
+    if not found:
+        raise InputError(
+            problems[0] if len(problems) == 1 else f"no finished run in {len(folders)} folders: {problems[0]}"
+        )
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
+    return found
+
+
+def one_table(found: Sequence[Section]) -> Section:
+    """Put sections together for one table, or say that they mix benchmarks."""
+    if len(found) == 1:
+        return found[0]
+    pairs = [(each.label, run) for section in found for each in section.groups for run in each.runs]
+    first = pairs[0][1]
+    for _, run in pairs:
+        if comparable(run) != comparable(first):
+            raise InputError(
+                f"{first.folder} is of {_described(first)} and {run.folder} of {_described(run)}; "
+                "expected runs of one benchmark for one table."
+            )
+    problems: list[str] = []
+    groups = group(pairs, problems)
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
+    return Section(first.benchmark, first.benchmark, groups)
+
+
+def comparable(run: Run) -> Key:
+    """Return what runs must share to stand in one table: benchmark, data, tasks, and test or validation."""
+    validate = bool(run.config.get("validate"))
+    # Validation splits are drawn by seed, so each seed has a fingerprint of its own.
+    return run.benchmark, validate, run.matrix.tasks, len(run.classes), "" if validate else run.fingerprint
+
+
+def group(pairs: Iterable[tuple[str, Run]], problems: list[str]) -> tuple[Group, ...]:
+    """Put runs with the same label and the same settings (but for the seed) into one row each.
+
+    Rows that would have the same label are told apart by the settings that they differ in.
+    """
+    rows: dict[tuple[str, str], dict[int, Run]] = {}
+    for label, run in pairs:
+        runs = rows.setdefault((label, _settings_key(run)), {})
+        if run.seed in runs:
+            if runs[run.seed].folder.resolve() != run.folder.resolve():
+                problems.append(
+                    f"{run.folder} repeats {runs[run.seed].folder} (same settings and seed); it is left out."
+                )
+            continue
+        runs[run.seed] = run
+    by_label: dict[str, list[dict[str, Any]]] = {}
+    for (label, _), runs in rows.items():
+        by_label.setdefault(label, []).append(flat(next(iter(runs.values())).config))
+    groups: list[Group] = []
+    for (label, _), runs in rows.items():
+        own = flat(next(iter(runs.values())).config)
+        full = label + "".join(f", {key} {own.get(key, 'default')}" for key in _differing(by_label[label]))
+        reference = groups[0].label if groups else full
+        row = Row(full, {}, label, None, reference, {})
+        groups.append(Group(row, tuple(runs[seed] for seed in sorted(runs))))
+    return tuple(groups)
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = sorted({key for layer in settings for key in layer} - {"seed"})
+    return [key for key in keys if len({json.dumps(layer.get(key)) for layer in settings}) > 1]
+
+
+def _settings_key(run: Run) -> str:
+    return json.dumps({key: value for key, value in run.config.items() if key != "seed"}, sort_keys=True)
+
+
+def _sweep(folder: Path, problems: list[str]) -> Section:
+    record = read_record(folder)
+    runs: dict[str, list[Run]] = {row.label: [] for row in record.rows}
+    for label, seed, place in record.runs:
+        try:
+            run = read_run(folder / place)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        if run.benchmark != record.benchmark or run.seed != seed:
+            problems.append(
+                f"{run.folder} is of {run.benchmark}, seed {run.seed}; expected {record.benchmark}, "
+                f"seed {seed}; it is left out."
+            )
+            continue
+        runs[label].append(run)
+    groups = tuple(Group(row, tuple(runs[row.label])) for row in record.rows if runs[row.label])
+    if not groups:
+        raise InputError(f"{folder}: the sweep has no finished run.")
+    return Section(record.title, record.benchmark, groups, record.metric, record.figure, record.axis, record)
+
+
+def _runs(folder: Path, problems: list[str]) -> list[Run]:
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: {'is a file' if folder.exists() else 'does not exist'}; expected a run's folder."
+        )
+    if (folder / "result.json").exists():
+        return [read_run(folder)]
+    inner = sorted(path.parent for path in folder.glob("*/result.json"))
+    if not inner:
+        what = "the run is not finished" if (folder / "config.yaml").exists() else "no run and no sweep"
+        raise InputError(f"{folder}: {what}; expected a folder with result.json or {FILE}.")
+    found = []
+    for path in inner:
+        try:
+            found.append(read_run(path))
+        except InputError as error:
+            problems.append(str(error))
+    return found
+
+
+def _described(run: Run) -> str:
+    part = ", validation" if run.config.get("validate") else ""
+    return f"{run.benchmark} ({run.matrix.tasks} tasks{part}, data {run.fingerprint or 'unknown'})"
+
+
+def _title(run: Run, keys: Mapping[Key, Any]) -> str:
+    """Return the benchmark's name, and more where the name alone would stand twice."""
+    same = [key for key in keys if key[0] == run.benchmark]
+    return run.benchmark if len(same) == 1 else _described(run)

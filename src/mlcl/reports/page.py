@@ -1,0 +1,168 @@
+"""One self-contained page from sections: table, figures, settings. No script, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from mlcl import __version__
+from mlcl.reports import figures
+from mlcl.reports.drawing import Picture, to_inline
+from mlcl.reports.gather import Section
+from mlcl.reports.plates import pictures
+from mlcl.reports.records import Run
+from mlcl.reports.tables import footnotes, grid, summarise
+from mlcl.sweeps.experiment import nested
+from mlcl.sweeps.overview import clock
+from mlcl.sweeps.plan import flat
+
+
+def render_page(found: Sequence[Section], *, title: str | None = None) -> str:
+    """Return the page as HTML; the same runs give the same text."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    source = (resources.files("mlcl.reports") / "page.html.jinja").read_text(encoding="utf-8")
+    engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    ready = [_section(section, f"s{number}", Markup) for number, section in enumerate(found, 1)]
+    names = list(dict.fromkeys(section.benchmark for section in found))
+    if title is None:
+        title = _headline(found[0]) if len(found) == 1 else f"Runs on {', '.join(names)}"
+    runs = sum(len(section.runs) for section in found)
+    lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, measured by Macro-AUC."
+    return engine.from_string(source).render(title=title, lead=lead, sections=ready, version=__version__)
+
+
+def _headline(section: Section) -> str:
+    if section.title != section.benchmark:
+        return f"{section.title} on {section.benchmark}"
+    only = section.groups[0].label
+    return f"{only} on {section.benchmark}" if len(section.groups) == 1 else f"Runs on {section.benchmark}"
+
+
+def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
+    lines = summarise(section)
+    heads, body = grid(section, lines, full=True)
+    common, differences = _settings(section)
+    numbered = iter(range(10**6))
+
+    def ready(picture: Picture, *, named: bool = True) -> dict[str, Any]:
+        # The SVG is matplotlib's own, which escapes its text; everything else is escaped by the template.
+        svg = markup(to_inline(picture, f"{name}-f{next(numbered)}"))
+        return {"svg": svg, "title": picture.title, "caption": picture.caption, "named": named}
+
+    blocks = _blocks(section, pictures(section, lines))
+    return {
+        "title": section.title,
+        "benchmark": section.benchmark,
+        "claim": section.record.claim if section.record else "",
+        "command": section.record.command if section.record else "",
+        "facts": _facts(section),
+        "heads": heads,
+        "body": body,
+        "notes": footnotes(section, lines),
+        "blocks": [
+            (head, form, [ready(picture, named=form != "small") for picture in group])
+            for head, form, group in blocks
+        ],
+        "differences": differences,
+        "common": common,
+        "environment": _environment(section),
+        "run_heads": ["Row", "Seed", "Macro-AUC", "Forgetting", "Pooled", "Seconds", "Commit", "Folder"],
+        "runs": [_run_cells(group.label, run) for group in section.groups for run in group.runs],
+    }
+
+
+def _blocks(section: Section, first: Sequence[Picture]) -> list[tuple[str, str, list[Picture]]]:
+    """Return the figures of a section in blocks: name, layout, figures; a block that has none is left out."""
+    values = [value for run in section.runs for value in run.matrix.values.ravel() if math.isfinite(value)]
+    low, high = min(50.0, *values, 50.0), max(*values, 50.0)
+    reference = next((g for g in section.groups if g.label == g.row.reference), section.groups[0])
+    against = f" (grey: {reference.label})" if len(section.groups) > 1 else ""
+    over = [figures.over_tasks(section), figures.forgetting_by_task(section)]
+    over += [figures.training_curves(section), figures.time_by_task(section)]
+    scatters = [figures.class_scatter(group, reference, section) for group in section.groups]
+    heats = [figures.matrix_heat(group, low=low, high=high) for group in section.groups]
+    memories = [figures.memory_scatter(group, section) for group in section.groups]
+    blocks: list[tuple[str, str, Sequence[Picture | None]]] = [
+        ("", "three", [*first, figures.thirds(section)]),
+        ("Over the tasks", "two", over),
+        ("Result matrices", "small", heats),
+        (f"Each class against its frequency{against}", "small", scatters),
+        ("What the memory holds", "small", memories),
+    ]
+    kept = [
+        (name, form, [picture for picture in group if picture is not None]) for name, form, group in blocks
+    ]
+    return [block for block in kept if block[2]]
+
+
+def _facts(section: Section) -> list[tuple[str, str]]:
+    runs = section.runs
+    first = runs[0]
+    seeds = sorted({run.seed for run in runs})
+    prints = {run.fingerprint for run in runs if run.fingerprint}
+    commits = sorted({run.commit for run in runs if run.commit})
+    seconds = [run.values["seconds"] for run in runs if math.isfinite(run.values["seconds"])]
+    validate = any(run.config.get("validate") for run in runs)
+    facts = [
+        ("Benchmark", section.benchmark + (", validation part" if validate else "")),
+        ("Tasks and classes", f"{first.matrix.tasks} tasks, {len(first.classes)} classes"),
+        ("Runs", f"{len(runs)}: {len(section.groups)} rows, seeds {', '.join(map(str, seeds))}"),
+        (
+            "Data fingerprint",
+            prints.pop() if len(prints) == 1 else f"{len(prints)} of them" if prints else "not recorded",
+        ),
+        ("Commit", ", ".join(commits) or "not recorded"),
+    ]
+    spent = clock(sum(seconds)) if seconds else "not recorded"
+    cores, device = first.environment.get("cores"), first.environment.get("device")
+    facts.append(("Computing time", f"{spent}; {cores} cores, {device}" if cores else spent))
+    return facts
+
+
+def _settings(section: Section) -> tuple[str, list[tuple[str, str]]]:
+    """Return the settings that all runs share, as YAML, and for each row those in which rows differ."""
+    layers = [flat(group.runs[0].config) for group in section.groups]
+    keys = list(dict.fromkeys(key for layer in layers for key in layer if key != "seed"))
+    alike = [
+        key for key in keys if len({json.dumps(layer.get(key), sort_keys=True) for layer in layers}) == 1
+    ]
+    shared: dict[str, Any] = {}
+    for key in alike:
+        for part, value in nested(key, layers[0][key]).items():
+            if isinstance(value, dict):
+                shared.setdefault(part, {}).update(value)
+            else:
+                shared[part] = value
+    differing = [key for key in keys if key not in alike]
+    rows = [
+        (group.label, ", ".join(f"{key} {layer[key]}" for key in differing if key in layer) or "none")
+        for group, layer in zip(section.groups, layers, strict=True)
+    ]
+    return yaml.safe_dump(shared, sort_keys=False, default_flow_style=None, width=100), rows
+
+
+def _environment(section: Section) -> str:
+    """Return what made the runs, once for each environment that differs, without what is of one run alone."""
+    own = ("started", "command", "data")
+    seen = []
+    for run in section.runs:
+        kept = {key: value for key, value in run.environment.items() if key not in own}
+        if kept not in seen:
+            seen.append(kept)
+    return yaml.safe_dump_all(seen, sort_keys=False, width=100) if seen else "not recorded"
+
+
+def _run_cells(label: str, run: Run) -> list[str]:
+    def number(metric: str) -> str:
+        value = run.values[metric]
+        return f"{value:.2f}" if math.isfinite(value) else "-"
+
+    values = [number(metric) for metric in ("macro_auc", "forgetting", "pooled_macro_auc", "seconds")]
+    return [label, str(run.seed), *values, run.commit or "-", str(run.folder)]

@@ -1,0 +1,200 @@
+"""The table of a section: means and deviations over seeds, differences to a reference, published numbers.
+
+`summarise` computes it, `grid` brings it to the form in which people read it; `formats` writes both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mlcl.metrics import Interval, mean_std, paired_interval
+from mlcl.reports.gather import Group, Section
+
+NAMES = {
+    "macro_auc": "Macro-AUC",
+    "forgetting": "Forgetting",
+    "pooled_macro_auc": "Pooled Macro-AUC",
+    "pooled_map": "Pooled mAP",
+    "head": "Head",
+    "medium": "Medium",
+    "tail": "Tail",
+    "seconds": "Seconds",
+}
+BRIEF = ("macro_auc", "forgetting", "pooled_macro_auc", "tail", "seconds")
+"""What fits the width of a terminal and of a paper."""
+
+FULL = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "tail", "seconds")
+"""What fits the width of a page; its figures and the CSV files have the rest."""
+
+LOWER_IS_BETTER = ("forgetting", "seconds")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table.
+
+    Attributes:
+        label: name of the row.
+        seeds: number of runs.
+        mean: metric to mean over seeds; nan where undefined.
+        std: metric to sample deviation; nan for one seed.
+        reference: label of the row it is compared with.
+        difference: mean difference to it in the table's metric, over the seeds that both have, with a
+            95 % t-interval (nan ends for one seed); None for the reference itself and where none can be had.
+        best: metrics in which this line is the best of those it stands against.
+        published: the paper's numbers.
+    """
+
+    label: str
+    seeds: int
+    mean: Mapping[str, float]
+    std: Mapping[str, float]
+    reference: str
+    difference: Interval | None
+    best: frozenset[str]
+    published: Mapping[str, float]
+
+
+def summarise(section: Section) -> list[Line]:
+    """Compute the lines of a section's table."""
+    by_label = {group.label: group for group in section.groups}
+    means: dict[str, dict[str, float]] = {}
+    stds: dict[str, dict[str, float]] = {}
+    for group in section.groups:
+        spread = {metric: mean_std([run.values[metric] for run in group.runs]) for metric in NAMES}
+        means[group.label] = {metric: value[0] for metric, value in spread.items()}
+        stds[group.label] = {metric: value[1] for metric, value in spread.items()}
+    best = _best(section.groups, means)
+    return [
+        Line(
+            label=group.label,
+            seeds=len(group.runs),
+            mean=means[group.label],
+            std=stds[group.label],
+            reference=group.row.reference,
+            difference=_difference(group, by_label.get(group.row.reference), section.metric),
+            best=frozenset(metric for metric, labels in best.items() if group.label in labels),
+            published=group.row.published,
+        )
+        for group in section.groups
+    ]
+
+
+def _difference(group: Group, other: Group | None, metric: str) -> Interval | None:
+    """Compare two rows seed by seed: what the runs of a seed have in common drops out."""
+    if other is None or other is group:
+        return None
+    theirs = {run.seed: run.values[metric] for run in other.runs}
+    pairs = [(run.values[metric], theirs[run.seed]) for run in group.runs if run.seed in theirs]
+    pairs = [pair for pair in pairs if all(math.isfinite(value) for value in pair)]
+    if not pairs:
+        return None
+    if len(pairs) == 1:
+        return Interval(pairs[0][0] - pairs[0][1], math.nan, math.nan, 0.95)
+    return paired_interval([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+
+
+def _best(groups: Sequence[Group], means: Mapping[str, Mapping[str, float]]) -> dict[str, set[str]]:
+    """Find the best rows by metric: at each value of the axis where rows share it, else over all rows."""
+    shared = len({group.row.x for group in groups}) < len(groups)
+    contests: dict[object, list[str]] = {}
+    for group in groups:
+        contests.setdefault(group.row.x if shared else None, []).append(group.label)
+    best: dict[str, set[str]] = {metric: set() for metric in NAMES if metric != "seconds"}
+    for labels in contests.values():
+        for metric, winners in best.items():
+            known = {label: means[label][metric] for label in labels if math.isfinite(means[label][metric])}
+            if len(known) > 1:
+                choose: Callable[..., float] = min if metric in LOWER_IS_BETTER else max
+                top = choose(known.values())
+                winners |= {label for label, value in known.items() if value == top}
+    return best
+
+
+def columns(section: Section, lines: Sequence[Line], *, full: bool) -> list[str]:
+    """Return the metrics that the table shows: its own first, then what any run has a value for."""
+    wanted = FULL if full else BRIEF
+    rest = [m for m in wanted if m != section.metric and any(math.isfinite(line.mean[m]) for line in lines)]
+    return [section.metric, *rest]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the table as it is shown."""
+
+    text: str
+    best: bool = False
+    published: bool = False
+
+
+def grid(
+    section: Section, lines: Sequence[Line], *, full: bool = False
+) -> tuple[list[str], list[list[Cell]]]:
+    """Return the heads and cells of the table as people read it; every printed form is made of this."""
+    shown = columns(section, lines, full=full)
+    published = [metric for metric in NAMES if any(metric in line.published for line in lines)]
+    references = {line.reference for line in lines}
+    against = f"vs {next(iter(references))}" if len(references) == 1 else f"vs {_common(references)}"
+    compared = any(line.difference for line in lines)
+    heads = ["", "Seeds", NAMES[shown[0]], *([against] if compared else []), *(NAMES[m] for m in shown[1:])]
+    heads += [f"{NAMES[metric]} (published)" for metric in published]
+    body = []
+    for line in lines:
+        cells = [Cell(line.label), Cell(str(line.seeds)), _value(line, shown[0])]
+        if compared:
+            cells.append(Cell(interval(line.difference)))
+        cells += [_value(line, metric) for metric in shown[1:]]
+        for metric in published:
+            cells.append(Cell(_two(line.published.get(metric, math.nan)), published=True))
+        body.append(cells)
+    return heads, body
+
+
+def _common(references: set[str]) -> str:
+    """Return what references along an axis have in common: the series."""
+    return min(references).rpartition(", ")[0] or min(references)
+
+
+def _value(line: Line, metric: str) -> Cell:
+    mean, std = line.mean[metric], line.std[metric]
+    if metric == "seconds":
+        return Cell("-" if math.isnan(mean) else f"{mean:.0f}" if mean >= 10 else f"{mean:.1f}")
+    text = _two(mean) + (f" ± {std:.2f}" if math.isfinite(std) else "")
+    return Cell(text, best=metric in line.best)
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "-"
+
+
+def interval(difference: Interval | None) -> str:
+    """Return a difference with its interval.
+
+    >>> interval(Interval(1.5, 0.25, 2.75, 0.95)), interval(Interval(-1.0, float("nan"), float("nan"), 0.95))
+    ('+1.50 [+0.25, +2.75]', '-1.00')
+    """
+    if difference is None:
+        return ""
+    if math.isnan(difference.low):
+        return f"{difference.estimate:+.2f}"
+    return f"{difference.estimate:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+
+
+def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
+    """Return the sentences that a reader of the numbers needs."""
+    notes = ["Points (x 100); mean ± sample deviation over seeds; best in bold."]
+    if any(line.difference for line in lines):
+        notes.append(
+            f"Differences in {NAMES[section.metric]} are paired by seed, "
+            "with a 95 % t-interval where there are two or more."
+        )
+    if any(line.published for line in lines):
+        notes.append("Published: the paper's own numbers from its own protocol; context, not a target.")
+    if any(run.config.get("validate") for run in section.runs):
+        notes.append("Measured on a validation part of the training split, not on test data.")
+    if section.record and section.record.failed:
+        names = ", ".join(f"{label} seed {seed}" for label, seed, _ in section.record.failed)
+        notes.append(f"Failed and left out: {names}.")
+    return notes

@@ -1,0 +1,130 @@
+"""A folder of one's own pictures and a CSV."""
+
+from __future__ import annotations
+
+import zipfile
+
+import numpy as np
+import pytest
+
+from data import picture, write_tree
+from mlcl.datasets import open_store, plan_source, prepare_source
+from mlcl.errors import InputError
+
+PICTURES = {f"img/{i}.png": picture(i, kind="PNG") for i in range(6)}
+ONE_HOT = "file,split,cat,dog\n" + "".join(
+    f"img/{i}.png,{'train' if i < 4 else 'test'},{i % 2},1\n" for i in range(6)
+)
+LISTS = "Filename,labels,width\n" + "".join(
+    f"img/{i}.png,{'dog | cat' if i % 2 else 'dog'},{i}\n" for i in range(6)
+)
+
+
+def test_columns_of_zeros_and_ones(tmp_path):
+    write_tree(tmp_path / "pets", PICTURES | {"labels.csv": ONE_HOT})
+    info = prepare_source("folder", tmp_path / "pets", out=tmp_path / "out", size=8)
+    data = open_store(tmp_path / "out", check=True)
+    assert (info.name, data.classes, len(data.train), len(data.test)) == ("pets", ("cat", "dog"), 4, 2)
+    assert data.train.labels.tolist() == [[0, 1], [1, 1], [0, 1], [1, 1]]
+
+
+def test_a_column_of_lists_and_a_seeded_part_held_out(tmp_path):
+    write_tree(tmp_path, PICTURES | {"labels.csv": LISTS})
+    plan = plan_source("folder", tmp_path)
+    assert plan.classes == ("cat", "dog")
+    assert (plan.train, len(plan.ids)) == (4, 6)
+    for name, row in zip(plan.ids, plan.labels.tolist(), strict=True):
+        assert row == [int(name[4]) % 2, 1]
+    assert plan_source("folder", tmp_path).ids == plan.ids
+    assert {plan_source("folder", tmp_path, split_seed=s).ids for s in range(9)} != {plan.ids}
+    assert plan_source("folder", tmp_path, test_fraction=0.5).train == 3
+
+
+def test_classes_txt_fixes_names_and_order(tmp_path):
+    write_tree(tmp_path, PICTURES | {"labels.csv": LISTS, "classes.txt": "dog\ncow\ncat\n"})
+    plan = plan_source("folder", tmp_path)
+    assert plan.classes == ("dog", "cow", "cat")
+    assert plan.labels.sum(axis=0).tolist() == [6, 0, 3]
+    write_tree(tmp_path, {"classes.txt": "dogs\ncat\n"})
+    with pytest.raises(InputError, match=r"unknown label 'dog' in row 1\. Did you mean 'dogs'"):
+        plan_source("folder", tmp_path)
+
+
+def test_a_folder_in_an_archive(tmp_path):
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:
+        for name, content in (PICTURES | {"labels.csv": ONE_HOT}).items():
+            archive.writestr(f"top/{name}", content)
+    info = prepare_source("folder", tmp_path / "pets.zip", out=tmp_path / "out", size=8)
+    assert (info.name, info.rows) == ("pets", 6)
+
+
+def test_encodings(tmp_path):
+    text = "file,labels\nimg/0.png,Bär\nimg/1.png,Kuh\n"
+    write_tree(tmp_path, PICTURES | {"labels.csv": text.encode("latin-1")})
+    with pytest.raises(InputError, match=r"labels\.csv is not utf-8: .*name another encoding"):
+        plan_source("folder", tmp_path)
+    assert plan_source("folder", tmp_path, encoding="latin-1").classes == ("Bär", "Kuh")
+    with pytest.raises(InputError, match="encoding is 'latein'"):
+        plan_source("folder", tmp_path, encoding="latein")
+    write_tree(tmp_path, {"labels.csv": b"\xef\xbb\xbf" + text.encode()})  # as spreadsheets save it
+    assert plan_source("folder", tmp_path).classes == ("Bär", "Kuh")
+
+
+def test_one_of_several_tables(tmp_path):
+    write_tree(tmp_path, PICTURES | {"a.csv": ONE_HOT, "b.csv": LISTS})
+    with pytest.raises(InputError, match=r"2 \.csv files.*a\.csv, b\.csv; say which with the option table"):
+        plan_source("folder", tmp_path)
+    assert plan_source("folder", tmp_path, table="a.csv").train == 4
+    with pytest.raises(InputError, match=r"c\.csv was looked for"):
+        plan_source("folder", tmp_path, table="c.csv")
+
+
+def test_validation_rows_beside_test_rows_are_left_out(tmp_path):
+    text = ONE_HOT.replace("img/0.png,train", "img/0.png,val")
+    plan = plan_source("folder", write_tree(tmp_path, PICTURES | {"labels.csv": text}))
+    assert (plan.train, len(plan.ids), dict(plan.dropped)) == (3, 5, {"validation rows": 1})
+    assert np.array_equal(plan.labels[:, 0], [1, 0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "0 lines"),
+        ("file,cat\n", "1 lines"),
+        ("name,cat\nimg/0.png,1\n", "one named 'file' was expected"),
+        ("file,cat\nimg/0.png,1\nimg/1.png,2\n", "'2' in row 3, column 'cat', but 0 or 1"),
+        ("file,cat\nimg/0.png,1\nimg/1.png,\n", "'' in row 3"),
+        ("file,cat\nimg/0.png,1\nimg/1.png\n", "1 cells in row 3, but its header has 2"),
+        ('file,cat\n"img/0.png,1\n', "not a readable CSV"),
+        ("file,cat\nimg/0.png,1\nimg/0.png,0\n", "id 'img/0.png' twice"),
+        ("file,cat\nimg/0.png,1\nimg/9.png,0\n", r"9\.png was looked for"),
+        ("file,cat\nimg/0.png,1\n/etc/passwd,0\n", "relative path"),
+        ("file,cat\nimg/0.png,1\n../x.png,0\n", "relative path"),
+        ("file,cat\nimg/0.png,1\n,0\n", "a name that is not blank"),
+        ('file,cat\nimg/0.png,1\n"a\nb.png",0\n', r"a\?b\.png was looked for"),
+        ("file,cat,cat\nimg/0.png,1,1\nimg/1.png,1,1\n", "class name 'cat' twice"),
+        ("file\nimg/0.png\nimg/1.png\n", "0 classes"),
+        ("file,labels\nimg/0.png,\nimg/1.png,\n", "0 classes"),
+        ("file,split,cat\nimg/0.png,train,1\nimg/1.png,exam,1\n", "split 'exam'"),
+        ("file,split,cat\nimg/0.png,train,1\nimg/1.png,train,1\n", "no test items"),
+        ("file,cat\nimg/0.png,1\n", "no test items"),
+        ("file,cat\nimg/0.png,1\nimg/1.png\0,1\n", "NUL|relative path"),
+    ],
+)
+def test_bad_tables_are_named(tmp_path, text, words):
+    write_tree(tmp_path / "raw", PICTURES | {"labels.csv": text})
+    with pytest.raises(InputError, match=words):
+        prepare_source("folder", tmp_path / "raw", out=tmp_path / "out", size=8)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
+
+
+def test_bad_options(tmp_path):
+    write_tree(tmp_path, PICTURES | {"labels.csv": LISTS})
+    with pytest.raises(InputError, match=r"test_fraction is 1\.5"):
+        plan_source("folder", tmp_path, test_fraction=1.5)
+    with pytest.raises(InputError, match="split_seed is -1"):
+        plan_source("folder", tmp_path, split_seed=-1)
+    with pytest.raises(InputError, match=r"0 \.csv files"):
+        plan_source("folder", tmp_path / "img")
+    with pytest.raises(InputError, match="separator"):
+        plan_source("folder", tmp_path, separator="")

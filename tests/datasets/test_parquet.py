@@ -1,0 +1,177 @@
+"""Parquet and Hugging Face data sets."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from data import picture
+from mlcl.datasets import decode_image, open_store, plan_source, prepare_source, read_ids
+from mlcl.errors import InputError
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra: pip install 'mlcl[parquet]'")
+pq = pytest.importorskip("pyarrow.parquet")
+
+PICTURES = [picture(i) for i in range(6)]
+SPLIT = ["train", "test", "train", "train", "test", "train"]
+NAMES = [["cat"], ["dog", "cat"], [], ["dog"], ["cat"], ["dog"]]
+MATRIX = [[1, 0], [1, 1], [0, 0], [0, 1], [1, 0], [0, 1]]
+ROWS = [0, 2, 3, 5, 1, 4]
+
+
+def check(path, pixels=True):
+    data = open_store(path, check=True)
+    assert data.classes == ("cat", "dog")
+    assert (len(data.train), len(data.test)) == (4, 2)
+    assert np.concatenate([data.train.labels, data.test.labels]).tolist() == [MATRIX[i] for i in ROWS]
+    inputs = np.concatenate([data.train.inputs, data.test.inputs])
+    if pixels:
+        assert np.array_equal(inputs, [decode_image(PICTURES[i], size=8) for i in ROWS])
+    return inputs
+
+
+LABELS = {
+    "names": {"labels": NAMES},
+    "text": {"tags": ["|".join(names) for names in NAMES]},
+    "columns": {"label_cat": [row[0] for row in MATRIX], "label_dog": [float(row[1]) for row in MATRIX]},
+}
+
+
+@pytest.mark.parametrize("labels", list(LABELS))
+@pytest.mark.parametrize("struct", [False, True])
+def test_pictures(tmp_path, labels, struct):
+    column = [{"bytes": data, "path": None} for data in PICTURES] if struct else PICTURES
+    table = pa.table({"image": column, "split": SPLIT, "id": [f"p{i}" for i in range(6)]} | LABELS[labels])
+    pq.write_table(table, tmp_path / "Pets.parquet", row_group_size=2)
+    info = prepare_source("parquet", tmp_path / "Pets.parquet", out=tmp_path / "out", size=8)
+    check(tmp_path / "out")
+    assert info.name == "pets"
+    assert read_ids(tmp_path / "out") == [f"p{i}" for i in ROWS]
+
+
+def test_one_file_a_split(tmp_path):
+    for split, rows in (("train", ROWS[:4]), ("test", ROWS[4:])):
+        table = pa.table({"image": [PICTURES[i] for i in rows], "labels": [NAMES[i] for i in rows]})
+        pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
+    prepare_source("parquet", tmp_path, out=tmp_path / "out", size=8)
+    check(tmp_path / "out")
+
+
+def test_class_numbers_and_the_names_that_hugging_face_keeps(tmp_path):
+    numbers = [[("cat", "dog").index(n) for n in names] for names in NAMES]
+    table = pa.table({"image": PICTURES, "split": SPLIT, "labels": numbers})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert plan_source("parquet", tmp_path / "a.parquet").classes == ("0", "1")
+    feature = {"feature": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "_type": "Sequence"}
+    content = json.dumps({"info": {"features": {"labels": feature}}})
+    pq.write_table(table.replace_schema_metadata({"huggingface": content}), tmp_path / "b.parquet")
+    prepare_source("parquet", tmp_path / "b.parquet", out=tmp_path / "out", size=8)
+    check(tmp_path / "out")
+
+
+X = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_features(tmp_path, lists):
+    columns = {"features": X.tolist()} if lists else {f"f{k}": X[:, k] for k in range(3)}
+    pq.write_table(
+        pa.table({"id": list(range(6)), "split": SPLIT, "labels": NAMES} | columns), tmp_path / "a.parquet"
+    )
+    prepare_source("parquet", tmp_path / "a.parquet", out=tmp_path / "out")
+    assert np.array_equal(check(tmp_path / "out", pixels=False), X[ROWS])
+
+
+def test_without_a_split_a_part_is_held_out(tmp_path):
+    pq.write_table(pa.table({"features": X.tolist(), "labels": NAMES}), tmp_path / "a.parquet")
+    plan = plan_source("parquet", tmp_path / "a.parquet", test_fraction=0.5, split_seed=3)
+    assert (plan.train, len(plan.ids)) == (3, 6)
+    assert plan.options == {"test_fraction": 0.5, "split_seed": 3}
+
+
+def test_named_columns(tmp_path):
+    pq.write_table(pa.table({"photo": PICTURES, "what": NAMES, "split": SPLIT}), tmp_path / "a.parquet")
+    prepare_source(
+        "parquet", tmp_path / "a.parquet", out=tmp_path / "out", size=8, image="photo", labels="what"
+    )
+    check(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ({"image": PICTURES}, {}, "no column of labels"),
+        ({"labels": NAMES}, {}, "no pictures and no columns of numbers"),
+        ({"labels": NAMES, "image": PICTURES}, {"labels": "tags"}, r"no column 'tags' \(option labels\)"),
+        ({"labels": NAMES, "image": PICTURES}, {"image": "img"}, r"no column 'img' \(option image\)"),
+        ({"labels": NAMES, "image": ["x"] * 6}, {"image": "image"}, "but bytes were expected"),
+        ({"labels": [1.5] * 6, "image": PICTURES}, {}, "'1.5' in row 1 of column 'labels'"),
+        ({"labels": [*NAMES[:5], None], "image": PICTURES}, {}, "'None' in row 6"),
+        ({"labels": [[-1]] * 6, "image": PICTURES}, {}, "class numbers in 'labels' that are not in 0"),
+        ({"labels": [[10**9]] * 6, "image": PICTURES}, {}, "class numbers in 'labels' that are not in 0"),
+        ({"label_a": [2] * 6, "image": PICTURES}, {}, "'label_a' that is not 0 or 1"),
+        ({"label_a": [None, *[1] * 5], "image": PICTURES}, {}, "1 empty cells in column 'label_a'"),
+        ({"label_a": ["x"] * 6, "image": PICTURES}, {}, "not a number in column 'label_a'"),
+        ({"labels": NAMES, "features": [[1.0]] * 5 + [[1.0, 2.0]]}, {}, "different lengths"),
+        ({"labels": NAMES, "features": [[None]] * 6}, {}, "not a number|finite"),
+        ({"labels": NAMES, "f": [np.nan] * 6}, {}, "finite"),
+        ({"labels": NAMES, "image": PICTURES, "id": [1] * 6}, {}, "id '1' twice"),
+        ({"labels": NAMES, "image": PICTURES, "split": ["x"] * 6}, {}, "split 'x'"),
+        ({"labels": NAMES, "image": [*PICTURES[:5], None]}, {}, "row 5, holds no bytes"),
+        ({"labels": NAMES, "image": [*PICTURES[:5], b"x"]}, {}, "row 5, is not a picture"),
+    ],
+)
+def test_bad_tables_are_named(tmp_path, columns, options, words):
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=words):
+        prepare_source("parquet", tmp_path / "a.parquet", out=tmp_path / "out", **options)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet"]
+
+
+def test_files_that_are_no_tables(tmp_path):
+    with pytest.raises(InputError, match="was looked for"):
+        plan_source("parquet", tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"no \.parquet files"):
+        plan_source("parquet", tmp_path)
+    (tmp_path / "a.parquet").write_bytes(b"hello")
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        plan_source("parquet", tmp_path)
+    pq.write_table(pa.table({"labels": NAMES, "f": [1.0] * 6}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"labels": NAMES, "g": [1.0] * 6}), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match="one table"):
+        plan_source("parquet", tmp_path)
+
+
+def test_without_the_packages_the_extras_are_named(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"labels": NAMES, "f": [1.0] * 6}), tmp_path / "a.parquet")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match=r"pip install 'mlcl\[huggingface\]'"):
+        plan_source("huggingface", tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(InputError, match=r"pip install 'mlcl\[parquet\]'"):
+        plan_source("parquet", tmp_path)
+
+
+def test_hugging_face_data_sets_from_disk(tmp_path):
+    hf = pytest.importorskip("datasets", reason="datasets is an extra: pip install 'mlcl[huggingface]'")
+    if not hasattr(hf, "Features"):  # tests/datasets itself answers to the name
+        pytest.skip("datasets is an extra: pip install 'mlcl[huggingface]'")
+    features = hf.Features({"image": hf.Image(), "labels": hf.Sequence(hf.ClassLabel(names=["cat", "dog"]))})
+
+    def part(rows):
+        numbers = [[("cat", "dog").index(n) for n in NAMES[i]] for i in rows]
+        images = [{"bytes": PICTURES[i], "path": None} for i in rows]
+        return hf.Dataset.from_dict({"image": images, "labels": numbers}, features=features)
+
+    hf.DatasetDict({"train": part(ROWS[:4]), "test": part(ROWS[4:])}).save_to_disk(tmp_path / "pets")
+    info = prepare_source("huggingface", tmp_path / "pets", out=tmp_path / "out", size=8)
+    check(tmp_path / "out")
+    assert info.name == "pets"
+    part(range(6)).save_to_disk(tmp_path / "one")
+    assert plan_source("huggingface", tmp_path / "one").train == 4
+    with pytest.raises(InputError, match="not a data set that save_to_disk wrote"):
+        plan_source("huggingface", tmp_path)

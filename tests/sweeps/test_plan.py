@@ -1,0 +1,137 @@
+"""From tables to runs, and what earlier runs are worth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mlcl.config import to_dict
+from mlcl.errors import InputError
+from mlcl.sweeps import load_experiment, parse_experiment, plan_runs, read_result
+from mlcl.sweeps.plan import earlier, flat
+
+
+def plan(name="core", given=None, seeds=2, out=None, **options):
+    from pathlib import Path
+
+    return plan_runs(
+        load_experiment(name),
+        benchmark="c-digits",
+        seeds=seeds,
+        out=out or Path("out"),
+        given=given,
+        **options,
+    )
+
+
+def test_the_first_seed_comes_whole_and_names_are_stable():
+    rows, runs = plan()
+    assert [(run.label, run.seed) for run in runs] == [(row.label, seed) for seed in (0, 1) for row in rows]
+    assert [run.folder.as_posix() for run in runs[:2]] == ["out/runs/ft-seed0", "out/runs/ft-rldam-seed0"]
+    assert all(run.config.seed == run.seed and run.config.train.threads == 1 for run in runs)
+    assert [to_dict(run.config) for run in runs] == [to_dict(run.config) for run in plan()[1]]
+
+
+def test_settings_go_over_all_rows_that_take_them():
+    _, runs = plan(given={"train": {"epochs": 2, "threads": 2}, "loss": {"margin": 0.5}}, seeds=1)
+    assert all(run.config.train.epochs == 2 and run.config.train.threads == 2 for run in runs)
+    assert {run.label: run.config.loss.margin for run in runs} == {
+        "ft": None,
+        "er": None,
+        "ft-rldam": 0.5,
+        "rldam-wru": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("core", {"method": "er"}, "--method is what the rows of core choose"),
+        ("core", {"seed": 3}, "--seed .*the number of seeds is set with --seeds"),
+        ("core", {"loss": {"kind": "ru"}}, "--loss.kind is what the rows"),
+        ("table3", {"memory": {"size": 5}}, "--memory.size is what the rows of table3 choose"),
+        ("core", {"regulariser": {"strength": 2.0}}, "--regulariser.strength is an option of no row of core"),
+    ],
+)
+def test_settings_that_would_make_rows_the_same_are_refused(name, given, words):
+    with pytest.raises(InputError, match=words):
+        plan(name, given)
+
+
+def test_no_seed_is_refused():
+    with pytest.raises(InputError, match="--seeds is 0; expected at least 1"):
+        plan(seeds=0)
+
+
+def test_a_reference_that_is_no_row_on_a_benchmark_is_told():
+    text = "rows: [{label: er, method: er}]\nreference: nobody\naxis: {setting: memory.size, values: [5, 6]}"
+    with pytest.raises(
+        InputError, match=r"reference 'nobody' is no row on c-digits; rows are: er, memory.size 5"
+    ):
+        parse_experiment("mine", text, source="mine.yaml").rows_on("c-digits")
+
+
+@pytest.fixture
+def done(tmp_path):
+    """A planned run with the files of a finished one."""
+    run = plan(seeds=1, out=tmp_path)[1][0]
+    run.folder.mkdir(parents=True)
+    result = {
+        "macro_auc": 70.0,
+        "matrix": [[70.0]],
+        "config": to_dict(run.config),
+        "benchmark": "c-digits",
+        "method": "ft",
+        "seed": 0,
+    }
+    (run.folder / "result.json").write_text(json.dumps(result))
+    (run.folder / "environment.json").write_text(json.dumps({"data": {"fingerprint": "abc"}}))
+    return run
+
+
+def test_only_the_same_settings_on_the_same_data_are_done(done):
+    assert earlier(done, "abc").result["macro_auc"] == 70.0
+    other = replace(done, config=replace(done.config, train=replace(done.config.train, epochs=99)))
+    assert earlier(other, "abc").other == "train.epochs is 6 there and 99 here"
+    assert "fingerprint abc and have xyz now" in earlier(done, "xyz").other
+    assert earlier(replace(done, folder=done.folder.with_name("absent")), "abc").result is None
+
+
+def test_a_run_from_before_a_setting_existed_had_its_default(done):
+    path = done.folder / "result.json"
+    result = json.loads(path.read_text())
+    del result["config"]["train"]["eval_batch_size"], result["config"]["augment"]
+    path.write_text(json.dumps(result))
+    assert earlier(done, "abc").result is not None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not valid JSON; the run must be done again"),
+        ("[]", "holds a list; expected a JSON object"),
+        ("{}", "has no field 'macro_auc'"),
+        ('{"macro_auc": "high"}', "macro_auc is 'high'"),
+        ('{"macro_auc": true}', "macro_auc is 'True'"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_a_corrupt_result_is_one_sentence_and_not_done(done, content, words):
+    (done.folder / "result.json").write_text(content)
+    with pytest.raises(InputError, match=words):
+        read_result(done.folder)
+    state = earlier(done, "abc")
+    assert state.result is None
+    assert "result.json" in state.broken
+
+
+def test_a_result_of_absurd_size_is_not_read(done, monkeypatch):
+    monkeypatch.setattr("mlcl.sweeps.plan.MAX_RESULT_BYTES", 10)
+    with pytest.raises(InputError, match="larger than 10 bytes"):
+        read_result(done.folder)
+
+
+def test_flat_names():
+    assert flat({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}

@@ -1,0 +1,382 @@
+"""Sweeps as they are used: interrupted, killed, broken, gone on with; the same numbers on every engine."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from helpers import small_arrays
+from mlcl.cli import main
+from mlcl.errors import InputError
+from mlcl.sweeps import Finished, Position, load_experiment, plan_runs, run_all
+from mlcl.sweeps.local import run_local
+from mlcl.sweeps.overview import Overview
+from mlcl.sweeps.sweep import Quiet, only_one
+
+QUICK = {
+    "model": {"kind": "mlp", "hidden": 8, "depth": 1},
+    "memory": {"size": 24},
+    "train": {"epochs": 2, "batch_size": 32, "lr": 0.1},
+    "stream": {"tasks": 3},
+}
+FLAGS = [
+    *("--model.kind", "mlp", "--model.hidden", "8", "--model.depth", "1", "--memory.size", "24"),
+    *("--train.epochs", "2", "--train.batch_size", "32", "--train.lr", "0.1", "--stream.tasks", "3"),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store of feature vectors, so that a run takes a fraction of a second."""
+    from mlcl.datasets import prepare_source
+
+    folder = tmp_path_factory.mktemp("data")
+    x_train, y_train = small_arrays(n=120)
+    x_test, y_test = small_arrays(n=80, seed=1)
+    np.savez(folder / "tiny.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    prepare_source("arrays", folder / "tiny.npz", out=folder / "tiny")
+    return folder / "tiny"
+
+
+def planned(store, out, *, seeds=1, given=None):
+    return plan_runs(
+        load_experiment("core"), benchmark=str(store), seeds=seeds, out=out, given=given or QUICK
+    )[1]
+
+
+@pytest.fixture(scope="module")
+def finished(store, tmp_path_factory):
+    """The whole command, on one process."""
+    out = tmp_path_factory.mktemp("sweep") / "core"
+    code = main(
+        [
+            "reproduce",
+            "core",
+            "--benchmark",
+            str(store),
+            "--seeds",
+            "2",
+            "--jobs",
+            "1",
+            "--out",
+            str(out),
+            *FLAGS,
+        ]
+    )
+    assert code == 0
+    return out
+
+
+def matrices(out):
+    return {
+        path.parent.name: json.loads(path.read_text())["matrix"]
+        for path in sorted(out.glob("runs/*/result.json"))
+    }
+
+
+def test_the_command_leaves_table_runs_figure_and_page(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert {
+        "table.csv",
+        "runs.csv",
+        "table.md",
+        "table.tex",
+        "figure.svg",
+        "figure.pdf",
+        "report.html",
+        "sweep.yaml",
+    } < names
+    runs = list(csv.DictReader((finished / "runs.csv").open()))
+    assert [(run["label"], run["seed"]) for run in runs[:3]] == [("ft", "0"), ("ft", "1"), ("ft-rldam", "0")]
+    table = list(csv.DictReader((finished / "table.csv").open()))
+    for row in table:
+        values = [float(run["macro_auc"]) for run in runs if run["label"] == row["label"]]
+        assert float(row["macro_auc_mean"]) == pytest.approx(np.mean(values), abs=1e-5)
+        assert float(row["macro_auc_std"]) == pytest.approx(np.std(values, ddof=1), abs=1e-5)
+    assert (finished / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finished, tmp_path, capsys):
+    # Half of the runs are there already; what they hold must not be touched.
+    here = tmp_path / "core"
+    (here / "runs").mkdir(parents=True)
+    for name in ("ft-seed0", "er-seed0", "er-seed1"):
+        (finished / "runs" / name).rename(here / "runs" / name)
+    try:
+        before = {path: path.stat().st_mtime_ns for path in here.glob("runs/*/*")}
+        arguments = [
+            "reproduce",
+            "core",
+            "--benchmark",
+            str(store),
+            "--seeds",
+            "2",
+            "--jobs",
+            "2",
+            "--out",
+            str(here),
+        ]
+        assert main([*arguments, *FLAGS]) == 0
+        captured = capsys.readouterr()
+        assert captured.out.splitlines()[-1] == str(here)
+        assert "3 of 8 runs were done before" in captured.err
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+    finally:
+        for name in ("ft-seed0", "er-seed0", "er-seed1"):
+            (here / "runs" / name).rename(finished / "runs" / name)
+    ours, theirs = matrices(here), matrices(finished)
+    assert len(ours) == 5
+    assert all(theirs[name] == matrix for name, matrix in ours.items())
+
+
+def test_files_are_the_same_bytes_every_time(finished):
+    from mlcl.reports.commands import FILES, write_files
+
+    before = {name: (finished / name).read_bytes() for name in FILES}
+    write_files(finished)
+    assert {name: (finished / name).read_bytes() for name in FILES} == before
+
+
+def test_finished_runs_with_other_settings_or_data_are_not_lost(store, finished):
+    runs = planned(store, finished, given=QUICK | {"train": QUICK["train"] | {"epochs": 3}})
+    before = (runs[0].folder / "result.json").read_bytes()
+    with pytest.raises(InputError, match=r"train.epochs is 2 there and 3 here.*add --overwrite"):
+        run_all(runs)
+    assert (runs[0].folder / "result.json").read_bytes() == before
+
+
+class Log(Quiet):
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.positions, self.ends = [], []
+
+    def moved(self, run, position):
+        self.positions.append((run.label, position))
+
+    def ended(self, finished):
+        self.ends.append(finished)
+
+
+def test_a_run_that_fails_or_dies_does_not_stop_the_rest(store, tmp_path, monkeypatch):
+    good, exploding, deadly, corrupt = planned(store, tmp_path)
+    exploding = replace(
+        exploding,
+        config=replace(
+            exploding.config,
+            train=replace(exploding.config.train, lr=1e30),
+            loss=replace(exploding.config.loss, base="squared-hinge"),
+        ),
+    )
+    # A model of many terabytes: the worker meets an error that nobody foresaw.
+    deadly = replace(deadly, config=replace(deadly.config, model=replace(deadly.config.model, hidden=2**40)))
+    corrupt.folder.mkdir(parents=True)
+    (corrupt.folder / "config.yaml").write_text("seed: 0")
+    (corrupt.folder / "result.json").write_text('{"macro_auc": 7')
+    (corrupt.folder / "metrics.jsonl.tmp").write_text("half")
+    log = Log()
+    with pytest.warns(UserWarning, match=r"not valid JSON; the run must be done again; it is done again"):
+        ends = run_all([good, exploding, deadly, corrupt], jobs=1, watch=log)
+    assert [end.run for end in ends] == [good, exploding, deadly, corrupt]
+    assert [end.result is not None for end in ends] == [True, False, False, True]
+    assert "the loss became" in ends[1].error
+    assert "\n" not in ends[2].error
+    assert "Traceback" in deadly.error_file.read_text()
+    assert log.positions[:3] == [
+        ("ft", Position(0, 3, 0, 2)),
+        ("ft", Position(0, 3, 1, 2)),
+        ("ft", Position(0, 3, 2, 2)),
+    ]
+    assert len(log.ends) == 4
+
+
+def test_a_killed_process_takes_only_its_own_run(store, tmp_path):
+    import multiprocessing
+
+    long = QUICK | {"train": QUICK["train"] | {"epochs": 200}}
+    victim = planned(store, tmp_path, given=long)[0]
+    other = planned(store, tmp_path)[1]
+
+    class Killer(Quiet):
+        def moved(self, run, position):
+            if run is victim and position.epoch == 1 and position.task == 0:
+                (child,) = multiprocessing.active_children()
+                os.kill(child.pid, signal.SIGKILL)
+
+    ends = list(run_local([victim, other], jobs=1, watch=Killer()))
+    assert [(end.run is victim, end.result is None) for end in ends] == [(True, True), (False, False)]
+    assert "ended by signal 9" in ends[0].error
+
+
+def start(store, out):
+    """The command in a process of its own, with runs too long to end."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from mlcl.cli import main; sys.exit(main())",
+        "reproduce",
+        "core",
+    ]
+    arguments = ["--benchmark", str(store), "--jobs", "1", "--seeds", "1", "--out", str(out)]
+    flags = [flag if flag != "2" else "100000" for flag in FLAGS]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*command, *arguments, *flags], **pipes, start_new_session=True)
+
+
+def wait_for_training(out, process):
+    for _ in range(900):
+        if any("train/loss" in path.read_text() for path in out.glob("runs/*/metrics.jsonl")):
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    raise AssertionError("no run started")
+
+
+def children(pid):
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
+    return [int(word) for word in found.stdout.split()]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_from_outside_leaves_nobody_behind(store, tmp_path, how):
+    out = tmp_path / "core"
+    process = start(store, out)
+    try:
+        wait_for_training(out, process)
+        workers = children(process.pid)
+        assert workers
+        if how == signal.SIGINT:
+            os.killpg(process.pid, how)  # as a terminal does: the workers hear it too
+        else:
+            process.kill()
+        _, errors = process.communicate(timeout=30)
+        if how == signal.SIGINT:
+            assert process.returncode == 3
+            assert "interrupted: 0 of 4 runs are done; the same command goes on" in errors
+            assert "Traceback" not in errors
+        for _ in range(100):
+            if not any(alive(pid) for pid in workers):
+                break
+            time.sleep(0.1)
+        assert not [pid for pid in workers if alive(pid)]
+    finally:
+        process.kill()
+
+
+def test_two_commands_do_not_share_a_folder(tmp_path):
+    with (
+        only_one(tmp_path / "out"),
+        pytest.raises(InputError, match="in use by another mlcl reproduce"),
+        only_one(tmp_path / "out"),
+    ):
+        pass
+    with only_one(tmp_path / "out"):
+        pass
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written to"), only_one(tmp_path / "file"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tabel1"], "unknown table 'tabel1'.*Did you mean 'table1'"),
+        ([], "table"),
+        (["core", "--benchmark", "c-digts"], "unknown benchmark 'c-digts'.*Did you mean 'c-digits'"),
+        (["core", "--seeds", "0"], "--seeds is 0"),
+        (["core", "--seeds", "two"], "seeds"),
+        (["core", "--sedes", "2"], "unknown option '--sedes'. Did you mean '--seed"),
+        (["core", "--jobs", "0"], "--jobs is 0"),
+        (["core", "--engine", "slurm"], "engine"),
+        (["core", "--address", "auto"], "--address auto is for --engine ray"),
+        (["core", "--stream.tasks", "21"], "tasks is 21"),
+        (["core", "--train.epochs", "0"], "train.epochs is 0"),
+        (["table3", "--memory.size", "7"], "--memory.size is what the rows of table3 choose"),
+        (["mine.yaml"], "mine.yaml: cannot be read"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(arguments, words, capsys, monkeypatch, tmp_path):
+    import re
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert re.search(words, captured.err), captured.err
+    assert captured.err.count("\n") == 1
+    assert not list(tmp_path.glob("results/*/runs"))
+
+
+def test_a_store_that_is_not_prepared_comes_with_the_command_that_prepares_it(monkeypatch, tmp_path):
+    from mlcl.sweeps.sweep import Fingerprints
+
+    run = plan_runs(load_experiment("core"), benchmark="c-digits", seeds=1, out=tmp_path)[1][0]
+    with pytest.raises(InputError, match="mlcl data prepare voc"):
+        Fingerprints().of(replace(run.config, data="voc2012-64"))
+
+
+def test_ray_is_asked_for_by_name(store, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'mlcl\[ray\]'"):
+        run_all(planned(store, tmp_path), engine="ray")
+
+
+def test_ray_gives_the_same_numbers(store, finished, tmp_path):
+    pytest.importorskip("ray", reason="ray is an extra")
+    runs = planned(store, tmp_path)[:2]
+    bad = replace(runs[1], config=replace(runs[1].config, model=replace(runs[1].config.model, hidden=2**40)))
+    ends = run_all([runs[0], bad], engine="ray", jobs=1)
+    theirs = json.loads((finished / "runs" / runs[0].folder.name / "result.json").read_text())
+    assert ends[0].result["matrix"] == theirs["matrix"]
+    assert (runs[0].folder / "weights.safetensors").exists()
+    assert ends[1].result is None
+    assert "Traceback" in bad.error_file.read_text()
+    again = run_all([runs[0]], engine="ray", jobs=1)
+    assert again[0].was_there
+    with pytest.raises(InputError, match="no Ray cluster answers"):
+        run_all([runs[1]], engine="ray", address="127.0.0.1:1")
+
+
+def test_the_overview_counts_and_estimates(tmp_path):
+    runs = plan_runs(load_experiment("core"), benchmark="c-digits", seeds=1, out=tmp_path)[1]
+    import io
+
+    screen = io.StringIO()
+    overview = Overview(runs, Console(file=screen, width=120, force_terminal=False))
+    with overview:
+        overview.ended(Finished(runs[0], {"macro_auc": 1.0}, was_there=True))
+        overview.started(runs[1])
+        assert overview.time_left() is None
+        overview.running[runs[1]].since -= 60.0
+        overview.moved(runs[1], Position(0, 2, 1, 2))
+        # A quarter took a minute: three for this one, four for each of the two that wait.
+        assert overview.time_left() == pytest.approx(11 * 60, rel=0.01)
+        Console(file=screen, width=120).print(overview.render())
+        overview.ended(Finished(runs[1], {"macro_auc": 61.239, "forgetting": None, "seconds": 61.0}))
+        overview.started(runs[2])
+        overview.ended(Finished(runs[2], None, "it broke"))
+    text = screen.getvalue()
+    assert "task 1/2, epoch 1/2" in text
+    assert "1 of 4 runs done, 1 running, 2 waiting, 0 failed, about 11 min 0 s left" in text
+    assert "[2/4] ft-rldam, seed 0: Macro-AUC 61.24, forgetting -, 1 min 1 s" in text
+    assert "[3/4] er, seed 0: failed: it broke" in text
