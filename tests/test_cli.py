@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import small_arrays
 
 import mlcl
+from helpers import small_arrays
 from mlcl.cli import main
 
 QUICK = ["--train.epochs", "1", "--train.batch_size", "256", "--memory.size", "40", "--model.width", "2"]
@@ -81,7 +81,7 @@ def test_runs_without_a_folder_never_collide(monkeypatch, tmp_path, capsys):
         (["run", "--memory.size", "many"], "memory.size is 'many'; expected int"),
         (["run", "--train.epochs", "0"], "train.epochs is 0; expected a number of at least 1"),
         (["run", "--memroy.size", "3"], "unknown option '--memroy.size'. Did you mean '--memory.size'"),
-        (["run", "--stream.tasks", "21"], "21 tasks"),
+        (["run", "--stream.tasks", "21"], "tasks is 21"),
         (["run", "--model", "mlp"], "model 'mlp' takes feature vectors"),
         (["run", "--method", "krt", "--model.kind", "resnet9"], "unknown model 'resnet9'"),
         (["run", "--loss", "bce", "--loss.margin", "2"], "loss 'bce' takes no option 'margin'"),

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import SMALL, SMALL_IMAGES, small_benchmark
 
+from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.batches import Normaliser, cycle_rows, plan_epoch
 from mlcl.datasets.base import Split
 from mlcl.memories import Memory, TaskSamples
@@ -56,7 +56,7 @@ def test_the_global_random_state_is_left_alone():
 
 def test_the_matrix_is_macro_auc_of_each_task_on_its_own_classes():
     benchmark = small_benchmark()
-    learner = train(settings_for("rldam-wru"), benchmark)
+    learner = train(Learner(settings_for("rldam-wru"), benchmark))
     scores = learner.predict(benchmark.dataset.test.inputs)
     for task in benchmark.tasks:
         labels = benchmark.dataset.test.labels[task.test][:, task.classes]

@@ -53,7 +53,7 @@ _HOME = {
     "select_wru": "mlcl.memories",
 }
 
-__all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_HOME), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

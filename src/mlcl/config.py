@@ -31,7 +31,8 @@ class StreamConfig:
     """How a data set becomes tasks (SPEC 2).
 
     Args:
-        tasks: number of tasks; the classes are cut into equal slices. Not set: 5, or what ``order`` or ``increment`` give.
+        tasks: number of tasks; the classes are cut into equal slices. Not set: 5, or as many as ``order`` or
+            ``increment`` give.
         order: ``random`` (by seed), ``sorted``, ``paper`` (the released code's order for VOC, COCO and NUS-WIDE), or a
             list of lists of class ids or names.
         base: classes of the first task, when the field's B-C protocols are wanted (needs ``increment``).
@@ -186,8 +187,9 @@ class LabelsConfig:
     """Which classes a sample is judged on; see ``mlcl ls labels``.
 
     Args:
-        kind: ``task`` (its own task's classes), ``seen``, ``none`` (all K), or ``pseudo`` (old classes by the old model).
-        mean_labels: pseudo: the mean number of labels an image over all classes; estimated from what was seen if not set.
+        kind: ``task`` (its own task's classes), ``seen``, ``none`` (all K), or ``pseudo`` (old classes as the old
+            network sees them).
+        mean_labels: pseudo: the mean number of labels an image over all classes; estimated if not set.
     """
 
     kind: str = "task"

@@ -107,11 +107,12 @@ def result_table(result: Result) -> Table:
 def result_lines(result: Result) -> list[str]:
     """Return the lines below the table."""
     thirds = ", ".join(f"{name} {value:.2f}" for name, value in result.thirds.items())
+    pooled = result.pooled
     forgetting = "-" if np.isnan(result.forgetting) else f"{result.forgetting:.2f}"
     lines = [
         f"Macro-AUC {result.macro_auc:.2f}   forgetting {forgetting}   {sum(result.seconds):.1f} s",
         f"by class frequency: {thirds}",
-        f"pooled over all classes and test images: Macro-AUC {result.pooled['macro_auc']:.2f}, mAP {result.pooled['map']:.2f}",
+        f"pooled over all classes and test images: Macro-AUC {pooled['macro_auc']:.2f}, mAP {pooled['map']:.2f}",
     ]
     undefined = int(np.isnan(result.per_class[-1]).sum())
     if undefined:

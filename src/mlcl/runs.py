@@ -96,8 +96,9 @@ def run(
     """
     config = config_from(config)
     tasks = benchmark if benchmark is not None else load_benchmark(config)
+    learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind
     folder = RunFolder.create(Path(out), config, tasks, overwrite=overwrite) if out is not None else None
-    learner = train(config, tasks, observer=Both(folder, observer or Observer()) if folder else observer)
+    train(learner, observer=Both(folder, observer or Observer()) if folder else observer)
     result = summarise(config, learner, folder.path if folder else None)
     if folder:
         folder.finish(result)

@@ -1,7 +1,7 @@
 """From names, files and options to one typed `Config`.
 
-Settings are layers of nested dicts, the later on top: defaults, the benchmark's shipped config, the method's preset, the
-user's file, the command line. A method named on the command line also goes over the file, so that
+Settings are layers of nested dicts, the later on top: defaults, the benchmark's shipped config, the method's preset,
+the user's file, the command line. A method named on the command line also goes over the file, so that
 ``mlcl run old/config.yaml --method er`` really is ER.
 """
 

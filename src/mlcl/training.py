@@ -1,9 +1,9 @@
 """The training loop (Algorithm 1 of the paper), from top to bottom.
 
-`train` is the loop; `Learner` is what it works on: network, memory, parts, and the position in the stream. For each task
-the current batch and a memory batch go through the network together; every row is judged on the classes that the label
-policy gives it; the losses of the tasks are added with the memory weights; at the end of the task the memory is updated
-and every task is tested.
+`train` is the loop; `Learner` is what it works on: network, memory, parts, and the position in the stream. For each
+task the current batch and a memory batch go through the network together; every row is judged on the classes that
+the label policy gives it; the losses of the tasks are added with the memory weights; at the end of the task the memory
+is updated and every task is tested.
 """
 
 from __future__ import annotations
@@ -73,23 +73,12 @@ class Measured:
     task_seconds: list[float] = field(default_factory=list)
 
 
-def train(
-    config: Config, benchmark: Benchmark, *, observer: Observer | None = None, state: State | None = None
-) -> Learner:
-    """Learn the tasks of a benchmark one after the other and test all of them after each.
+def train(learner: Learner, *, observer: Observer | None = None) -> Learner:
+    """Learn the tasks one after the other, from where the learner stands, and test all of them after each.
 
-    Two calls with equal arguments give identical numbers on a CPU.
-
-    Args:
-        config: all settings.
-        benchmark: the tasks.
-        observer: told what happens.
-        state: where to go on, as `Learner.state` gave it; from the start if None.
+    Two learners with equal arguments give identical numbers on a CPU, also if one was saved and loaded on its way.
     """
     observer = observer or Observer()
-    learner = Learner(config, benchmark)
-    if state is not None:
-        learner.load_state(state)
     for stage in learner.stages[learner.task :]:
         if not learner.in_task:
             learner.start_task(stage)

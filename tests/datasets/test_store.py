@@ -150,7 +150,7 @@ def test_a_killed_store_is_gone_on_with(many, tmp_path):
             prepare_source("folder", many, out=tmp_path / "a", size=8, progress=lambda *p: calls.append(p))
             break
         except InputError as error:
-            assert "another process" in str(error)  # noqa: PT017
+            assert "another process" in str(error)
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert calls[0][0] >= 128

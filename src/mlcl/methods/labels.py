@@ -48,7 +48,7 @@ class LabelPolicy:
 class OwnTask(LabelPolicy):
     """Judge on the row's own task."""
 
-    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Leave everything but the row's own task out."""
         return known, own
 
@@ -68,22 +68,22 @@ class SeenClasses(LabelPolicy):
 class AllClasses(LabelPolicy):
     """Judge on all K classes."""
 
-    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Take classes of other tasks for negative."""
         return known, torch.ones_like(own)
 
 
 @LABEL_POLICIES.register(
     "pseudo",
-    summary="KRT's dynamic pseudo-labels: old classes are labelled by the old network at a threshold fitted to the task.",
+    summary="KRT's dynamic pseudo-labels: old classes are labelled by the old network, at a fitted threshold.",
     reference="Dong et al., ICCV 2023",
 )
 class PseudoLabels(LabelPolicy):
     """Judge on all classes so far; old classes are positive where the old network is sure (SPEC 5, KRT).
 
     Args:
-        mean_labels: mu, the mean number of labels an image over all classes (1.4 on VOC, 2.9 on COCO). Not set: the mean
-            over the tasks so far of labels an image and class, times the classes so far.
+        mean_labels: mu, the mean number of labels an image over all classes (1.4 on VOC, 2.9 on COCO). Not set: the
+            labels an image and class of the new task, carried over to the old classes.
     """
 
     needs_teacher = True

@@ -65,11 +65,13 @@ def table_markdown(section: Section, lines: Sequence[Line]) -> str:
     """Return the table for a README."""
     heads, body = grid(section, lines)
 
-    def cell(value: Cell) -> str:
-        text = re.sub(r"([|*_`\\<])", r"\\\1", value.text)
-        return f"**{text}**" if value.best else text
+    def plain(text: str) -> str:
+        return re.sub(r"([|*_`\\<])", r"\\\1", text)
 
-    out = [f"| {' | '.join(heads)} |", f"|{'---|' + '---:|' * (len(heads) - 1)}"]
+    def cell(value: Cell) -> str:
+        return f"**{plain(value.text)}**" if value.best else plain(value.text)
+
+    out = [f"| {' | '.join(map(plain, heads))} |", f"|{'---|' + '---:|' * (len(heads) - 1)}"]
     out += [f"| {' | '.join(cell(value) for value in cells)} |" for cells in body]
     return "\n".join([*out, "", *footnotes(section, lines), ""])
 
@@ -98,7 +100,8 @@ def _latex(text: str) -> str:
     >>> _latex("50 % of a_b ± 1")
     '50 \\\\% of a\\\\_b $\\\\pm$ 1'
     """
-    return "".join(_LATEX.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+    escaped = "".join(_LATEX.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
 
 
 def _plain(value: object) -> object:

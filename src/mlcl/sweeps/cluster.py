@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mlcl.errors import InputError
 from mlcl.sweeps.plan import PlannedRun, read_result
@@ -30,21 +33,37 @@ def run_ray(
         watch: told what happens.
     """
     ray: Any = import_ray()
+    if address is not None:
+        _check_address(address)
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(
-            address=address,
-            num_cpus=jobs if address is None else None,
-            include_dashboard=False,
-            log_to_driver=False,
-        )
+        ray.init(address=address, num_cpus=jobs if address is None else None, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"--address {address}: no Ray cluster answers there: {' '.join(str(error).split())[:200]}."
-        ) from None
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"--address {address}: no Ray cluster answers there: {reason}.") from None
     try:
         yield from _run_on(ray, runs, jobs, watch)
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Knock first: Ray itself tries for minutes before it says that nobody is there."""
+    place = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        host, port = place.hostname, place.port
+    except ValueError:
+        raise InputError(
+            f"--address {address} is no address; expected host:port, ray://host:port or auto."
+        ) from None
+    if host is None or port is None:  # "auto", or a name that Ray knows better
+        return
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except OSError as error:
+        raise InputError(
+            f"--address {address}: no Ray cluster answers there: {error.strerror or error}."
+        ) from None
 
 
 def _run_on(

@@ -21,7 +21,7 @@ class Regulariser:
     def start_task(self, context: TaskContext) -> None:
         """Prepare for a task."""
 
-    def penalty(self, step: Step) -> Tensor | None:
+    def penalty(self, step: Step) -> Tensor | None:  # noqa: ARG002
         """Return what is added to the loss, or None for nothing."""
         return None
 

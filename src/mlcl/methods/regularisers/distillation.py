@@ -73,8 +73,8 @@ class TokenDistillation(Regulariser):
     """``strength * sqrt(|C_seen| / |C_new|) * mean(1 - cos(old e, new e))`` over past sessions (SPEC 5, KRT).
 
     Args:
-        strength: KRT's lambda_T (80 on VOC, 100 on COCO) stands beside ASL summed over batch and classes. The losses here
-            are means, so it is divided by batch and judged classes.
+        strength: KRT's lambda_T (80 on VOC, 100 on COCO) stands beside ASL summed over batch and classes. The losses
+            here are means, so it is divided by batch and judged classes.
     """
 
     needs_teacher = True

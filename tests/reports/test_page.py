@@ -1,0 +1,216 @@
+"""The page: whole in itself, safe, readable without eyes, and sound in a real browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from mlcl.cli import main
+from mlcl.reports import sections, summarise
+from mlcl.reports.commands import FILES, write_files
+from mlcl.reports.drawing import to_file, to_inline
+from mlcl.reports.page import render_page
+from mlcl.reports.plates import plate
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Page(HTMLParser):
+    """Counts elements and collects what the tests ask for."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.ids, self.links, self.images = Counter(), [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags[tag] += 1
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+        if tag == "svg":
+            self.images.append(found)
+
+
+@pytest.fixture(scope="session")
+def page(sweep, runs):
+    return render_page(sections([sweep, runs]))
+
+
+def test_one_page_has_everything_and_fetches_nothing(page):
+    found = Page(page)
+    assert found.tags["script"] == 0
+    assert all(link.startswith(("#", "data:")) for link in found.links)
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    for words in (
+        *("The core methods", "Ours is best.", "mlcl reproduce core", "Data fingerprint", "Commit"),
+        *("Macro-AUC by row", "Forgetting by task", "Result matrices", "Head, medium and tail"),
+        *("Each class against its frequency", "What the memory holds", "Training loss", "Time a task"),
+        *("Settings and environment", "79.17", "(published)", "prefers-color-scheme:dark", "@media print"),
+    ):
+        assert words in page, words
+
+
+def test_every_figure_has_an_alternative_text_with_numbers(page):
+    found = Page(page)
+    # Two sections. The sweep: AUC, forgetting, thirds, four over tasks, and a matrix, a scatter and a memory for
+    # each of two rows. The runs: the same, with four rows, of which two have a memory.
+    assert len(found.images) == (7 + 2 + 2 + 2) + (7 + 4 + 4 + 2)
+    for image in found.images:
+        assert image["role"] == "img"
+        title, text = image["aria-labelledby"].split()
+        words = re.search(rf'<desc id="{text}">(.*?)</desc>', page).group(1)
+        assert re.search(rf'<title id="{title}">.+?</title>', page)
+        assert re.search(r"\d", words)
+        assert "nan" not in words
+    assert max(Counter(found.ids).values()) == 1
+
+
+def test_figures_take_the_colour_of_the_page(page):
+    assert "currentColor" in page
+    assert "#23262b" not in page.split("</style>", 1)[1].split("<main>", 1)[1]
+
+
+def test_the_same_runs_give_the_same_bytes(sweep, runs, page):
+    assert render_page(sections([sweep, runs])) == page
+
+
+def test_names_from_outside_cannot_become_markup(runs, tmp_path):
+    evil = "</title><script>alert(1)</script>$x_{$ & \x07"
+    shutil.copytree(runs / "rldam-wru-0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    result["classes"] = [f"{evil}{k}" for k in range(6)]
+    config = result["config"] | {"benchmark": evil}
+    path.write_text(json.dumps(result | {"method": evil, "benchmark": evil, "config": config}))
+    (tmp_path / "run" / "environment.json").write_text(
+        json.dumps({"commit": evil, "platform": evil, "data": 3})
+    )
+    text = render_page(sections([tmp_path / "run"]))
+    found = Page(text)
+    assert found.tags["script"] == 0
+    assert html.escape("<script>") in text
+
+
+def test_a_page_of_one_run(runs, tmp_path, capsys):
+    out = tmp_path / "one.html"
+    assert main(["report", str(runs / "joint-0"), "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert "joint on c-digits" in out.read_text()
+    assert main(["report", str(runs / "joint-0"), "--out", str(out)]) == 2
+    assert "exists; choose another name, or add --overwrite" in capsys.readouterr().err
+    assert main(["report", str(runs / "er-0"), "--out", str(out), "--overwrite"]) == 0
+    assert "er on c-digits" in out.read_text()
+    assert main(["report", str(runs / "er-0"), "--out", str(tmp_path / "no" / "x.html")]) == 2
+    assert main(["report", str(runs / "er-0"), "--out", str(tmp_path), "--overwrite"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["points", "lines", "curves", "imbalance"])
+def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
+    (section,) = sections([sweep])
+    groups = [
+        replace(group, row=replace(group.row, x=x, series=group.label, published={"macro_auc": 70.0}))
+        for group, x in zip(section.groups, ("none", "official"), strict=True)
+    ]
+    section = replace(section, groups=tuple(groups), figure=kind, axis="imbalance")
+    picture = plate(section, summarise(section))
+    svg = to_file(picture, "svg")
+    assert svg == to_file(picture, "svg")
+    assert b"<dc:date>" not in svg
+    assert to_file(picture, "pdf").startswith(b"%PDF")
+    inline = to_inline(picture, "f1")
+    assert "imbalance" in inline or kind in ("points", "curves")
+    assert inline.count("<svg") == inline.count("</svg>") == 1
+    if kind in ("points", "lines"):
+        assert "70.00" in picture.alt or kind == "lines"
+
+
+def test_a_style_of_the_user_changes_nothing(sweep):
+    import matplotlib as mpl
+
+    (section,) = sections([sweep])
+    picture = plate(section, summarise(section))
+    before = to_file(picture, "svg")
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "red"}):
+        assert to_file(picture, "svg") == before
+        assert mpl.rcParams["font.size"] == 30
+
+
+def test_the_files_of_a_sweep_are_rewritten_whole(sweep):
+    write_files(sweep)
+    assert all((sweep / name).stat().st_size > 100 for name in FILES)
+
+
+PROBE = """<script>
+window.onerror = (message) => { document.title = 'error ' + message };
+addEventListener('load', () => {
+  const wide = [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, pre, svg')
+    && e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e.className);
+  const charts = [...document.querySelectorAll('svg.chart')];
+  const drawn = charts.filter(e => { const b = e.getBoundingClientRect();
+    return b.width > 150 && b.height > 60 && e.querySelectorAll('path, use, rect').length > 5 });
+  parent.postMessage({inner: innerWidth, scroll: document.documentElement.scrollWidth, wide, charts: charts.length,
+    drawn: drawn.length, background: getComputedStyle(document.body).backgroundColor}, '*');
+});
+</script>"""
+FRAME = """<!doctype html><title>waiting</title><style>body{{margin:0}}iframe{{border:0;width:{width}px;height:900px}}</style>
+<script>addEventListener('message', e => {{ document.title = JSON.stringify(e.data) }});</script>
+<iframe src="probe.html"></iframe>"""
+SWITCHES = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--v=0"),
+)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
+def test_in_a_browser_nothing_is_missing_and_nothing_overflows(page, tmp_path, width, dark):
+    # A window is never narrower than 500 pixels, so the page stands in a frame. Its own policy forbids scripts: the
+    # probe goes into a copy without it.
+    probe = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace(
+        "</body>", f"{PROBE}</body>"
+    )
+    (tmp_path / "probe.html").write_text(probe)
+    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
+    theme = ["--blink-settings=preferredColorScheme=0"] if dark else []
+    command = [
+        CHROMIUM,
+        *SWITCHES,
+        *theme,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=1400,1000",
+    ]
+    frame = (tmp_path / "frame.html").as_uri()
+    done = subprocess.run([*command, "--virtual-time-budget=10000", "--dump-dom", frame], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip  # noqa: E501
+    title = re.search(r"<title>(.*?)</title>", done.stdout).group(1)
+    seen = json.loads(html.unescape(title))
+    assert seen["inner"] == width
+    assert seen["scroll"] <= width
+    assert seen["wide"] == []
+    assert seen["charts"] == seen["drawn"] == 30
+    assert seen["background"] == ("rgb(20, 22, 26)" if dark else "rgb(251, 251, 250)")
+    assert "CONSOLE" not in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_the_page_itself_has_no_console_message(page, tmp_path):
+    (tmp_path / "page.html").write_text(page)
+    command = [
+        CHROMIUM,
+        *SWITCHES,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--screenshot={tmp_path / 'shot.png'}",
+    ]
+    address = (tmp_path / "page.html").as_uri()
+    done = subprocess.run([*command, "--window-size=1280,900", address], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip  # noqa: E501
+    assert (tmp_path / "shot.png").stat().st_size > 10_000
+    assert "CONSOLE" not in done.stderr, done.stderr
