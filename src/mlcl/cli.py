@@ -154,6 +154,14 @@ def cp_verb(arguments: list[str]) -> int:
     return 0
 
 
+@verb("data", "prepare raw data into a store, or tell what is in one")
+def data_verb(arguments: list[str]) -> int:
+    """Data: ``mlcl data prepare KIND --root PATH``, ``mlcl data info NAME | STORE``."""
+    from mlcl.data_command import data
+
+    return data(arguments)
+
+
 @verb("reproduce", "run a table of the paper over several seeds; write table, figure and report")
 def reproduce_verb(arguments: list[str]) -> int:
     """Reproduce: ``mlcl reproduce TABLE [--benchmark B] [--seeds N] [--jobs N] [--engine E] [--out DIR]``."""

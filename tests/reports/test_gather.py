@@ -59,7 +59,7 @@ def test_benchmarks_are_not_mixed(copies, capsys):
     found = sections([copies])
     assert [(section.title, len(section.runs)) for section in found] == [("c-digits", 7), ("c-voc", 1)]
     with pytest.raises(
-        InputError, match="er-0 is of c-digits .* and .*ft-0 of c-voc .*expected runs of one benchmark"
+        InputError, match=r"er-0 is of c-digits .* and .*ft-0 of c-voc .*expected runs of one benchmark"
     ):
         one_table(found)
     assert main(["compare", str(copies)]) == 2
@@ -165,5 +165,5 @@ def test_a_record_that_is_none_is_refused(tmp_path, text, words):
 
 def test_a_sweep_without_a_readable_run_is_told(tmp_path):
     write_record(record(), tmp_path)
-    with pytest.raises(InputError, match="cannot be read|no finished run"):
+    with pytest.raises(InputError, match=r"cannot be read|no finished run"):
         sections([tmp_path])

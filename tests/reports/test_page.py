@@ -162,7 +162,8 @@ addEventListener('load', () => {
     drawn: drawn.length, background: getComputedStyle(document.body).backgroundColor}, '*');
 });
 </script>"""
-FRAME = """<!doctype html><title>waiting</title><style>body{{margin:0}}iframe{{border:0;width:{width}px;height:900px}}</style>
+FRAME = """<!doctype html><title>waiting</title>
+<style>body{{margin:0}}iframe{{border:0;width:{width}px;height:900px}}</style>
 <script>addEventListener('message', e => {{ document.title = JSON.stringify(e.data) }});</script>
 <iframe src="probe.html"></iframe>"""
 SWITCHES = (
@@ -171,46 +172,54 @@ SWITCHES = (
 )
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
-def test_in_a_browser_nothing_is_missing_and_nothing_overflows(page, tmp_path, width, dark):
-    # A window is never narrower than 500 pixels, so the page stands in a frame. Its own policy forbids scripts: the
-    # probe goes into a copy without it.
-    probe = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace(
-        "</body>", f"{PROBE}</body>"
-    )
-    (tmp_path / "probe.html").write_text(probe)
-    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
-    theme = ["--blink-settings=preferredColorScheme=0"] if dark else []
+def browse(options, folder, name):
+    """Open a page of a folder in Chromium; messages of the console go to stderr."""
     command = [
         CHROMIUM,
         *SWITCHES,
-        *theme,
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--window-size=1400,1000",
+        f"--user-data-dir={folder / 'profile'}",
+        *options,
+        (folder / name).as_uri(),
     ]
-    frame = (tmp_path / "frame.html").as_uri()
-    done = subprocess.run([*command, "--virtual-time-budget=10000", "--dump-dom", frame], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip  # noqa: E501
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def probed(page, folder, width, *options):
+    """Return what the probe sees of a page in a frame of this width: a window is never under 500 pixels."""
+    (folder / "probe.html").write_text(page.replace("</body>", f"{PROBE}</body>"))
+    (folder / "frame.html").write_text(FRAME.format(width=width))
+    flags = ["--window-size=1400,1000", "--virtual-time-budget=10000", "--dump-dom"]
+    done = browse([*options, *flags], folder, "frame.html")
     title = re.search(r"<title>(.*?)</title>", done.stdout).group(1)
-    seen = json.loads(html.unescape(title))
+    return json.loads(html.unescape(title)), done.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
+def test_in_a_browser_nothing_is_missing_and_nothing_overflows(page, tmp_path, width, dark):
+    open_page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)  # it forbids the probe
+    theme = ["--blink-settings=preferredColorScheme=0"] if dark else []
+    seen, console = probed(open_page, tmp_path, width, *theme)
     assert seen["inner"] == width
     assert seen["scroll"] <= width
     assert seen["wide"] == []
     assert seen["charts"] == seen["drawn"] == 30
     assert seen["background"] == ("rgb(20, 22, 26)" if dark else "rgb(251, 251, 250)")
-    assert "CONSOLE" not in done.stderr, done.stderr
+    assert "CONSOLE" not in console, console
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_the_probe_sees_what_it_looks_for(tmp_path):
+    bad = "<!doctype html><body><p style='width:700px'>wide</p><script>missing()</script></body>"
+    seen, console = probed(bad, tmp_path, 390)
+    assert seen["scroll"] == 708
+    assert seen["wide"] == ["P."]
+    assert "CONSOLE" in console
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_the_page_itself_has_no_console_message(page, tmp_path):
     (tmp_path / "page.html").write_text(page)
-    command = [
-        CHROMIUM,
-        *SWITCHES,
-        f"--user-data-dir={tmp_path / 'profile'}",
-        f"--screenshot={tmp_path / 'shot.png'}",
-    ]
-    address = (tmp_path / "page.html").as_uri()
-    done = subprocess.run([*command, "--window-size=1280,900", address], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip  # noqa: E501
+    done = browse([f"--screenshot={tmp_path / 'shot.png'}", "--window-size=1280,900"], tmp_path, "page.html")
     assert (tmp_path / "shot.png").stat().st_size > 10_000
     assert "CONSOLE" not in done.stderr, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -192,5 +193,9 @@ def ticks(count: int) -> list[int]:
 
 
 def listing(pairs: Sequence[tuple[str, float]]) -> str:
-    """Return names with their values as part of a sentence."""
-    return ", ".join(f"{shown(name)} {value:.2f}" for name, value in pairs) or "none"
+    """Return names with their values as part of a sentence; values that are not defined are left out.
+
+    >>> listing([("er", 71.234), ("joint", float("nan"))])
+    'er 71.23'
+    """
+    return ", ".join(f"{shown(name)} {value:.2f}" for name, value in pairs if math.isfinite(value)) or "none"

@@ -153,8 +153,16 @@ def thirds(section: Section) -> Picture:
     return Picture("Head, medium and tail", alt, draw, size, "Thirds of the classes by P_k, in the end.")
 
 
-def class_scatter(group: Group, reference: Group, section: Section) -> Picture:
-    """Draw the final AUC of each class against P_k, with the reference row in grey behind it."""
+def class_scatters(section: Section, reference: Group) -> list[Picture]:
+    """Draw, for each row, the final AUC of each class against P_k, with the reference row in grey behind it."""
+    known = [by_class(group.runs)[1] for group in section.groups]
+    low = min(
+        (float(values.min()) for part in known if (values := part[np.isfinite(part)]).size), default=50.0
+    )
+    return [_class_scatter(group, reference, section, min(low, 50.0) - 2) for group in section.groups]
+
+
+def _class_scatter(group: Group, reference: Group, section: Section, low: float) -> Picture:
     counts, values = by_class(group.runs)
     other_counts, others = by_class(reference.runs)
 
@@ -177,6 +185,7 @@ def class_scatter(group: Group, reference: Group, section: Section) -> Picture:
             marker=_marker(section, group), label=shown(group.label),
         )  # fmt: skip
         _count_axis(axes, np.concatenate([counts, other_counts]))
+        axes.set_ylim(low, 101)
         axes.set_ylabel("AUC of the class")
         axes.set_title(shown(group.label))
 

@@ -21,6 +21,13 @@ from mlcl.sweeps.experiment import nested
 from mlcl.sweeps.overview import clock
 from mlcl.sweeps.plan import flat
 
+_MATRICES = "Macro-AUC of each task after each task, mean over seeds; pale: tasks not learnt yet."
+_CLASSES = "AUC of each class after the last task, mean over seeds; dotted: chance."
+_MEMORIES = (
+    "Share of positives of each class in what is stored of its task; dotted: as in the data; "
+    "at the bottom: none stored. Gap: sum over classes of |P/N - ratio in memory|, mean over tasks and seeds."
+)
+
 
 def render_page(found: Sequence[Section], *, title: str | None = None) -> str:
     """Return the page as HTML; the same runs give the same text."""
@@ -67,8 +74,8 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "body": body,
         "notes": footnotes(section, lines),
         "blocks": [
-            (head, form, [ready(picture, named=form != "small") for picture in group])
-            for head, form, group in blocks
+            (head, note, form, [ready(picture, named=form != "small") for picture in group])
+            for head, note, form, group in blocks
         ],
         "differences": differences,
         "common": common,
@@ -78,28 +85,26 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
     }
 
 
-def _blocks(section: Section, first: Sequence[Picture]) -> list[tuple[str, str, list[Picture]]]:
-    """Return the figures of a section in blocks: name, layout, figures; a block that has none is left out."""
+def _blocks(section: Section, first: Sequence[Picture]) -> list[tuple[str, str, str, list[Picture]]]:
+    """Return the figures of a section in blocks: name, note, layout, figures; one without figures is left out."""
     values = [value for run in section.runs for value in run.matrix.values.ravel() if math.isfinite(value)]
     low, high = min(50.0, *values, 50.0), max(*values, 50.0)
     reference = next((g for g in section.groups if g.label == g.row.reference), section.groups[0])
-    against = f" (grey: {reference.label})" if len(section.groups) > 1 else ""
+    against = f" Grey: {reference.label}." if len(section.groups) > 1 else ""
     over = [figures.over_tasks(section), figures.forgetting_by_task(section)]
     over += [figures.training_curves(section), figures.time_by_task(section)]
-    scatters = [figures.class_scatter(group, reference, section) for group in section.groups]
+    scatters = figures.class_scatters(section, reference)
     heats = [figures.matrix_heat(group, low=low, high=high) for group in section.groups]
     memories = [figures.memory_scatter(group, section) for group in section.groups]
-    blocks: list[tuple[str, str, Sequence[Picture | None]]] = [
-        ("", "three", [*first, figures.thirds(section)]),
-        ("Over the tasks", "two", over),
-        ("Result matrices", "small", heats),
-        (f"Each class against its frequency{against}", "small", scatters),
-        ("What the memory holds", "small", memories),
+    blocks: list[tuple[str, str, str, Sequence[Picture | None]]] = [
+        ("", "", "three", [*first, figures.thirds(section)]),
+        ("Over the tasks", "", "two", over),
+        ("Result matrices", _MATRICES, "small", heats),
+        ("Each class against its frequency", f"{_CLASSES}{against}", "small", scatters),
+        ("What the memory holds", _MEMORIES, "small", memories),
     ]
-    kept = [
-        (name, form, [picture for picture in group if picture is not None]) for name, form, group in blocks
-    ]
-    return [block for block in kept if block[2]]
+    kept = [(name, note, form, [p for p in group if p is not None]) for name, note, form, group in blocks]
+    return [block for block in kept if block[3]]
 
 
 def _facts(section: Section) -> list[tuple[str, str]]:

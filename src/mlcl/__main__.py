@@ -1,0 +1,8 @@
+"""``python -m mlcl`` is ``mlcl``."""
+
+import sys
+
+from mlcl.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What ``mlcl data info`` tells of a benchmark: its tasks, their imbalance, what repeats, what is odd."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from mlcl.config import Config
+from mlcl.datasets.describe import shared_rows
+from mlcl.errors import InputError
+from mlcl.labels import LabelCounts
+from mlcl.streams import Benchmark
+
+FORMATS = (".svg", ".pdf", ".png")
+
+
+def load_quietly(config: Config) -> tuple[Benchmark, list[str]]:
+    """Load a benchmark and return what it warned of."""
+    from mlcl.runs import load_benchmark
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        benchmark = load_benchmark(config)
+    return benchmark, [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+
+
+def overview_lines(benchmark: Benchmark) -> list[str]:
+    """Return a few lines about the data set as a whole."""
+    data = benchmark.dataset
+    counts = LabelCounts.of(data.train.labels)
+    shape = " x ".join(map(str, data.train.inputs.shape[1:]))
+    met = counts.positive[counts.positive > 0]
+    ratio = f"{met.max() / met.min():.0f}" if len(met) else "-"
+    return [
+        f"{benchmark.name}: data {data.name} (fingerprint {data.fingerprint}), {data.kind} {shape}",
+        f"{len(data.train)} training and {len(data.test)} test rows, {len(data.classes)} classes, "
+        f"{data.train.labels.sum(1).mean():.3f} labels a training row, {data.test.labels.sum(1).mean():.3f} a test row",
+        f"positives of a class in training: {counts.positive.min()} to {counts.positive.max()} (ratio {ratio})",
+    ]
+
+
+def task_table(benchmark: Benchmark) -> Table:
+    """Return a table with a row a task."""
+    table = Table(title="Tasks", title_justify="left")
+    for name, justify in (
+        ("task", "right"),
+        ("classes", "left"),
+        ("train", "right"),
+        ("test", "right"),
+        ("labels a row", "right"),
+        ("positives", "right"),
+        ("tau", "right"),
+    ):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for info in benchmark.describe():
+        table.add_row(
+            str(info.index + 1),
+            ", ".join(info.classes),
+            str(info.train_rows),
+            str(info.test_rows),
+            f"{info.labels_per_row:.2f}",
+            f"{info.positive.min()} to {info.positive.max()}",
+            f"{info.tau.min():.3f} to {info.tau.max():.3f}",
+        )
+    return table
+
+
+def class_table(benchmark: Benchmark) -> Table:
+    """Return a table with a row a class."""
+    table = Table(title="Classes, in the order of the tasks", title_justify="left")
+    for name in ("task", "id", "class", "positives", "negatives", "tau", "test positives"):
+        table.add_column(name, justify="left" if name == "class" else "right")
+    for info in benchmark.describe():
+        for k, name in enumerate(info.classes):
+            values = (info.positive[k], info.negative[k], f"{info.tau[k]:.4f}", info.test_positive[k])
+            table.add_row(str(info.index + 1), str(info.class_ids[k]), name, *map(str, values))
+    return table
+
+
+def repetition_lines(benchmark: Benchmark) -> Iterator[str]:
+    """Yield what comes back in several tasks, and test rows whose content is a training row's."""
+    data = benchmark.dataset
+    seen = np.bincount(np.concatenate([task.train for task in benchmark.tasks]), minlength=len(data.train))
+    times = np.bincount(seen)
+    parts = [
+        f"{count} in {n} {'task' if n == 1 else 'tasks'}" for n, count in enumerate(times) if count and n
+    ]
+    unused = f"; {times[0]} in none" if times[0] else ""
+    yield f"training rows: {', '.join(parts)}{unused}"
+    pairs = shared_rows(data.train.inputs, data.test.inputs)
+    if len(pairs):
+        examples = ", ".join(f"train {i} = test {j}" for i, j in pairs[:3])
+        yield f"WARNING: {len(pairs)} test rows have the content of a training row ({examples})"
+    else:
+        yield "no test row has the content of a training row"
+
+
+def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> None:
+    """Draw positives of each class of the first tasks: the paper's Figure 1.
+
+    Args:
+        benchmark: the tasks.
+        path: an ``.svg``, ``.pdf`` or ``.png`` file to write.
+        tasks: how many tasks to show.
+    """
+    if path.suffix not in FORMATS:
+        raise InputError(f"--figure is {str(path)!r}; expected a file that ends in {', '.join(FORMATS)}.")
+    from matplotlib.figure import Figure
+
+    infos = benchmark.describe()[:tasks]
+    figure = Figure(figsize=(3.4 * len(infos), 3.2), layout="constrained")
+    axes: Any = figure.subplots(1, len(infos), sharey=True, squeeze=False)[0]
+    for axis, info in zip(axes, infos, strict=True):
+        order = np.argsort(-info.positive, kind="stable")
+        axis.bar(range(len(order)), info.positive[order], color="#3f7fbf")
+        axis.set_xticks(
+            range(len(order)), [info.classes[k] for k in order], rotation=60, ha="right", fontsize=8
+        )
+        axis.set_title(f"Task {info.index + 1}: {info.train_rows} images", loc="left", fontsize=10)
+        axis.set_yscale("log")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("training images with the class")
+    metadata = {"Date": None} if path.suffix == ".svg" else {}
+    figure.savefig(path, dpi=150, metadata=metadata)
