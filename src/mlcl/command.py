@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import ArgumentParser
 
@@ -43,32 +45,48 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
     parser.add_argument("--out", help="folder to write (default: runs/BENCHMARK-METHOD-seedN)")
     parser.add_argument("--overwrite", action="store_true", help="replace the folder if it holds a run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
-    parser.add_class_arguments(Config, sub_configs=False)
     return parser
 
 
 def parse_run(arguments: list[str]) -> RunCommand:
     """Understand the arguments of ``mlcl run``; anything wrong is an `InputError` of one sentence."""
-    parser = run_parser()
-    if "-h" in arguments or "--help" in arguments:
-        parser.print_help(sys.stdout)
+    parsed = parse_settings(run_parser(), arguments)
+    if parsed is None:
         return RunCommand(Config(), help=True)
-    try:
-        given: Layer = parser.parse_args(expand(arguments), defaults=False).as_dict()
-    except (argparse.ArgumentError, TypeError, ValueError) as error:
-        raise InputError(_explain(error, parser)) from None
-    source = given.pop("source", None)
-    own = {name: given.pop(name, None) for name in ("out", "overwrite", "quiet")}
-    given = checked(given, "command line")
+    own, given = parsed
+    source = own.get("source")
     if source is not None and (source.endswith((".yaml", ".yml")) or "/" in source):
         config = resolve(file=read_config_file(Path(source)), given=given)
     else:
         config = resolve(name=source, given=given)
-    out = Path(str(own["out"])) if own["out"] else None
-    return RunCommand(config, out, bool(own["overwrite"]), bool(own["quiet"]))
+    out = Path(own["out"]) if own.get("out") else None
+    return RunCommand(config, out, bool(own.get("overwrite")), bool(own.get("quiet")))
 
 
-def expand(arguments: list[str]) -> list[str]:
+def parse_settings(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[dict[str, Any], Layer] | None:
+    """Split a command line into the command's own options and settings of a run.
+
+    Args:
+        parser: knows the command's own options; the fields of `Config` are added to it here.
+        arguments: the words of the command line.
+
+    Returns:
+        Options that were given, and settings that were given; None if help was asked for, and printed.
+    """
+    own = {action.dest for action in parser._actions}
+    parser.add_class_arguments(Config, sub_configs=False)
+    if "-h" in arguments or "--help" in arguments:
+        parser.print_help(sys.stdout)
+        return None
+    try:
+        given: Layer = parser.parse_args(expand(arguments), defaults=False).as_dict()
+    except (argparse.ArgumentError, TypeError, ValueError) as error:
+        raise InputError(_explain(error, parser)) from None
+    options = {name: given.pop(name) for name in list(given) if name in own}
+    return options, checked(given, "command line")
+
+
+def expand(arguments: Sequence[str]) -> list[str]:
     """Bring short forms to full ones.
 
     >>> expand(["--loss", "ru", "--memory=wru", "--validate", "--seed", "1"])

@@ -100,34 +100,46 @@ def prepare(arguments: list[str]) -> int:
 
 def info(arguments: list[str]) -> int:
     """``mlcl data info NAME | STORE``: tasks, imbalance, repetition, duplicates, warnings."""
-    parser = Parser(prog="mlcl data info", description="Tell what is in a benchmark.", allow_abbrev=False)
+    from jsonargparse import ArgumentParser
+
+    from mlcl.command import parse_settings
+
+    parser = ArgumentParser(
+        prog="mlcl data info",
+        exit_on_error=False,
+        description="Tell what is in a benchmark. Settings of `mlcl run`, such as --stream.order, go on top.",
+    )
     parser.add_argument("name", help="a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store")
     parser.add_argument("--classes", action="store_true", help="a line for every class, too")
-    parser.add_argument(
-        "--figure", type=Path, help="draw positives a class (the paper's Figure 1): .svg, .pdf, .png"
-    )
+    parser.add_argument("--figure", help="draw positives a class (the paper's Figure 1): .svg, .pdf, .png")
     parser.add_argument("--overwrite", action="store_true", help="replace the figure if it exists")
-    given = parser.parse_args(arguments)
-    if given.figure and given.figure.exists() and not given.overwrite:
-        raise InputError(f"{given.figure} exists; choose another name, or add --overwrite.")
+    parsed = parse_settings(parser, arguments)
+    if parsed is None:
+        return 0
+    own, given = parsed
+    figure = Path(own["figure"]) if own.get("figure") else None
+    if figure and figure.exists() and not own.get("overwrite"):
+        raise InputError(f"{figure} exists; choose another name, or add --overwrite.")
     from mlcl.progress import make_console
     from mlcl.reports import data as report
     from mlcl.settings import resolve
 
-    benchmark, warned = report.load_quietly(resolve(given={"benchmark": given.name}))
+    if figure:
+        report.check_figure(figure)
+    benchmark, warned = report.load_quietly(resolve(given={"benchmark": own["name"], **given}))
     console = make_console(sys.stdout)
     for line in report.overview_lines(benchmark):
         console.print(line)
     console.print(report.task_table(benchmark))
-    if given.classes:
+    if own.get("classes"):
         console.print(report.class_table(benchmark))
     for line in report.repetition_lines(benchmark):
         console.print(line)
     for text in warned:
         console.print(f"WARNING: {text}")
-    if given.figure:
-        report.imbalance_figure(benchmark, given.figure)
-        console.print(str(given.figure))
+    if figure:
+        report.imbalance_figure(benchmark, figure)
+        console.print(str(figure))
     return 0
 
 

@@ -114,7 +114,8 @@ def test_if_nothing_is_left_that_is_bad_input(tmp_path, capsys):
 def test_compare_puts_sweeps_and_runs_of_one_benchmark_into_one_table(sweep, runs, capsys):
     assert main(["compare", str(sweep), str(runs / "ft-0")]) == 0
     printed = capsys.readouterr().out
-    assert "er" in printed
+    assert "Runs on c-digits" in printed
+    assert "vs er" in printed
     assert "ft" in printed
 
 

@@ -152,3 +152,17 @@ def test_the_terminal_shows_every_row_whole():
     Console(file=screen, width=150).print(rich_table(table, summarise(table)))
     assert "ours [bold]" in screen.getvalue()
     assert interval(summarise(table)[1].difference) in screen.getvalue()
+
+
+@pytest.mark.parametrize("width", [160, 100, 80, 60])
+def test_a_narrow_terminal_loses_columns_but_no_digit(width):
+    table = section(group("er", ER), group("rldam-wru", OURS))
+    lines = summarise(table)
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(rich_table(table, lines, width=width))
+    text = screen.getvalue()
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert ("Tail" in text) == (width >= 100)
+    for value in ("rldam-wru", "73.50 ± 2.29", "+2.50"):
+        assert value in text

@@ -167,7 +167,7 @@ def _show_and_write(out: Path) -> None:
     section = sections([out])[0]
     lines = summarise(section)
     console = make_console(sys.stdout)
-    console.print(rich_table(section, lines))
+    console.print(rich_table(section, lines, width=console.width))
     for note in footnotes(section, lines):
         console.print(note)
     write_files(out)
@@ -231,6 +231,6 @@ def compare(folders: Sequence[Path]) -> None:
     section = one_table(sections(folders))
     lines = summarise(section)
     console = make_console(sys.stdout)
-    console.print(rich_table(section, lines))
+    console.print(rich_table(section, lines, width=console.width))
     for note in footnotes(section, lines):
         console.print(note)

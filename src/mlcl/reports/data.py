@@ -100,6 +100,12 @@ def repetition_lines(benchmark: Benchmark) -> Iterator[str]:
         yield "no test row has the content of a training row"
 
 
+def check_figure(path: Path) -> None:
+    """Refuse a file whose ending says no format that can be drawn."""
+    if path.suffix not in FORMATS:
+        raise InputError(f"--figure is {str(path)!r}; expected a file that ends in {', '.join(FORMATS)}.")
+
+
 def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> None:
     """Draw positives of each class of the first tasks: the paper's Figure 1.
 
@@ -108,8 +114,7 @@ def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> Non
         path: an ``.svg``, ``.pdf`` or ``.png`` file to write.
         tasks: how many tasks to show.
     """
-    if path.suffix not in FORMATS:
-        raise InputError(f"--figure is {str(path)!r}; expected a file that ends in {', '.join(FORMATS)}.")
+    check_figure(path)
     from matplotlib.figure import Figure
 
     infos = benchmark.describe()[:tasks]

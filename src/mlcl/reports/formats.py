@@ -16,16 +16,27 @@ from mlcl.reports.gather import Section
 from mlcl.reports.tables import NAMES, Cell, Line, footnotes, grid
 
 
-def rich_table(section: Section, lines: Sequence[Line]) -> Table:
-    """Return the table for the terminal."""
+def rich_table(section: Section, lines: Sequence[Line], *, width: int = 160) -> Table:
+    """Return the table for a terminal; columns that a narrow one has no room for are left out, the least first."""
     heads, body = grid(section, lines)
-    table = Table(title=f"{section.title} on {section.benchmark}", title_justify="left")
-    for position, head in enumerate(heads):
-        table.add_column(head, justify="right" if position else "left", no_wrap=True)
+    kept = list(range(len(heads)))
+    for name in (NAMES["pooled_macro_auc"], NAMES["tail"], NAMES["seconds"], "Seeds"):
+        if _width(heads, body, kept) > width and name in heads[3:] + heads[1:2]:
+            kept.remove(heads.index(name))
+    table = Table(title=section.headline, title_justify="left")
+    fits = _width(heads, body, kept) <= width
+    for position in kept:
+        table.add_column(heads[position], justify="right" if position else "left", no_wrap=fits)
     for cells in body:
-        styles = ["bold" if cell.best else "dim" if cell.published else "" for cell in cells]
-        table.add_row(*(Text(cell.text, style=style) for cell, style in zip(cells, styles, strict=True)))
+        shown = [cells[position] for position in kept]
+        styles = ["bold" if cell.best else "dim" if cell.published else "" for cell in shown]
+        table.add_row(*(Text(cell.text, style=style) for cell, style in zip(shown, styles, strict=True)))
     return table
+
+
+def _width(heads: Sequence[str], body: Sequence[Sequence[Cell]], kept: Sequence[int]) -> int:
+    """Return how wide a table with these columns is: each has a space on both sides and a line."""
+    return 1 + sum(3 + max(len(heads[n]), *(len(cells[n].text) for cells in body)) for n in kept)
 
 
 def table_csv(section: Section, lines: Sequence[Line]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,17 @@ class Section:
     figure: str = "points"
     axis: str = ""
     record: SweepRecord | None = field(default=None)
+
+    @property
+    def headline(self) -> str:
+        """Return what stands above everything: the title with the benchmark, or what was run on it.
+
+        >>> Section("Table 1", "c-digits", ()).headline
+        'Table 1 on c-digits'
+        """
+        if self.title != self.benchmark:
+            return self.title if self.benchmark in self.title else f"{self.title} on {self.benchmark}"
+        return f"{self.groups[0].label if len(self.groups) == 1 else 'Runs'} on {self.benchmark}"
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -103,7 +114,7 @@ def one_table(found: Sequence[Section]) -> Section:
                 "expected runs of one benchmark for one table."
             )
     problems: list[str] = []
-    groups = group(pairs, problems)
+    groups = group(pairs, problems, reference=found[0].groups[0].row.reference)
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
     return Section(first.benchmark, first.benchmark, groups)
@@ -116,10 +127,13 @@ def comparable(run: Run) -> Key:
     return run.benchmark, validate, run.matrix.tasks, len(run.classes), "" if validate else run.fingerprint
 
 
-def group(pairs: Iterable[tuple[str, Run]], problems: list[str]) -> tuple[Group, ...]:
+def group(
+    pairs: Iterable[tuple[str, Run]], problems: list[str], *, reference: str | None = None
+) -> tuple[Group, ...]:
     """Put runs with the same label and the same settings (but for the seed) into one row each.
 
-    Rows that would have the same label are told apart by the settings that they differ in.
+    Rows that would have the same label are told apart by the settings that they differ in. Each is compared
+    with the row called ``reference``, or with the first.
     """
     rows: dict[tuple[str, str], dict[int, Run]] = {}
     for label, run in pairs:
@@ -138,10 +152,11 @@ def group(pairs: Iterable[tuple[str, Run]], problems: list[str]) -> tuple[Group,
     for (label, _), runs in rows.items():
         own = flat(next(iter(runs.values())).config)
         full = label + "".join(f", {key} {own.get(key, 'default')}" for key in _differing(by_label[label]))
-        reference = groups[0].label if groups else full
-        row = Row(full, {}, label, None, reference, {})
+        row = Row(full, {}, label, None, full, {})
         groups.append(Group(row, tuple(runs[seed] for seed in sorted(runs))))
-    return tuple(groups)
+    labels = [each.label for each in groups]
+    against = reference if reference in labels else labels[0]
+    return tuple(replace(each, row=replace(each.row, reference=against)) for each in groups)
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

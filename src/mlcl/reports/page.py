@@ -39,17 +39,10 @@ def render_page(found: Sequence[Section], *, title: str | None = None) -> str:
     ready = [_section(section, f"s{number}", Markup) for number, section in enumerate(found, 1)]
     names = list(dict.fromkeys(section.benchmark for section in found))
     if title is None:
-        title = _headline(found[0]) if len(found) == 1 else f"Runs on {', '.join(names)}"
+        title = found[0].headline if len(found) == 1 else f"Runs on {', '.join(names)}"
     runs = sum(len(section.runs) for section in found)
     lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, measured by Macro-AUC."
     return engine.from_string(source).render(title=title, lead=lead, sections=ready, version=__version__)
-
-
-def _headline(section: Section) -> str:
-    if section.title != section.benchmark:
-        return f"{section.title} on {section.benchmark}"
-    only = section.groups[0].label
-    return f"{only} on {section.benchmark}" if len(section.groups) == 1 else f"Runs on {section.benchmark}"
 
 
 def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
@@ -66,6 +59,7 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
     blocks = _blocks(section, pictures(section, lines))
     return {
         "title": section.title,
+        "headline": section.headline,
         "benchmark": section.benchmark,
         "claim": section.record.claim if section.record else "",
         "command": section.record.command if section.record else "",
