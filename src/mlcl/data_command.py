@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def prepare(arguments: list[str]) -> int:
     for option in inspect.signature(source).parameters.values():
         if option.kind is inspect.Parameter.KEYWORD_ONLY:
             number = next((t for t in (int, float) if t.__name__ in str(option.annotation)), str)
-            parser.add_argument(f"--{option.name.replace('_', '-')}", type=number, default=None)
+            flag = f"--{option.name.replace('_', '-')}"
+            parser.add_argument(flag, type=number, default=None, help=_explanation(source, option.name))
     given = vars(parser.parse_args(arguments[1:]))
     quiet = given.pop("quiet")
 
@@ -96,6 +98,12 @@ def prepare(arguments: list[str]) -> int:
     note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes{dropped}; {state}")
     sys.stdout.write(f"{made.path}\n")
     return 0
+
+
+def _explanation(source: Any, name: str) -> str:
+    """Return what a source's docstring says of one of its options."""
+    found = re.search(rf"^ +{name}: (.*(?:\n {{6,}}.*)*)", inspect.getdoc(source) or "", re.MULTILINE)
+    return " ".join(found.group(1).split()).replace("``", "").replace("%", "%%") if found else ""
 
 
 def info(arguments: list[str]) -> int:
