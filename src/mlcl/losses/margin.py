@@ -133,8 +133,7 @@ class MarginLoss(nn.Module):
 
     Args:
         counts: ``P_k`` and ``N_k`` of the whole data set of each class's task. A class that was counted but
-        lacks
-            a sign is named in one warning, if the loss uses counts.
+            lacks a sign is named in one warning, if the loss uses counts.
         margin, reweight, base, power, margin_count, scale: as in `margin_loss`.
 
     >>> loss = MarginLoss(LabelCounts.of([[1, 0], [0, 1], [0, 0]]), margin=1.0)

@@ -13,6 +13,7 @@ from mlcl.errors import InputError
 from mlcl.settings import Layer, checked, one_sentence, resolve, shipped
 from mlcl.sweeps.experiment import Experiment, experiments, load_experiment, slug
 from mlcl.sweeps.sweep import check_engine
+from mlcl.sweeps.trackers import parse_trackers
 
 FILES = ("table.csv", "runs.csv", "table.md", "table.tex", "figure.svg", "figure.pdf", "report.html")
 
@@ -30,6 +31,7 @@ class ReproduceCommand:
     engine: str
     address: str | None
     overwrite: bool
+    track: tuple[str, ...] = ()
 
 
 def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
@@ -60,6 +62,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     parser.add_argument(
         "--overwrite", action="store_true", help="redo finished runs in --out that have other settings"
     )
+    parser.add_argument("--track", default="", help="trackers to tell: tensorboard, wandb, mlflow (extras)")
     parser.add_class_arguments(Config, sub_configs=False)
     if "-h" in arguments or "--help" in arguments:
         parser.print_help(sys.stdout)
@@ -71,7 +74,10 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
             _explain(error, parser) if "unrecognized" in str(error) else one_sentence(error)
         ) from None
     experiment = load_experiment(given.pop("table"))
-    own = {name: given.pop(name, None) for name in ("seeds", "jobs", "engine", "address", "out", "overwrite")}
+    own = {
+        name: given.pop(name, None)
+        for name in ("seeds", "jobs", "engine", "address", "out", "overwrite", "track")
+    }
     benchmark = given.pop("benchmark", "c-digits")
     if benchmark not in shipped() and Path(benchmark).is_dir():
         benchmark = str(Path(benchmark).resolve())  # the same run from whatever folder, and on another node
@@ -89,6 +95,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         engine=engine,
         address=own["address"],
         overwrite=bool(own["overwrite"]),
+        track=parse_trackers(own["track"] or ""),
     )
 
 
@@ -111,9 +118,9 @@ def reproduce(arguments: Sequence[str]) -> int:
         out=command.out,
         given=command.given,
     )
-    load_benchmark(
-        runs[0].config
-    )  # what is wrong with data or stream is told once, before anything is written
+    runs = [replace(run, track=command.track) for run in runs]
+    # What is wrong with data or stream is told once, before anything is written.
+    load_benchmark(runs[0].config)
     errors = make_console(sys.stderr)
     with only_one(command.out):
         overview = Overview(runs, errors)

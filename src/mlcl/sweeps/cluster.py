@@ -110,7 +110,8 @@ def _far(run: PlannedRun) -> tuple[Files | None, str, str]:
         if result is None:
             trace = here.error_file.read_text(encoding="utf-8") if here.error_file.exists() else ""
             return None, error, trace
-        return {path.name: path.read_bytes() for path in here.folder.iterdir() if path.is_file()}, "", ""
+        files = (path for path in here.folder.rglob("*") if path.is_file() and not path.is_symlink())
+        return {path.relative_to(here.folder).as_posix(): path.read_bytes() for path in files}, "", ""
 
 
 def _unpack(files: Files, folder: Path) -> None:
@@ -119,6 +120,7 @@ def _unpack(files: Files, folder: Path) -> None:
 
     claim_folder(folder, overwrite=True)
     for name in sorted(files, key=lambda name: name == "result.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / name, files[name])
 
 

@@ -42,6 +42,7 @@ class PlannedRun:
     seed: int
     config: Config
     folder: Path
+    track: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

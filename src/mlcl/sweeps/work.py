@@ -63,8 +63,9 @@ def attempt(
     The trace of an error that nobody foresaw is written to the run's ``error_file``.
     """
     from mlcl.errors import InputError
-    from mlcl.runs import FILES
+    from mlcl.runs import FILES, Both
     from mlcl.runs import run as do
+    from mlcl.sweeps.trackers import tracked
     from mlcl.training import TrainingError
 
     run.error_file.unlink(missing_ok=True)
@@ -73,7 +74,9 @@ def attempt(
     ) in FILES:  # what a kill in the middle of a write leaves; without it the folder is a run's or empty
         (run.folder / f"{name}.tmp").unlink(missing_ok=True)
     try:
-        do(run.config, out=run.folder, overwrite=True, observer=_follower(tell) if tell else None)
+        with tracked(run.track, run.folder, run.config) as trackers:
+            watching = Both(_follower(tell), trackers) if tell else trackers
+            do(run.config, out=run.folder, overwrite=True, observer=watching)
         return read_result(run.folder), ""
     except (InputError, TrainingError) as error:
         return None, _one_line(str(error))

@@ -1,0 +1,119 @@
+"""Trackers hear every value once, under ids that outlive an interruption; stand-ins take the place of the services."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from helpers import SMALL, small_benchmark
+from mlcl.errors import InputError
+from mlcl.runs import run
+from mlcl.settings import config_from
+from mlcl.sweeps.trackers import IDS, parse_trackers, tracked
+
+
+class Service:
+    """Stands in for the modules wandb and mlflow and remembers what they were told."""
+
+    def __init__(self):
+        self.logged, self.ended, self.started = [], [], []
+        self.util = SimpleNamespace(generate_id=lambda: f"id{len(self.started)}")
+        self.tracking = SimpleNamespace(MlflowClient=lambda: self)
+
+    def init(self, **options):
+        self.started.append(options["id"])
+        return SimpleNamespace(
+            log=lambda values, step: self.logged.extend(
+                (name, value, step) for name, value in values.items()
+            ),
+            finish=lambda exit_code: self.ended.append(exit_code),
+        )
+
+    def get_experiment_by_name(self, name):
+        return None
+
+    def create_experiment(self, name):
+        return "experiment"
+
+    def create_run(self, experiment, run_name):
+        self.started.append(f"run{len(self.started)}")
+        return SimpleNamespace(info=SimpleNamespace(run_id=self.started[-1]))
+
+    def update_run(self, name, status):
+        self.started.append(name)
+
+    def log_param(self, *_):
+        pass
+
+    def log_metric(self, name, key, value, step):
+        self.logged.append((key, value, step))
+
+    def set_terminated(self, name, status):
+        self.ended.append(status)
+
+
+@pytest.fixture(params=["wandb", "mlflow"])
+def service(request, monkeypatch):
+    stand_in = Service()
+    monkeypatch.setitem(sys.modules, request.param, stand_in)
+    return request.param, stand_in
+
+
+CONFIG = SMALL | {"method": "er"}
+
+
+def test_values_and_ends_are_told(service, tmp_path):
+    name, heard = service
+    assert parse_trackers(f"{name}, {name}") == (name,)
+    out = tmp_path / "run"
+    with tracked((name,), out, config_from(CONFIG)) as observer:
+        result = run(CONFIG, benchmark=small_benchmark(), out=out, observer=observer)
+    losses = [(value, step) for key, value, step in heard.logged if key == "train/loss"]
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    written = [line["value"] for line in lines if line["name"] == "train/loss"]
+    assert losses == [(value, step) for step, value in enumerate(written, 1)]
+    told = [(value, step) for key, value, step in heard.logged if key == "test/macro_auc"]
+    assert told[-1] == (pytest.approx(result.macro_auc), 9)
+    assert [step for _, step in told] == [3, 6, 9]
+    assert heard.ended == [{"wandb": 0, "mlflow": "FINISHED"}[name]]
+    assert json.loads((out / IDS).read_text()) == {name: heard.started[0]}
+
+
+def test_a_run_that_is_gone_on_with_keeps_its_id_and_a_new_one_does_not(service, tmp_path):
+    name, heard = service
+    config = config_from(CONFIG)
+    (tmp_path / IDS).write_text(json.dumps({name: "old"}))
+    with tracked((name,), tmp_path, config) as observer:
+        observer.on_task_start(SimpleNamespace(task=1, epoch=0, step=0), None, 3)
+    assert heard.started == ["old"]
+    with contextlib.suppress(KeyError), tracked((name,), tmp_path, config) as observer:
+        observer.on_task_start(SimpleNamespace(task=0, epoch=0, step=0), None, 3)
+        raise KeyError
+    assert heard.started[-1] != "old"
+    assert json.loads((tmp_path / IDS).read_text()) == {name: heard.started[-1]}
+    assert heard.ended[-1] == {"wandb": 1, "mlflow": "FAILED"}[name]
+
+
+def test_unknown_and_missing_trackers_are_told(monkeypatch):
+    with pytest.raises(InputError, match=r"unknown tracker 'wandbb'.*Did you mean 'wandb'"):
+        parse_trackers("wandbb")
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(InputError, match=r"pip install 'mlcl\[mlflow\]'"):
+        parse_trackers("mlflow")
+    assert parse_trackers("") == ()
+
+
+def test_tensorboard_writes_event_files(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is an extra")
+    out = tmp_path / "run"
+    with tracked(("tensorboard",), out, config_from(CONFIG)) as observer:
+        run(CONFIG, benchmark=small_benchmark(), out=out, observer=observer)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 10))
