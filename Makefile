@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench install clean
+.PHONY: demo test lint format bench fuzz install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -23,6 +23,9 @@ format: install
 
 bench: install  ## ratios to what one would otherwise use
 	for file in benches/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+fuzz: install  ## every reader of files, on 12,000 mutated inputs
+	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
 
 install: $(STAMP)
 

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from helpers import small_arrays
 
 from data import nus_files, shared_data, write_tree
+from helpers import small_arrays
 from mlcl.cli import main
 
 QUICK = ["--train.epochs", "1", "--memory.size", "10", "--train.batch_size", "32", "--quiet"]
@@ -45,7 +45,9 @@ def test_official_coco(tmp_path, capsys):
 def test_official_nus_wide(tmp_path, capsys):
     known = np.load(shared_data() / "nuswide" / "labels_all.npz")
     labels = np.unpackbits(known["labels_packed"], axis=1)[:, :81]
-    common = np.argsort(-labels.sum(0))[:6]  # a small sample of all 81 would leave most of them without a positive
+    common = np.argsort(-labels.sum(0))[
+        :6
+    ]  # a small sample of all 81 would leave most of them without a positive
     rows = np.random.default_rng(0).choice(len(labels), 120, replace=False)
     classes = [str(known["classes"][k]) for k in common]
     write_tree(tmp_path / "raw", nus_files(labels[rows][:, common], 80, classes))

@@ -154,3 +154,14 @@ def test_merge_leaves_its_arguments_alone():
     low, high = {"a": {"x": 1}}, {"a": {"y": 2}}
     assert merge(low, high) == {"a": {"x": 1, "y": 2}}
     assert (low, high) == ({"a": {"x": 1}}, {"a": {"y": 2}})
+
+
+def test_every_option_of_every_part_can_be_set_from_a_config():
+    import dataclasses
+
+    from mlcl.methods.parts import REGISTRIES
+
+    for part, registry in REGISTRIES.items():
+        fields = {f.name for f in dataclasses.fields(getattr(Config(), part))}
+        for kind in registry.names():
+            assert set(registry.options(kind)) <= fields, (part, kind)

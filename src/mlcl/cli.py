@@ -1,20 +1,25 @@
 """The command line: verbs, each a few lines that call one function of the library.
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr), 1 anything else.
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 interrupted and resumable, 1 anything else.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlcl import __version__
 from mlcl.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from mlcl.runs import Result
+    from mlcl.training import Observer
 
 VERBS: dict[str, tuple[str, Callable[[list[str]], int]]] = {}
 
@@ -98,23 +103,68 @@ def run_verb(arguments: list[str]) -> int:
     command: RunCommand = parse_run(arguments)
     if command.help:
         return 0
-    from mlcl.progress import Terminal, make_console, result_lines, result_table
     from mlcl.runs import default_folder, run
-    from mlcl.training import Observer, TrainingError
 
     out = command.out or default_folder(command.config)
+    return _follow(
+        lambda observer: run(command.config, out=out, overwrite=command.overwrite, observer=observer),
+        out,
+        quiet=command.quiet,
+    )
+
+
+@verb("resume", "go on with a run that was stopped")
+def resume_verb(arguments: list[str]) -> int:
+    """Resume: ``mlcl resume DIR [--quiet]``."""
+    parser = _parser(
+        "resume", "Go on with a run from its newest checkpoint; the result is that of a run in one go."
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    given = parser.parse_args(arguments)
+    from mlcl.runs import is_finished, resume
+
+    if is_finished(given.folder):
+        sys.stderr.write(f"mlcl: {given.folder} is finished; there is nothing to go on with\n")
+        sys.stdout.write(f"{given.folder}\n")
+        return 0
+    return _follow(lambda observer: resume(given.folder, observer=observer), given.folder, quiet=given.quiet)
+
+
+def _follow(start: Callable[[Observer], Result], out: Path, *, quiet: bool) -> int:
+    """Do a run, show how it goes, and turn its end into an exit code."""
+    from mlcl.interrupts import Signals
+    from mlcl.progress import Terminal, make_console, result_lines, result_table
+    from mlcl.runs import Both, Interrupted
+    from mlcl.training import TrainingError
+
+    signals = Signals()
+    go_on = f"go on with: mlcl resume {shlex.quote(str(out))}"
     try:
-        if command.quiet:
-            run(command.config, out=out, overwrite=command.overwrite, observer=Observer())
-        else:
-            with Terminal() as terminal:
-                result = run(command.config, out=out, overwrite=command.overwrite, observer=terminal)
-            console = make_console(sys.stdout)
-            console.print(result_table(result))
-            for line in result_lines(result):
-                console.print(line)
+        with signals:
+            if quiet:
+                start(signals)
+            else:
+                with Terminal() as terminal:
+                    result = start(Both(terminal, signals))
+                console = make_console(sys.stdout)
+                console.print(result_table(result))
+                for line in result_lines(result):
+                    console.print(line)
     except TrainingError as error:
         return _fail(f"{error} What was measured so far is in {out}.", 1)
+    except (Interrupted, KeyboardInterrupt):
+        if not signals.listening:
+            raise
+        return _fail(f"interrupted; {go_on}", 3)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not signals.listening:
+            raise
+        return _fail(
+            f"{error.filename or out}: {error.strerror or error}; the last good checkpoint stays; {go_on}", 1
+        )
     sys.stdout.write(f"{out}\n")
     return 0
 

@@ -91,10 +91,14 @@ class LossConfig:
         margin_count: P_k, or min(P_k, N_k).
         scale: factor on the whole loss.
         gamma: focusing power (focal).
-        alpha: weight of positives (focal).
+        alpha: weight of positives (focal), or floor of the weights (distribution-balanced).
         gamma_positive: focusing power on positives (ASL).
         gamma_negative: focusing power on negatives (ASL).
         clip: probability shift of negatives (ASL).
+        beta: steepness of the weights (distribution-balanced; ``alpha`` is their floor).
+        mu: centre of the weights (distribution-balanced).
+        kappa: initial bias of the logits (distribution-balanced).
+        lambda_negative: tolerance for negatives (distribution-balanced).
     """
 
     kind: str = "rldam"
@@ -109,6 +113,10 @@ class LossConfig:
     gamma_positive: float | None = None
     gamma_negative: float | None = None
     clip: float | None = None
+    beta: float | None = None
+    mu: float | None = None
+    kappa: float | None = None
+    lambda_negative: float | None = None
 
     def __post_init__(self) -> None:
         _at_least("loss.", self, margin=0, power=0, scale=0, gamma=0, alpha=0, gamma_positive=0)
@@ -258,6 +266,20 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class CheckpointConfig:
+    """When a run writes down where it stands, so that ``mlcl resume`` can go on.
+
+    Args:
+        every: steps between checkpoints inside a task. Not set: at the end of each task only.
+    """
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("checkpoint.", self, every=1)
+
+
+@dataclass(frozen=True)
 class Config:
     """A whole run. A method's name is a preset of loss, memory, regulariser, labels, augment and protocol.
 
@@ -276,6 +298,7 @@ class Config:
         labels: label policy.
         augment: augmentation.
         train: optimiser, schedule, device.
+        checkpoint: when to write checkpoints.
     """
 
     benchmark: str = "c-digits"
@@ -292,6 +315,7 @@ class Config:
     labels: LabelsConfig = field(default_factory=LabelsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
         _at_least("", self, seed=0)

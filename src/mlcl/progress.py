@@ -57,7 +57,16 @@ class Terminal(Observer):
             f"{len(stage.classes)} classes ({names}{more}), memory {len(learner.memory)}"
         )
         total = steps * learner.epochs
-        self.bar = self.bars.add_task(f"task {stage.index + 1}", total=total, epoch=1, loss=float("nan"))
+        done = learner.epoch * steps + learner.step
+        if done:
+            self.console.print(f"  goes on after step {done} of {total}")
+        self.bar = self.bars.add_task(
+            f"task {stage.index + 1}",
+            total=total,
+            completed=done,
+            epoch=learner.epoch + 1,
+            loss=float("nan"),
+        )
         self.last_line = time.monotonic()
 
     def on_step(self, learner: Learner, loss: float) -> None:

@@ -2,6 +2,7 @@
 
 A run folder holds ``config.yaml`` (every setting), ``environment.json`` (versions, commit, machine, data fingerprint),
 ``metrics.jsonl`` (one line a measured value), ``result.json``, ``weights.safetensors`` and ``memory.safetensors``.
+While it is not finished it also holds ``checkpoints`` and the lock of the process that works on it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import time
+import uuid
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +24,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.checkpoints import (
+    Identity,
+    newest_checkpoint,
+    refuse_changes,
+    restore,
+    tasks_fingerprint,
+    warn_of_versions,
+    write_checkpoint,
+)
 from mlcl.config import Config, options, to_dict
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
+from mlcl.files import LOCK, FolderLock, plain, read_object, write_bytes, write_json, write_text
 from mlcl.metrics import ResultMatrix, by_frequency
 from mlcl.settings import config_from, to_yaml
 from mlcl.streams import Benchmark, build_benchmark, hold_out
-from mlcl.training import Learner, Observer, train
+from mlcl.training import Interrupted, Learner, Observer, train
+
+__all__ = [
+    "Both",
+    "Interrupted",
+    "Result",
+    "RunFolder",
+    "claim_folder",
+    "is_finished",
+    "load_benchmark",
+    "resume",
+    "run",
+    "write_bytes",
+    "write_json",
+    "write_text",
+]
 
 RESULT_FORMAT = 1
 FILES = (
@@ -97,12 +125,64 @@ def run(
     config = config_from(config)
     tasks = benchmark if benchmark is not None else load_benchmark(config)
     learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind
-    folder = RunFolder.create(Path(out), config, tasks, overwrite=overwrite) if out is not None else None
-    train(learner, observer=Both(folder, observer or Observer()) if folder else observer)
-    result = summarise(config, learner, folder.path if folder else None)
-    if folder:
-        folder.finish(result)
+    if out is None:
+        return summarise(config, train(learner, observer=observer), None)
+    with RunFolder.create(Path(out), config, tasks, overwrite=overwrite) as folder:
+        return _go(learner, folder, observer)
+
+
+def resume(
+    folder: str | Path, *, benchmark: Benchmark | None = None, observer: Observer | None = None
+) -> Result:
+    """Go on with a run that was stopped, from its newest good checkpoint, or from the start if there is none yet.
+
+    On a CPU the result is the same, bit for bit, as that of a run in one go. A run that is finished, and one whose
+    settings, data or tasks changed, is an `InputError`.
+
+    Args:
+        folder: the folder of the run.
+        benchmark: the tasks, if they were given as an object when the run was begun.
+        observer: told what happens while training.
+    """
+    path = Path(folder)
+    if is_finished(path):
+        raise InputError(f"{path} is finished; its result is in {path / 'result.json'}.")
+    config = config_from(path / "config.yaml")
+    tasks = benchmark if benchmark is not None else load_benchmark(config)
+    learner = Learner(config, tasks)
+    with RunFolder.reopen(path, learner) as opened:
+        return _go(learner, opened, observer)
+
+
+def _go(learner: Learner, folder: RunFolder, observer: Observer | None) -> Result:
+    """Train from where the learner stands to the end, and write the result."""
+    try:
+        train(learner, observer=Both(folder, observer or Observer()))
+    except Interrupted:
+        folder.save(learner)
+        raise
+    result = summarise(learner.config, learner, folder.path)
+    folder.finish(result)
     return result
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether a folder holds a finished run; a folder that holds none, or a damaged one, is an `InputError`."""
+    if not (path / "config.yaml").is_file():
+        raise InputError(f"{path} holds no run: {path / 'config.yaml'} was looked for and does not exist.")
+    if not (path / "result.json").exists():
+        return False
+    try:
+        found = read_object(path / "result.json", limit=1 << 30)
+        if not isinstance(found.get("matrix"), list):
+            raise InputError(f"{path / 'result.json'}: has no matrix.")
+    except InputError as error:
+        if (path / "checkpoints").is_dir():
+            return False  # the last checkpoint makes it again
+        raise InputError(
+            f"{str(error).rstrip('.')}; to do the run again: mlcl run {path / 'config.yaml'} --out {path} --overwrite"
+        ) from None
+    return True
 
 
 def load_benchmark(config: Config) -> Benchmark:
@@ -160,21 +240,8 @@ def result_json(result: Result) -> dict[str, Any]:
         "seconds": sum(result.seconds),
         "config": to_dict(result.config),
     }
-    plain: dict[str, Any] = _plain(values)
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    """Turn arrays into lists, and numbers that JSON has no word for into null."""
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else None
-    return value
+    found: dict[str, Any] = plain(values)
+    return found
 
 
 class Both(Observer):
@@ -205,47 +272,113 @@ class Both(Observer):
 
 
 class RunFolder(Observer):
-    """Writes a run's folder while it goes on."""
+    """Writes a run's folder while it goes on, and holds its lock. Made by `create` or `reopen`, used in a ``with``.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Attributes:
+        path: the folder.
+        identity: what its checkpoints belong to.
+        every: steps between checkpoints inside a task, or None.
+    """
+
+    def __init__(self, path: Path, lock: FolderLock, identity: Identity, every: int | None) -> None:
+        self.path, self.identity, self.every = path, identity, every
+        self._lock = lock
+        self._saved: tuple[int, int, int] | None = None
 
     @classmethod
     def create(
         cls, path: Path, config: Config, benchmark: Benchmark, *, overwrite: bool = False
     ) -> RunFolder:
         """Make the folder, or say why not. Only a folder that holds a run, or nothing, is ever replaced."""
-        claim_folder(path, overwrite=overwrite)
-        folder = cls(path)
-        write_text(path / "config.yaml", f"# mlcl run {path / 'config.yaml'}\n{to_yaml(config)}")
-        write_json(path / "environment.json", environment(benchmark))
-        (path / "metrics.jsonl").touch()
-        return folder
+        _refuse_folder(path, overwrite=overwrite)
+        _make_folder(path)
+        lock = FolderLock(path)  # before anything of an earlier run goes
+        try:
+            _clear_folder(path)
+            identity = Identity.of(uuid.uuid4().hex, config, benchmark)
+            write_json(path / "environment.json", environment(benchmark) | {"run": identity.run})
+            write_text(path / "config.yaml", f"# mlcl run {path / 'config.yaml'}\n{to_yaml(config)}")
+            (path / "metrics.jsonl").touch()
+        except BaseException:
+            lock.release()
+            raise
+        return cls(path, lock, identity, config.checkpoint.every)
+
+    @classmethod
+    def reopen(cls, path: Path, learner: Learner) -> RunFolder:
+        """Take up a folder whose run was stopped: bring the learner and ``metrics.jsonl`` to the newest checkpoint."""
+        lock = FolderLock(path)
+        try:
+            config, tasks = learner.config, learner.benchmark
+            found = newest_checkpoint(path / "checkpoints")
+            if found is None:
+                before = _begun(path / "environment.json", config)
+                source = path / "environment.json"
+            else:
+                before, source = found.identity, found.path
+            identity = Identity.of(before.run, config, tasks)
+            refuse_changes(before, identity, source=source)
+            if found is not None:
+                warn_of_versions(found)
+                restore(learner, found)
+            _cut(path / "metrics.jsonl", 0 if found is None else found.metrics_bytes)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(path, lock, identity, config.checkpoint.every)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def on_step(self, learner: Learner, loss: float) -> None:  # noqa: ARG002
+        """Write a checkpoint every so many steps of the task."""
+        if self.every and (learner.epoch * len(learner.plan) + learner.step) % self.every == 0:
+            self.save(learner)
+
+    def save(self, learner: Learner) -> None:
+        """Write a checkpoint, unless the newest one was taken right here."""
+        position = (learner.task, learner.epoch, learner.step)
+        if position == self._saved:
+            return
+        with (self.path / "metrics.jsonl").open("ab") as file:
+            os.fsync(file.fileno())
+            size = file.tell()
+        write_checkpoint(self.path / "checkpoints", learner.state(), self.identity, metrics_bytes=size)
+        self._saved = position
 
     def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:
         """Write the epoch's mean loss, learning rate and time."""
         position = {"task": learner.task, "epoch": learner.epoch}
-        self.log("train/loss", loss, **position)
-        self.log("train/lr", learner.lr, **position)
-        self.log("train/seconds", round(seconds, 4), **position)
+        values = {"train/loss": loss, "train/lr": learner.lr, "train/seconds": round(seconds, 4)}
+        self.log([{"name": name, "value": value, **position} for name, value in values.items()])
 
     def on_task_end(self, learner: Learner) -> None:
-        """Write the row of the matrix, the per-class values and the pooled measures."""
+        """Write the row of the matrix, the per-class values and the pooled measures, then a checkpoint."""
         measured, task = learner.measured, learner.task
-        for other, value in enumerate(measured.matrix[-1]):
-            self.log("test/macro_auc", 100 * value, task=task, test_task=other)
-        for name, value in zip(learner.data.classes, measured.per_class[-1], strict=True):
-            self.log("test/class_auc", 100 * value, task=task, **{"class": name})
-        for name, value in measured.pooled[-1].items():
-            self.log(f"test/pooled_{name}", 100 * value, task=task)
-        self.log("memory/samples", len(learner.memory), task=task)
-        self.log("time/task", round(measured.task_seconds[-1], 4), task=task)
+        lines: list[dict[str, Any]] = [
+            {"name": "test/macro_auc", "value": 100 * value, "task": task, "test_task": other}
+            for other, value in enumerate(measured.matrix[-1])
+        ]
+        lines += [
+            {"name": "test/class_auc", "value": 100 * value, "task": task, "class": name}
+            for name, value in zip(learner.data.classes, measured.per_class[-1], strict=True)
+        ]
+        lines += [
+            {"name": f"test/pooled_{name}", "value": 100 * value, "task": task}
+            for name, value in measured.pooled[-1].items()
+        ]
+        lines.append({"name": "memory/samples", "value": len(learner.memory), "task": task})
+        lines.append({"name": "time/task", "value": round(measured.task_seconds[-1], 4), "task": task})
+        self.log(lines)
+        self.save(learner)
 
-    def log(self, name: str, value: float, **position: Any) -> None:
-        """Append one measured value."""
-        line = json.dumps(_plain({"name": name, "value": value, **position}))
+    def log(self, lines: list[dict[str, Any]]) -> None:
+        """Append measured values."""
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write("".join(json.dumps(plain(line)) + "\n" for line in lines))
 
     def finish(self, result: Result) -> None:
         """Write weights, memory, and last the result, so that a folder with ``result.json`` is a whole run."""
@@ -259,28 +392,67 @@ class RunFolder(Observer):
         write_bytes(self.path / "weights.safetensors", save_tensors(tensors))
         write_bytes(self.path / "memory.safetensors", save_arrays(learner.memory.state()))
         write_json(self.path / "result.json", result_json(result))
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+
+
+def _begun(path: Path, config: Config) -> Identity:
+    """Return what a run without a checkpoint belongs to; its settings are those in its folder now."""
+    found = read_object(path, limit=1 << 20)
+    data = found.get("data")
+    if not isinstance(data, dict) or not isinstance(found.get("run"), str):
+        raise InputError(f"{path}: names no run and no data; expected the record of a run.")
+    settings = json.loads(json.dumps(to_dict(config)))
+    return Identity(found["run"], settings, str(data.get("fingerprint")), str(data.get("tasks")))
+
+
+def _cut(path: Path, size: int) -> None:
+    """Cut a file back to the size it had when the checkpoint was taken."""
+    found = path.stat().st_size if path.exists() else 0
+    if found < size:
+        warnings.warn(
+            f"{path} has {found} bytes, but had {size} when the checkpoint was taken: earlier lines are lost.",
+            UserWarning,
+            stacklevel=2,
+        )
+    else:
+        with path.open("ab") as file:
+            file.truncate(size)
 
 
 def claim_folder(path: Path, *, overwrite: bool) -> None:
     """Make an empty run folder; an existing one is refused, or replaced if it holds nothing but a run."""
+    _refuse_folder(path, overwrite=overwrite)
+    _make_folder(path)
+    _clear_folder(path)
+
+
+def _refuse_folder(path: Path, *, overwrite: bool) -> None:
     if path.exists() and not path.is_dir():
         raise InputError(f"--out {path} is a file; expected a folder to make.")
-    if path.is_dir() and any(path.iterdir()):
-        if not overwrite:
-            raise InputError(
-                f"--out {path} exists; choose another folder, or add --overwrite to replace the run."
-            )
-        if not (path / "config.yaml").is_file():
-            raise InputError(f"--out {path} holds files that are no run of mlcl; nothing was overwritten.")
-        for name in FILES:
-            (path / name).unlink(missing_ok=True)
-        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    names = {entry.name for entry in path.iterdir()} - {LOCK} if path.is_dir() else set()
+    if names and not overwrite:
+        raise InputError(
+            f"--out {path} exists; choose another folder, or add --overwrite to replace the run."
+        )
+    ours = {*FILES, *(f"{name}.tmp" for name in FILES), "checkpoints"}
+    if not names <= ours and "config.yaml" not in names:
+        raise InputError(f"--out {path} holds files that are no run of mlcl; nothing was overwritten.")
+
+
+def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {path} cannot be made: {error.strerror}.") from None
     if not os.access(path, os.W_OK):
         raise InputError(f"--out {path} cannot be written to.")
+
+
+def _clear_folder(path: Path) -> None:
+    for name in FILES:
+        (path / name).unlink(missing_ok=True)
+        (path / f"{name}.tmp").unlink(missing_ok=True)
+    shutil.rmtree(path / "checkpoints", ignore_errors=True)
 
 
 def default_folder(config: Config, root: Path = Path("runs")) -> Path:
@@ -306,7 +478,11 @@ def environment(benchmark: Benchmark) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "data": {"name": benchmark.dataset.name, "fingerprint": benchmark.dataset.fingerprint},
+        "data": {
+            "name": benchmark.dataset.name,
+            "fingerprint": benchmark.dataset.fingerprint,
+            "tasks": tasks_fingerprint(benchmark),
+        },
         "command": sys.argv,
     }
 
@@ -320,23 +496,3 @@ def source_commit() -> str | None:
     command = [git, "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     return found.stdout.strip() or None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON, whole or not at all."""
-    write_text(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text, whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file through a temporary one and a rename, so that no reader ever sees half of it."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

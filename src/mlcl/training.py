@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mlcl.batches import EpochPlan, Normaliser, gather, plan_epoch, slices
 from mlcl.config import Config, options
+from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
 from mlcl.memories import Memory, TaskSamples
@@ -40,6 +41,10 @@ class TrainingError(RuntimeError):
     """Training cannot go on: the loss is no longer a finite number."""
 
 
+class Interrupted(Exception):
+    """An observer asks the run to stop here; a run that has a folder writes a checkpoint first."""
+
+
 class Observer:
     """What is told while training; override what is of interest. `runs` writes files and shows progress with it."""
 
@@ -47,7 +52,7 @@ class Observer:
         """A task begins; it will take ``steps`` steps an epoch."""
 
     def on_step(self, learner: Learner, loss: float) -> None:
-        """A step was made."""
+        """A step was made. `Interrupted`, raised here or at the end of a task, stops the run so that it can go on."""
 
     def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:
         """An epoch is over; ``loss`` is its mean."""
@@ -98,7 +103,10 @@ def train(learner: Learner, *, observer: Observer | None = None) -> Learner:
 
 @dataclass(frozen=True)
 class State:
-    """All that is needed to go on: tensors by name, and plain values that JSON can hold."""
+    """All that is needed to go on: tensors by name, and plain values that JSON can hold (but for nan).
+
+    The tensors are those in use, not copies: write them, or copy them, before the learner goes on.
+    """
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
@@ -287,40 +295,79 @@ class Learner:
             for number, slot in self.optimiser.state_dict()["state"].items():
                 if slot.get("momentum_buffer") is not None:
                     tensors[f"momentum.{number}"] = slot["momentum_buffer"]
-        values = {
+        values: dict[str, Any] = {
             "position": [self.task, self.epoch, self.step, self.in_task],
             "epoch_loss": self.epoch_loss,
             "spent": self.spent + time.perf_counter() - self.started if self.in_task else 0.0,
             "measured": asdict(self.measured),
             "labels": self.parts.labels.state(),
         }
+        if (scaler := self._scaler()) is not None:
+            values["scaler"] = scaler.state_dict()
         return State(tensors, values)
 
     def load_state(self, state: State) -> None:
-        """Go to where `state` was taken."""
+        """Go to where `state` was taken; the learner must be new, of the same config and benchmark.
+
+        A state that does not fit is an `InputError`, or whatever PyTorch raises; the learner is of no use then.
+        """
         task, epoch, step, in_task = state.values["position"]
-        self.measured = Measured(**state.values["measured"])
+        if not 0 <= task <= len(self.stages) - bool(in_task):
+            raise InputError(f"the state stands at task {task}, but there are {len(self.stages)} tasks.")
+        tensors = {name: value.to(self.device, copy=True) for name, value in state.tensors.items()}
+        self.measured = Measured(**_with_nan(state.values["measured"]))
         stored = _section(state.tensors, "memory.")
-        self.memory = Memory.from_state({name: value.numpy() for name, value in stored.items()})
+        self.memory = Memory.from_state({name: value.cpu().numpy() for name, value in stored.items()})
+        self._check_memory(task)
         for stage in self.stages[:task]:
             self._add_classes(stage)
-        self.parts.regulariser.load_state(_section(state.tensors, "regulariser."))
+        self.parts.regulariser.load_state(_section(tensors, "regulariser."))
         self.parts.labels.load_state(state.values["labels"])
         self.task = task
         if in_task:
-            taught = _section(state.tensors, "teacher.")
+            taught = _section(tensors, "teacher.")
             teacher = frozen_copy(self.network) if taught else None
             if teacher is not None:
                 teacher.load_state_dict(taught)
             self._enter(self.stages[task], teacher)
-        self.network.load_state_dict(_section(state.tensors, "network."))
+        self.network.load_state_dict(_section(tensors, "network."))
         if in_task:
             self.epoch, self.step = epoch, step
             self.epoch_loss, self.spent = state.values["epoch_loss"], state.values["spent"]
-            momentum = _section(state.tensors, "momentum.")
-            slots = {int(number): {"momentum_buffer": value} for number, value in momentum.items()}
-            self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": slots})
+            self._load_momentum(_section(tensors, "momentum."))
             self.start_epoch(self.stages[task])
+            if not (0 <= epoch <= self.epochs and 0 <= step <= len(self.plan)):
+                raise InputError(
+                    f"the state stands at epoch {epoch}, step {step}, but a task has {self.epochs} epochs of "
+                    f"{len(self.plan)} steps."
+                )
+        if (scaler := self._scaler()) is not None and "scaler" in state.values:
+            scaler.load_state_dict(state.values["scaler"])
+
+    def _load_momentum(self, momentum: dict[str, Tensor]) -> None:
+        """Give the optimiser its momentum back, in the memory layout of the parameters."""
+        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        slots = {
+            int(number): {"momentum_buffer": torch.empty_like(parameters[int(number)]).copy_(value)}
+            for number, value in momentum.items()
+        }
+        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": slots})
+
+    def _check_memory(self, tasks: int) -> None:
+        """Refuse a memory that is not one of the first ``tasks`` tasks of this benchmark."""
+        rows, found = self.memory.rows, [samples.task for samples in self.memory.tasks]
+        fits = found == [stage.index for stage in self.stages[:tasks]] and all(
+            np.array_equal(samples.classes, stage.classes)
+            for samples, stage in zip(self.memory.tasks, self.stages, strict=False)
+        )
+        if not fits or (len(rows) and not 0 <= rows.min() <= rows.max() < len(self.data.train)):
+            raise InputError(
+                f"the memory holds {len(rows)} rows of tasks {found}; they are not of this stream."
+            )
+
+    def _scaler(self) -> Any:
+        """Return what scales the loss in half precision, or None."""
+        return getattr(self.fabric.strategy.precision, "scaler", None)
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits of all K classes, [n, K]."""
@@ -377,6 +424,15 @@ class Learner:
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
+
+
+def _with_nan(value: Any) -> Any:
+    """Turn null, JSON's word for an undefined measure, back into nan."""
+    if isinstance(value, dict):
+        return {name: _with_nan(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(item) for item in value]
+    return math.nan if value is None else value
 
 
 def _section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

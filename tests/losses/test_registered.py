@@ -119,3 +119,13 @@ def test_bad_options_are_named(kind, options, message):
 
 def test_none_keeps_the_default():
     assert build_loss("rldam", COUNTS, margin=None).margin == 1.0
+
+
+@pytest.mark.parametrize("kind", LOSSES.names())
+def test_scale_is_a_factor_on_every_loss(kind):
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(12, 3, generator=rng)
+    labels = torch.randint(0, 2, (12, 3), generator=rng)
+    counts = LabelCounts.of(labels.numpy())
+    one, three = (LOSSES.build(kind, counts, scale=scale)(logits, labels) for scale in (1.0, 3.0))
+    assert three.item() == pytest.approx(3 * one.item(), rel=1e-5)

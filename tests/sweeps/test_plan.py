@@ -76,7 +76,7 @@ def test_a_reference_that_is_no_row_on_a_benchmark_is_told():
 @pytest.fixture
 def done(tmp_path):
     """A planned run with the files of a finished one."""
-    run = plan(seeds=1, out=tmp_path)[1][0]
+    run = plan(seeds=1, out=tmp_path, given={"train": {"epochs": 6}})[1][0]
     run.folder.mkdir(parents=True)
     result = {
         "macro_auc": 70.0,

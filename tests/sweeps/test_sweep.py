@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +22,9 @@ from helpers import small_arrays
 from mlcl.cli import main
 from mlcl.errors import InputError
 from mlcl.sweeps import Finished, Position, load_experiment, plan_runs, run_all
-from mlcl.sweeps.local import run_local
 from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.sweep import Quiet, only_one
+from mlcl.sweeps.work import attempt
 
 QUICK = {
     "model": {"kind": "mlp", "hidden": 8, "depth": 1},
@@ -157,20 +159,23 @@ def test_finished_runs_with_other_settings_or_data_are_not_lost(store, finished)
 
 
 class Log(Quiet):
-    """Remembers what it was told."""
+    """Remembers what it was told, and kills the process of a victim."""
 
-    def __init__(self):
-        self.positions, self.ends = [], []
+    def __init__(self, victim):
+        self.victim, self.positions, self.ends = victim, [], []
 
     def moved(self, run, position):
         self.positions.append((run.label, position))
+        if run is self.victim and position.epoch == 1:
+            (child,) = multiprocessing.active_children()
+            os.kill(child.pid, signal.SIGKILL)
 
     def ended(self, finished):
         self.ends.append(finished)
 
 
-def test_a_run_that_fails_or_dies_does_not_stop_the_rest(store, tmp_path, monkeypatch):
-    good, exploding, deadly, corrupt = planned(store, tmp_path)
+def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
+    good, exploding, odd, corrupt = planned(store, tmp_path)
     exploding = replace(
         exploding,
         config=replace(
@@ -179,44 +184,56 @@ def test_a_run_that_fails_or_dies_does_not_stop_the_rest(store, tmp_path, monkey
             loss=replace(exploding.config.loss, base="squared-hinge"),
         ),
     )
-    # A model of many terabytes: the worker meets an error that nobody foresaw.
-    deadly = replace(deadly, config=replace(deadly.config, model=replace(deadly.config.model, hidden=2**40)))
+    # A model of many terabytes: an error that nobody foresaw.
+    odd = replace(odd, config=replace(odd.config, model=replace(odd.config.model, hidden=2**40)))
+    long = QUICK | {"train": QUICK["train"] | {"epochs": 500}}
+    victim = planned(store, tmp_path / "victim", given=long)[0]
     corrupt.folder.mkdir(parents=True)
     (corrupt.folder / "config.yaml").write_text("seed: 0")
     (corrupt.folder / "result.json").write_text('{"macro_auc": 7')
     (corrupt.folder / "metrics.jsonl.tmp").write_text("half")
-    log = Log()
+    log = Log(victim)
+    runs = [good, exploding, odd, victim, corrupt]
     with pytest.warns(UserWarning, match=r"not valid JSON; the run must be done again; it is done again"):
-        ends = run_all([good, exploding, deadly, corrupt], jobs=1, watch=log)
-    assert [end.run for end in ends] == [good, exploding, deadly, corrupt]
-    assert [end.result is not None for end in ends] == [True, False, False, True]
+        ends = run_all(runs, jobs=1, watch=log)
+    assert [end.run for end in ends] == runs
+    assert [end.result is not None for end in ends] == [True, False, False, False, True]
     assert "the loss became" in ends[1].error
     assert "\n" not in ends[2].error
-    assert "Traceback" in deadly.error_file.read_text()
-    assert log.positions[:3] == [
-        ("ft", Position(0, 3, 0, 2)),
-        ("ft", Position(0, 3, 1, 2)),
-        ("ft", Position(0, 3, 2, 2)),
-    ]
-    assert len(log.ends) == 4
+    assert "Traceback" in odd.error_file.read_text()
+    assert "ended by signal 9" in ends[3].error
+    assert log.positions[:3] == [("ft", Position(0, 3, epoch, 2)) for epoch in (0, 1, 2)]
+    assert len(log.ends) == 5
 
 
-def test_a_killed_process_takes_only_its_own_run(store, tmp_path):
-    import multiprocessing
+def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(store, finished, tmp_path):
+    from mlcl.runs import run as start
+    from mlcl.training import Interrupted, Observer
 
-    long = QUICK | {"train": QUICK["train"] | {"epochs": 200}}
-    victim = planned(store, tmp_path, given=long)[0]
-    other = planned(store, tmp_path)[1]
+    (planned_run,) = [run for run in planned(store, tmp_path) if run.label == "rldam-wru"]
 
-    class Killer(Quiet):
-        def moved(self, run, position):
-            if run is victim and position.epoch == 1 and position.task == 0:
-                (child,) = multiprocessing.active_children()
-                os.kill(child.pid, signal.SIGKILL)
+    class Stop(Observer):
+        def on_task_start(self, learner, stage, steps):
+            if stage.index == 1:
+                raise Interrupted
 
-    ends = list(run_local([victim, other], jobs=1, watch=Killer()))
-    assert [(end.run is victim, end.result is None) for end in ends] == [(True, True), (False, False)]
-    assert "ended by signal 9" in ends[0].error
+    with pytest.raises(Interrupted):
+        start(planned_run.config, out=planned_run.folder, observer=Stop())
+    assert (planned_run.folder / "checkpoints").is_dir()
+    told = []
+    result, error = attempt(planned_run, told.append)
+    assert error == ""
+    assert told[0] == Position(1, 3, 0, 2)  # the first task is not learnt again
+    assert result["matrix"] == matrices(finished)["rldam-wru-seed0"]
+    # Settings have changed since it was stopped: from the start.
+    shutil.rmtree(planned_run.folder)
+    with pytest.raises(Interrupted):
+        start(planned_run.config, out=planned_run.folder, observer=Stop())
+    changed = replace(planned_run.config, train=replace(planned_run.config.train, lr=0.2))
+    told.clear()
+    result, error = attempt(replace(planned_run, config=changed), told.append)
+    assert told[0] == Position(0, 3, 0, 2)
+    assert result["config"]["train"]["lr"] == 0.2
 
 
 def start(store, out):

@@ -21,7 +21,6 @@ class Service:
 
     def __init__(self):
         self.logged, self.ended, self.started = [], [], []
-        self.util = SimpleNamespace(generate_id=lambda: f"id{len(self.started)}")
         self.tracking = SimpleNamespace(MlflowClient=lambda: self)
 
     def init(self, **options):

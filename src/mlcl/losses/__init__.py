@@ -133,13 +133,18 @@ def _bce(counts: LabelCounts, *, scale: float = 1.0) -> MarginLoss:
     reference="Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021",
 )
 def _asl(
-    counts: LabelCounts, *, gamma_positive: float = 0.0, gamma_negative: float = 4.0, clip: float = 0.05
+    counts: LabelCounts,
+    *,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    clip: float = 0.05,
+    scale: float = 1.0,
 ) -> ElementwiseLoss:
     number("gamma_positive", gamma_positive)
     number("gamma_negative", gamma_negative)
     number("clip", clip, high=0.99)
     cells = partial(asymmetric_cells, gamma_positive=gamma_positive, gamma_negative=gamma_negative, clip=clip)
-    return ElementwiseLoss(len(counts), cells)
+    return ElementwiseLoss(len(counts), cells, scale=scale)
 
 
 @LOSSES.register(
@@ -147,11 +152,13 @@ def _asl(
     summary="Focal loss: cells already right weigh less; no class weight unless alpha is given.",
     reference="Lin et al., Focal Loss for Dense Object Detection, ICCV 2017",
 )
-def _focal(counts: LabelCounts, *, gamma: float = 2.0, alpha: float | None = None) -> ElementwiseLoss:
+def _focal(
+    counts: LabelCounts, *, gamma: float = 2.0, alpha: float | None = None, scale: float = 1.0
+) -> ElementwiseLoss:
     number("gamma", gamma)
     if alpha is not None:
         number("alpha", alpha, high=1.0)
-    return ElementwiseLoss(len(counts), partial(focal_cells, gamma=gamma, alpha=alpha))
+    return ElementwiseLoss(len(counts), partial(focal_cells, gamma=gamma, alpha=alpha), scale=scale)
 
 
 @LOSSES.register(
@@ -168,6 +175,7 @@ def _db(
     kappa: float = 0.05,
     lambda_negative: float = 2.0,
     gamma: float = 0.0,
+    scale: float = 1.0,
 ) -> ElementwiseLoss:
     for name, value in (("alpha", alpha), ("mu", mu), ("kappa", kappa), ("gamma", gamma)):
         number(name, value)
@@ -184,7 +192,7 @@ def _db(
         gamma=gamma,
     )
     positive, negative = torch.tensor(counts.positive), torch.tensor(counts.negative)
-    return ElementwiseLoss(len(counts), cells, positive=positive, negative=negative)
+    return ElementwiseLoss(len(counts), cells, scale=scale, positive=positive, negative=negative)
 
 
 @LOSSES.register(
@@ -192,8 +200,8 @@ def _db(
     summary="Squared hinge over all pairs of a class in the batch, by sorting.",
     reference=_SORTED,
 )
-def _pairwise_hinge2(counts: LabelCounts) -> PairwiseLoss:
-    return PairwiseLoss(len(counts), squared_hinge_pairs)
+def _pairwise_hinge2(counts: LabelCounts, *, scale: float = 1.0) -> PairwiseLoss:
+    return PairwiseLoss(len(counts), squared_hinge_pairs, scale=scale)
 
 
 @LOSSES.register(
@@ -201,5 +209,5 @@ def _pairwise_hinge2(counts: LabelCounts) -> PairwiseLoss:
     summary="Logistic loss over all pairs of a class in the batch; memory grows with the batch squared.",
     reference=_PAIRS,
 )
-def _pairwise_logistic(counts: LabelCounts) -> PairwiseLoss:
-    return PairwiseLoss(len(counts), logistic_pairs)
+def _pairwise_logistic(counts: LabelCounts, *, scale: float = 1.0) -> PairwiseLoss:
+    return PairwiseLoss(len(counts), logistic_pairs, scale=scale)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.losses.batch import check_batch, inverse, mean_weights
+from mlcl.losses.batch import check_batch, inverse, mean_weights, number
 
 
 def asymmetric_cells(
@@ -109,15 +109,19 @@ class ElementwiseLoss(nn.Module):
     Args:
         classes: the number of classes ``K``.
         cells: ``(logits, labels, **constants) -> [B, K]``, finite for finite logits.
+        scale: a factor on the whole loss.
         constants: tensors that ``cells`` takes by keyword; they move with the module.
 
     >>> ElementwiseLoss(2, focal_cells)(torch.tensor([[0.0, 2.0]]), torch.tensor([[1, 0]]))
     tensor(0.9117)
     """
 
-    def __init__(self, classes: int, cells: Callable[..., Tensor], **constants: Tensor) -> None:
+    def __init__(
+        self, classes: int, cells: Callable[..., Tensor], *, scale: float = 1.0, **constants: Tensor
+    ) -> None:
         super().__init__()
-        self.classes, self.cells = classes, cells
+        number("scale", scale)
+        self.classes, self.cells, self.scale = classes, cells, scale
         for name, value in constants.items():
             self.register_buffer(name, value, persistent=False)
 
@@ -135,4 +139,4 @@ class ElementwiseLoss(nn.Module):
             logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
         )
         cells = self.cells(batch.logits, batch.labels, **dict(self.named_buffers()))
-        return cells.mean() if batch.plain else (mean_weights(batch) * cells).sum()
+        return self.scale * (cells.mean() if batch.plain else (mean_weights(batch) * cells).sum())

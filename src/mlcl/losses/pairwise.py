@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.losses.batch import Batch, check_batch, inverse, pair_weights
+from mlcl.losses.batch import Batch, check_batch, inverse, number, pair_weights
 
 
 def squared_hinge_pairs(batch: Batch) -> Tensor:
@@ -78,15 +78,17 @@ class PairwiseLoss(nn.Module):
     Args:
         classes: the number of classes ``K``.
         pairs: what it computes of a checked batch.
+        scale: a factor on the whole loss.
 
     >>> loss = PairwiseLoss(1, squared_hinge_pairs)
     >>> loss(torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]]))  # (0.5^2 + 0) / 2
     tensor(0.1250)
     """
 
-    def __init__(self, classes: int, pairs: Callable[[Batch], Tensor]) -> None:
+    def __init__(self, classes: int, pairs: Callable[[Batch], Tensor], *, scale: float = 1.0) -> None:
         super().__init__()
-        self.classes, self.pairs = classes, pairs
+        number("scale", scale)
+        self.classes, self.pairs, self.scale = classes, pairs, scale
 
     def forward(
         self,
@@ -101,4 +103,4 @@ class PairwiseLoss(nn.Module):
         batch = check_batch(
             logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
         )
-        return self.pairs(batch)
+        return self.scale * self.pairs(batch)

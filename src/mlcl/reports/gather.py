@@ -165,7 +165,8 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _settings_key(run: Run) -> str:
-    return json.dumps({key: value for key, value in run.config.items() if key != "seed"}, sort_keys=True)
+    kept = {key: value for key, value in run.config.items() if key not in ("seed", "checkpoint")}
+    return json.dumps(kept, sort_keys=True)
 
 
 def _sweep(folder: Path, problems: list[str]) -> Section:

@@ -162,7 +162,7 @@ def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
     )  # settings that are newer than the run had their defaults
     now = flat(json.loads(json.dumps(to_dict(run.config))))
     for key in sorted({*then, *now}):
-        if then.get(key) != now.get(key):
+        if then.get(key) != now.get(key) and not key.startswith("checkpoint."):
             return Earlier(other=f"{key} is {_shown(then.get(key))} there and {_shown(now.get(key))} here")
     if data.get("fingerprint") != fingerprint:
         return Earlier(

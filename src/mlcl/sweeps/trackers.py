@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,7 +62,7 @@ class WandB:
 
     def __init__(self, folder: Path, config: Mapping[str, Any], known: str | None) -> None:
         wandb = importlib.import_module("wandb")
-        self.id = known or wandb.util.generate_id()
+        self.id = known or secrets.token_hex(6)
         options = {"id": self.id, "resume": "allow", "dir": str(folder), "reinit": True}
         self.run = wandb.init(project=PROJECT, name=folder.name, config=dict(config), **options)
 

@@ -63,20 +63,14 @@ def attempt(
     The trace of an error that nobody foresaw is written to the run's ``error_file``.
     """
     from mlcl.errors import InputError
-    from mlcl.runs import FILES, Both
-    from mlcl.runs import run as do
+    from mlcl.runs import Both
     from mlcl.sweeps.trackers import tracked
     from mlcl.training import TrainingError
 
     run.error_file.unlink(missing_ok=True)
-    for (
-        name
-    ) in FILES:  # what a kill in the middle of a write leaves; without it the folder is a run's or empty
-        (run.folder / f"{name}.tmp").unlink(missing_ok=True)
     try:
         with tracked(run.track, run.folder, run.config) as trackers:
-            watching = Both(_follower(tell), trackers) if tell else trackers
-            do(run.config, out=run.folder, overwrite=True, observer=watching)
+            _do(run, Both(_follower(tell), trackers) if tell else trackers)
         return read_result(run.folder), ""
     except (InputError, TrainingError) as error:
         return None, _one_line(str(error))
@@ -84,6 +78,23 @@ def attempt(
         run.error_file.parent.mkdir(parents=True, exist_ok=True)
         run.error_file.write_text(traceback.format_exc(), encoding="utf-8")
         return None, _one_line(f"{type(error).__name__}: {error}")
+
+
+def _do(run: PlannedRun, observer: Observer) -> None:
+    """Go on from the newest checkpoint of an earlier attempt at this very run, or else start anew."""
+    from mlcl.errors import InputError
+    from mlcl.runs import resume
+    from mlcl.runs import run as start
+    from mlcl.settings import config_from
+
+    if (run.folder / "checkpoints").is_dir():
+        try:
+            if config_from(run.folder / "config.yaml") == run.config:
+                resume(run.folder, observer=observer)
+                return
+        except InputError:
+            pass  # of other data or tasks, or damaged: what is left of it is replaced
+    start(run.config, out=run.folder, overwrite=True, observer=observer)
 
 
 def _follower(tell: Callable[[Position], None]) -> Observer:

@@ -1,0 +1,267 @@
+# ruff: noqa: T201, SIM105
+"""Every reader of files, given mutated bytes: each input must load or end in an `InputError`, and nothing else.
+
+    python fuzz/readers.py [--count N] [--seed S] [--only TARGET]
+
+Bytes are flipped, cut, doubled and spliced; JSON and YAML are also changed inside (types, extremes, missing fields).
+Checksums of checkpoints are made right again after the change, so that what lies behind them is reached too. An input
+that ends in anything else is written to ``fuzz/crashes`` and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from helpers import SMALL, small_arrays, small_benchmark
+from mlcl import checkpoints, runs
+from mlcl.datasets import open_store, prepare_source, read_ids
+from mlcl.errors import InputError
+from mlcl.settings import config_from, merge, shipped
+from mlcl.sweeps.plan import read_result
+from mlcl.training import Interrupted, Learner, Observer
+
+ODD = (
+    None,
+    True,
+    -1,
+    0,
+    2**31,
+    2**70,
+    1e308,
+    float("nan"),
+    "",
+    "x" * 300,
+    "\0",
+    "../../etc",
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": 1},
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader: good inputs to start from, and what to do with a changed one."""
+
+    seeds: tuple[bytes, ...]
+    read: Callable[[bytes], object]
+    structured: bool = False
+
+
+def mutate_bytes(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
+    """Flip, cut, double or splice at random places."""
+    out = bytearray(data)
+    for _ in range(rng.integers(1, 5)):
+        at = int(rng.integers(0, max(len(out), 1)))
+        length = int(rng.integers(1, 40))
+        kind = rng.integers(0, 6)
+        if kind == 0 and out:
+            out[at] ^= 1 << int(rng.integers(0, 8))
+        elif kind == 1:
+            del out[at:]
+        elif kind == 2:
+            del out[at : at + length]
+        elif kind == 3:
+            out[at:at] = out[at : at + length]
+        elif kind == 4:
+            out[at : at + length] = rng.bytes(length)
+        else:
+            start = int(rng.integers(0, max(len(other), 1)))
+            out[at:at] = other[start : start + length]
+    return bytes(out)
+
+
+def mutate_value(value: Any, rng: np.random.Generator) -> Any:
+    """Change one place deep inside: another type, an extreme, a missing or a doubled entry."""
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        key = list(value)[int(rng.integers(len(value)))]
+        chance = rng.random()
+        if chance < 0.1:
+            return {k: v for k, v in value.items() if k != key}
+        if chance < 0.15:
+            return {**value, f"{key}x": value[key]}
+        return {**value, key: mutate_value(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        at = int(rng.integers(len(value)))
+        chance = rng.random()
+        if chance < 0.1:
+            return value[:at] + value[at + 1 :]
+        if chance < 0.2:
+            return value[: at + 1] + value[at:]
+        return [*value[:at], mutate_value(value[at], rng), *value[at + 1 :]]
+    if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.5:
+        return [value + 1, -value, value * 1000, float(value)][int(rng.integers(4))]
+    return ODD[int(rng.integers(len(ODD)))]
+
+
+def mutants(target: Target, count: int, seed: int) -> Iterator[bytes]:
+    """Yield changed inputs, half of them changed inside where the format allows it."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        data, other = (target.seeds[int(rng.integers(len(target.seeds)))] for _ in range(2))
+        if target.structured and rng.random() < 0.6:
+            value = json.loads(data) if data[:1] == b"{" else yaml.safe_load(data)
+            for _ in range(rng.integers(1, 4)):
+                value = mutate_value(value, rng)
+            yield json.dumps(value).encode()
+        else:
+            yield mutate_bytes(data, other, rng)
+
+
+class _Stop(Observer):
+    def on_step(self, learner: Learner, loss: float) -> None:  # noqa: ARG002
+        if learner.task == 1 and learner.step == 3:
+            raise Interrupted
+
+
+def make_targets(folder: Path) -> dict[str, Target]:
+    """Make small good files of every kind below a folder."""
+    benchmark = small_benchmark()
+    config = config_from(
+        merge(SMALL, {"method": "ewc", "memory": {"kind": "wru", "size": 20}, "train": {"epochs": 1}})
+    )
+    try:
+        runs.run(config, benchmark=benchmark, out=folder / "run", observer=_Stop())
+    except Interrupted:
+        pass
+    newest = max((folder / "run/checkpoints").glob("*.json"))
+    manifest, tensors = newest.read_bytes(), newest.with_suffix(".safetensors").read_bytes()
+    done = folder / "done"
+    runs.run(config, benchmark=benchmark, out=done)
+    arrays = dict(
+        zip(("x_train", "y_train", "x_test", "y_test"), (*small_arrays(), *small_arrays(seed=1)), strict=True)
+    )
+    np.savez(folder / "arrays.npz", **arrays)
+    store = folder / "store"
+    prepare_source("arrays", folder / "arrays.npz", out=store, jobs=1)
+
+    def read_config(data: bytes) -> object:
+        path = folder / "config.yaml"
+        path.write_bytes(data)
+        return config_from(path)
+
+    def read_checkpoint(manifest: bytes, tensors: bytes) -> object:
+        """Make the checksums right, where the manifest is still JSON, then load it into a new learner."""
+        try:
+            fields = json.loads(manifest)
+            fields.pop("sha256", None)
+            fields["tensors"] = {"bytes": len(tensors), "sha256": hashlib.sha256(tensors).hexdigest()}
+            manifest = json.dumps({**fields, "sha256": checkpoints._digest(fields)}).encode()
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            pass
+        newest.write_bytes(manifest)
+        newest.with_suffix(".safetensors").write_bytes(tensors)
+        found = checkpoints.read_checkpoint(newest)
+        learner = Learner(config, benchmark)
+        identity = checkpoints.Identity.of(found.identity.run, config, benchmark)
+        checkpoints.refuse_changes(found.identity, identity, source=newest)
+        checkpoints.restore(learner, found)
+        return learner
+
+    def read_result_json(data: bytes) -> object:
+        (done / "result.json").write_bytes(data)
+        runs.is_finished(done)
+        return read_result(done)
+
+    def read_store(name: str) -> Callable[[bytes], object]:
+        good = (store / name).read_bytes()
+
+        def read(data: bytes) -> object:
+            try:
+                (store / name).write_bytes(data)
+                return open_store(store), read_ids(store)
+            finally:
+                (store / name).write_bytes(good)
+
+        return read
+
+    targets = {
+        "config": Target(
+            (
+                (done / "config.yaml").read_bytes(),
+                *(shipped()[name].encode() for name in ("c-digits", "c-voc", "c-coco")),
+            ),
+            read_config,
+            True,
+        ),
+        "checkpoint manifest": Target((manifest,), lambda data: read_checkpoint(data, tensors), True),
+        "checkpoint tensors": Target((tensors,), lambda data: read_checkpoint(manifest, data)),
+        "result.json": Target(((done / "result.json").read_bytes(),), read_result_json, True),
+        "store manifest": Target(
+            ((store / "manifest.json").read_bytes(),), read_store("manifest.json"), True
+        ),
+        "store labels": Target(((store / "labels.npy").read_bytes(),), read_store("labels.npy")),
+        "store inputs": Target(((store / "inputs.npy").read_bytes(),), read_store("inputs.npy")),
+        "store ids": Target(((store / "ids.json").read_bytes(),), read_store("ids.json"), True),
+    }
+    return targets
+
+
+def judge(target: Target, data: bytes) -> str:
+    """Return ``loaded`` or ``refused``; anything but an `InputError` comes out as it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            target.read(data)
+        except InputError as error:
+            if "\n" in str(error) or not str(error):
+                raise AssertionError(f"not one sentence: {str(error)!r}") from error
+            return "refused"
+    return "loaded"
+
+
+def main() -> int:
+    """Fuzz all targets and print the counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=12_000, help="inputs over all targets")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="one target")
+    given = parser.parse_args()
+    crashes, total = 0, 0
+    with tempfile.TemporaryDirectory(prefix="mlcl-fuzz-") as folder:
+        targets = make_targets(Path(folder))
+        chosen = {name: target for name, target in targets.items() if given.only in (None, name)}
+        for number, (name, target) in enumerate(chosen.items()):
+            started, counts = time.perf_counter(), Counter[str]()
+            for data in mutants(target, -(-given.count // len(chosen)), 1000 * given.seed + number):
+                try:
+                    counts[judge(target, data)] += 1
+                except BaseException:
+                    counts["crashed"] += 1
+                    crashes += 1
+                    place = Path(__file__).parent / "crashes"
+                    place.mkdir(exist_ok=True)
+                    file = place / f"{name.replace(' ', '-')}-{hashlib.sha256(data).hexdigest()[:12]}"
+                    file.write_bytes(data)
+                    if counts["crashed"] <= 3:
+                        print(f"{file}\n{traceback.format_exc(limit=-4)}")
+            total += counts.total()
+            told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+            print(f"{name:20} {told}   ({time.perf_counter() - started:.0f} s)", flush=True)
+    print(f"{total} inputs, {crashes} crashes")
+    return 1 if crashes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

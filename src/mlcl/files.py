@@ -1,0 +1,134 @@
+"""Files of a run folder: written whole or not at all, read within bounds, and used by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcl.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # no such locks outside POSIX; there two processes on one folder are not noticed
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+
+
+def plain(value: Any) -> Any:
+    """Turn arrays into lists, and numbers that JSON has no word for into null.
+
+    >>> plain({"matrix": np.array([[0.5, np.nan]])})
+    {'matrix': [[0.5, None]]}
+    """
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON, whole or not at all."""
+    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file through a temporary one and a rename, so that no reader ever sees half of it.
+
+    The file and its name are on the disk when this returns. A failure leaves the old file, and no temporary one.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105  (Path.replace would hide the name from tests that make it fail)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        # A failed write does not know its file; whoever reads the sentence must.
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def read_object(path: Path, *, limit: int) -> dict[str, Any]:
+    """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
+    try:
+        size = path.stat().st_size
+        text = path.read_bytes() if size <= limit else b""
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if size > limit:
+        raise InputError(f"{path}: has {size} bytes, but at most {limit} were expected.")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: is not valid JSON.") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: holds a {type(value).__name__}; expected a JSON object.")
+    return value
+
+
+class FolderLock:
+    """Holds a folder for this process until `release`, or until the process ends in whatever way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self.number = -1
+        while self.number < 0:
+            number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                if fcntl is not None:
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.read(number, 20).decode(errors="replace").strip() or "unknown"
+                os.close(number)
+                raise InputError(
+                    f"{folder} is in use by another process (number {owner}); wait for it, or stop it first."
+                ) from None
+            # The owner removes the file when it is done: a lock on a file that is gone would hold nothing.
+            if self._is_current(number):
+                self.number = number
+            else:
+                os.close(number)
+        os.ftruncate(self.number, 0)
+        os.write(self.number, f"{os.getpid()}\n".encode())
+
+    def _is_current(self, number: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(number), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let the folder go."""
+        if self.number >= 0:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)
+            os.close(self.number)
+            self.number = -1
