@@ -198,7 +198,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
         "config": Target(
             (
                 (done / "config.yaml").read_bytes(),
-                *(shipped()[name].encode() for name in ("c-digits", "c-voc", "c-coco")),
+                *(shipped()[name].encode() for name in ("c-digits", "c-scene")),
             ),
             read_config,
             True,

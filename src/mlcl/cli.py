@@ -131,6 +131,54 @@ def resume_verb(arguments: list[str]) -> int:
     return _follow(lambda observer: resume(given.folder, observer=observer), given.folder, quiet=given.quiet)
 
 
+@verb("predict", "score images, arrays or a store with a finished run")
+def predict_verb(arguments: list[str]) -> int:
+    """Predict: ``mlcl predict DIR INPUT --out FILE.csv | FILE.npz [--logits] [--overwrite]``."""
+    parser = _parser("predict", "Score inputs with the network of a finished run: a column a class.")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
+    parser.add_argument(
+        "inputs", type=Path, metavar="INPUT", help="an image, a folder of images, an .npy or .npz, or a store"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv or .npz to write")
+    parser.add_argument("--logits", action="store_true", help="logits instead of probabilities")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    given = parser.parse_args(arguments)
+    from mlcl.predict import check_out, predict, write_scores
+
+    check_out(given.out, suffixes=(".csv", ".npz"), overwrite=given.overwrite)
+    write_scores(predict(given.folder, given.inputs, logits=given.logits), given.out)
+    sys.stdout.write(f"{given.out}\n")
+    return 0
+
+
+@verb("export", "write the network of a finished run for other programs")
+def export_verb(arguments: list[str]) -> int:
+    """Export: ``mlcl export DIR --format torch | onnx [--out FILE] [--logits] [--overwrite]``."""
+    parser = _parser(
+        "export",
+        "Write a network that takes raw inputs and gives the scores of `mlcl predict`, and check that it does.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
+    parser.add_argument("--format", choices=("torch", "onnx"), default="torch", help="default: torch")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: DIR/model.pt2 or DIR/model.onnx")
+    parser.add_argument("--logits", action="store_true", help="logits instead of probabilities")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    given = parser.parse_args(arguments)
+    from mlcl.export import SUFFIXES, ExportError, export
+    from mlcl.predict import check_out
+
+    suffixes = SUFFIXES[given.format]
+    out = given.out or given.folder / f"model{suffixes[0]}"
+    check_out(out, suffixes=suffixes, overwrite=given.overwrite)
+    try:
+        gap = export(given.folder, out, format=given.format, logits=given.logits)
+    except ExportError as error:
+        return _fail(str(error), 1)
+    sys.stderr.write(f"mlcl: scores differ from the network's by {gap:.1g} at most\n")
+    sys.stdout.write(f"{out}\n")
+    return 0
+
+
 def _follow(start: Callable[[Observer], Result], out: Path, *, quiet: bool) -> int:
     """Do a run, show how it goes, and turn its end into an exit code."""
     from mlcl.interrupts import Signals

@@ -85,7 +85,7 @@ class LossConfig:
     Args:
         kind: a name from ``mlcl ls losses``.
         margin: lambda of the margin lambda / P_k^power.
-        reweight: weights from the data set's counts, from the batch's, or none.
+        reweight: weights from the counts of the data set, or from those of the batch (the default of rldam and ru).
         base: the loss of a margin.
         power: power of the count in the margin.
         margin_count: P_k, or min(P_k, N_k).
@@ -103,7 +103,7 @@ class LossConfig:
 
     kind: str = "rldam"
     margin: float | None = None
-    reweight: Literal["dataset", "batch", "none"] | None = None
+    reweight: Literal["dataset", "batch"] | None = None
     base: Literal["logistic", "hinge", "squared-hinge", "exponential"] | None = None
     power: float | None = None
     margin_count: Literal["positive", "minority"] | None = None

@@ -66,6 +66,8 @@ FILES = (
     "weights.safetensors",
     "memory.safetensors",
 )
+EXPORTS = ("model.pt2", "model.onnx")
+"""What ``mlcl export`` puts beside them; it goes when the run is replaced."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "matrix": result.matrix,
         "per_class": result.per_class,
         "classes": list(benchmark.dataset.classes),
+        "input_shape": list(benchmark.dataset.train.inputs.shape[1:]),
         "positive": result.positive,
         "tasks": [task.classes for task in benchmark.tasks],
         "memory": [len(samples.rows) for samples in result.learner.memory.tasks],
@@ -449,7 +452,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _clear_folder(path: Path) -> None:
-    for name in FILES:
+    for name in (*FILES, *EXPORTS):
         (path / name).unlink(missing_ok=True)
         (path / f"{name}.tmp").unlink(missing_ok=True)
     shutil.rmtree(path / "checkpoints", ignore_errors=True)

@@ -63,14 +63,16 @@ def test_losses_can_be_copied_and_pickled(kind):
 @pytest.mark.parametrize(
     ("kind", "given", "same"),
     [
-        ("rldam", {}, {"margin": 1.0, "reweight": "dataset"}),
+        ("rldam", {}, {"margin": 1.0, "reweight": "batch"}),
+        ("rldam", {"reweight": "dataset"}, {"margin": 1.0, "reweight": "dataset"}),
         ("rldam", {"margin": 3.5, "reweight": "batch"}, {"margin": 3.5, "reweight": "batch"}),
         (
             "rldam",
             {"base": "hinge", "power": 0.5, "margin_count": "minority", "scale": 2.0},
-            {"base": "hinge", "power": 0.5, "margin_count": "minority", "scale": 2.0},
+            {"reweight": "batch", "base": "hinge", "power": 0.5, "margin_count": "minority", "scale": 2.0},
         ),
-        ("ru", {}, {"margin": 0.0, "reweight": "dataset"}),
+        ("ru", {}, {"margin": 0.0, "reweight": "batch"}),
+        ("ru", {"reweight": "dataset"}, {"margin": 0.0, "reweight": "dataset"}),
         (
             "ru",
             {"reweight": "batch", "base": "exponential", "scale": 0.5},

@@ -65,7 +65,7 @@ def _rldam(
     counts: LabelCounts,
     *,
     margin: float = 1.0,
-    reweight: Literal["dataset", "batch"] = "dataset",
+    reweight: Literal["dataset", "batch"] = "batch",  # measured better in runs: docs/decisions.md
     base: Base = "logistic",
     power: float = 0.25,
     margin_count: MarginCount = "positive",
@@ -91,7 +91,7 @@ def _rldam(
 def _ru(
     counts: LabelCounts,
     *,
-    reweight: Literal["dataset", "batch"] = "dataset",
+    reweight: Literal["dataset", "batch"] = "batch",  # measured better in runs: docs/decisions.md
     base: Base = "logistic",
     scale: float = 1.0,
 ) -> MarginLoss:
