@@ -11,8 +11,10 @@ that ends in anything else is written to ``fuzz/crashes`` and the exit code is 1
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -33,7 +35,8 @@ from helpers import SMALL, small_arrays, small_benchmark
 from mlcl import checkpoints, runs
 from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.errors import InputError
-from mlcl.settings import config_from, merge, shipped
+from mlcl.extend import base_of, begin, extend, extended_benchmark, load_base
+from mlcl.settings import config_from, merge, shipped, to_yaml
 from mlcl.sweeps.plan import read_result
 from mlcl.training import Interrupted, Learner, Observer
 
@@ -154,6 +157,23 @@ def make_targets(folder: Path) -> dict[str, Target]:
     store = folder / "store"
     prepare_source("arrays", folder / "arrays.npz", out=store, jobs=1)
 
+    # A run that is used: its files are read to predict and to learn the labels of another store.
+    np.savez(folder / "new.npz", **arrays, classes=np.array([f"new-{k}" for k in range(6)]))
+    prepare_source("arrays", folder / "new.npz", out=folder / "new", jobs=1)
+    used, second = shutil.copytree(done, folder / "used"), folder / "second"
+    settings = dataclasses.replace(config, data=str(folder / "new"))
+    (used / "config.yaml").write_text(to_yaml(settings))
+    plain = json.loads((used / "result.json").read_text())
+    plain.pop("sha256")  # without checksums, what lies behind them is reached
+    (used / "result.json").write_text(json.dumps(plain))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        extend(used, config=settings, out=second)
+
+    def read_extends(data: bytes) -> object:
+        (second / "extends.json").write_bytes(data)
+        return base_of(second)
+
     def read_config(data: bytes) -> object:
         path = folder / "config.yaml"
         path.write_bytes(data)
@@ -194,6 +214,21 @@ def make_targets(folder: Path) -> dict[str, Target]:
 
         return read
 
+    def read_file_of_run(name: str) -> Callable[[bytes], object]:
+        good = (used / name).read_bytes()
+
+        def read(data: bytes) -> object:
+            try:
+                (used / name).write_bytes(data)
+                base = load_base(used)
+                benchmark = extended_benchmark(base, config_from(used / "config.yaml"))
+                begin(Learner(base.trained.config, benchmark), base)
+                return base
+            finally:
+                (used / name).write_bytes(good)
+
+        return read
+
     targets = {
         "config": Target(
             (
@@ -206,6 +241,16 @@ def make_targets(folder: Path) -> dict[str, Target]:
         "checkpoint manifest": Target((manifest,), lambda data: read_checkpoint(data, tensors), True),
         "checkpoint tensors": Target((tensors,), lambda data: read_checkpoint(manifest, data)),
         "result.json": Target(((done / "result.json").read_bytes(),), read_result_json, True),
+        "result.json in use": Target(
+            ((used / "result.json").read_bytes(),), read_file_of_run("result.json"), True
+        ),
+        "weights": Target(
+            ((used / "weights.safetensors").read_bytes(),), read_file_of_run("weights.safetensors")
+        ),
+        "memory": Target(
+            ((used / "memory.safetensors").read_bytes(),), read_file_of_run("memory.safetensors")
+        ),
+        "extends.json": Target(((second / "extends.json").read_bytes(),), read_extends, True),
         "store manifest": Target(
             ((store / "manifest.json").read_bytes(),), read_store("manifest.json"), True
         ),

@@ -39,6 +39,6 @@ SMALL = {
 SMALL_IMAGES = {
     "model": {"kind": "resnet8", "width": 8},
     "memory": {"size": 30},
-    "train": {"epochs": 8, "batch_size": 16, "lr": 0.1},
+    "train": {"epochs": 8, "batch_size": 16, "lr": 0.01},
 }
-"""Settings for `small_benchmark` with images."""
+"""Settings for `small_benchmark` with images, for KRT: it learns with Adam."""

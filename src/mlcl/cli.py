@@ -179,6 +179,55 @@ def export_verb(arguments: list[str]) -> int:
     return 0
 
 
+@verb("extend", "teach a finished run labels that nobody knew when it began")
+def extend_verb(arguments: list[str]) -> int:
+    """Extend: ``mlcl extend DIR --data STORE [--out DIR2] [--train.epochs N] ...``."""
+    if not arguments or arguments[0].startswith("-"):
+        if "-h" in arguments or "--help" in arguments:
+            sys.stdout.write(EXTEND_HELP)
+            return 0
+        raise InputError(
+            "mlcl extend: the following arguments are required: DIR, the folder of a finished run."
+        )
+    from mlcl.command import parse_run
+
+    folder, rest = Path(arguments[0]), arguments[1:]
+    if not any(word.split("=")[0] == "--data" for word in rest):
+        raise InputError(
+            "mlcl extend: the following arguments are required: --data, the store with the new labels."
+        )
+    command = parse_run([str(folder / "config.yaml"), *rest])
+    if command.help:
+        return 0
+    from mlcl.extend import extend
+
+    out = command.out or _free(folder)
+    return _follow(
+        lambda observer: extend(
+            folder, out=out, config=command.config, overwrite=command.overwrite, observer=observer
+        ),
+        out,
+        quiet=command.quiet,
+    )
+
+
+EXTEND_HELP = """usage: mlcl extend DIR --data STORE [--out DIR2] [--overwrite] [--quiet] [--train.epochs N] ...
+
+Teach a finished run the classes of a store that it does not know yet, as one more task. DIR stays as it is; weights,
+stored samples and constants come from it. Options of `mlcl run` that begin with --train or --checkpoint go on top.
+
+  DIR          the folder of a finished run
+  --data STORE the store with the new labels, by folder or name
+  --out DIR2   folder to write (default: DIR-extended)
+"""
+
+
+def _free(folder: Path) -> Path:
+    base = folder.with_name(f"{folder.name}-extended")
+    candidates = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, sys.maxsize))
+    return next(path for path in candidates if not path.exists())
+
+
 def _follow(start: Callable[[Observer], Result], out: Path, *, quiet: bool) -> int:
     """Do a run, show how it goes, and turn its end into an exit code."""
     from mlcl.interrupts import Signals

@@ -230,9 +230,10 @@ class TrainConfig:
     Args:
         epochs: epochs a task.
         batch_size: samples of the current task a step.
-        lr: learning rate of SGD.
-        momentum: momentum of SGD.
-        weight_decay: weight decay of SGD.
+        optimiser: ``sgd`` (all methods but KRT), or ``adam``.
+        lr: learning rate.
+        momentum: momentum of SGD; Adam's first beta.
+        weight_decay: weight decay.
         lr_drops: where in a task the rate is cut, as shares of its epochs (15/40 and 25/40 in the released code).
         lr_factor: what is left of the rate after a cut.
         normalise: shift and scale inputs by mean and deviation of the training split; else images are in [0, 1].
@@ -245,6 +246,7 @@ class TrainConfig:
 
     epochs: int = 8
     batch_size: int = 32
+    optimiser: Literal["sgd", "adam"] = "sgd"
     lr: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 1e-5
@@ -260,6 +262,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
         _at_least("train.", self, lr_factor=0, threads=1)
+        if self.optimiser == "adam" and self.momentum >= 1:
+            raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
         for share in self.lr_drops:
             if not 0 <= share <= 1:
                 raise InputError(f"train.lr_drops holds {share}; expected shares of the epochs from 0 to 1.")

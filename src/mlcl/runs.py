@@ -7,6 +7,7 @@ While it is not finished it also holds ``checkpoints`` and the lock of the proce
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ import sys
 import time
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.batches import gather
 from mlcl.checkpoints import (
     Identity,
     newest_checkpoint,
@@ -58,6 +60,8 @@ __all__ = [
 ]
 
 RESULT_FORMAT = 1
+EXTENDS = "extends.json"
+"""In the folder of an extended run: which run it began from."""
 FILES = (
     "config.yaml",
     "environment.json",
@@ -65,6 +69,7 @@ FILES = (
     "result.json",
     "weights.safetensors",
     "memory.safetensors",
+    EXTENDS,
 )
 EXPORTS = ("model.pt2", "model.onnx")
 """What ``mlcl export`` puts beside them; it goes when the run is replaced."""
@@ -130,7 +135,7 @@ def run(
     if out is None:
         return summarise(config, train(learner, observer=observer), None)
     with RunFolder.create(Path(out), config, tasks, overwrite=overwrite) as folder:
-        return _go(learner, folder, observer)
+        return go_on(learner, folder, observer)
 
 
 def resume(
@@ -150,13 +155,19 @@ def resume(
     if is_finished(path):
         raise InputError(f"{path} is finished; its result is in {path / 'result.json'}.")
     config = config_from(path / "config.yaml")
-    tasks = benchmark if benchmark is not None else load_benchmark(config)
-    learner = Learner(config, tasks)
+    if (path / EXTENDS).is_file():
+        from mlcl import extend
+
+        base = extend.base_of(path)
+        learner = Learner(config, extend.extended_benchmark(base, config))
+        with RunFolder.reopen(path, learner, begin=lambda: extend.begin(learner, base)) as opened:
+            return go_on(learner, opened, observer)
+    learner = Learner(config, benchmark if benchmark is not None else load_benchmark(config))
     with RunFolder.reopen(path, learner) as opened:
-        return _go(learner, opened, observer)
+        return go_on(learner, opened, observer)
 
 
-def _go(learner: Learner, folder: RunFolder, observer: Observer | None) -> Result:
+def go_on(learner: Learner, folder: RunFolder, observer: Observer | None) -> Result:
     """Train from where the learner stands to the end, and write the result."""
     try:
         train(learner, observer=Both(folder, observer or Observer()))
@@ -290,7 +301,13 @@ class RunFolder(Observer):
 
     @classmethod
     def create(
-        cls, path: Path, config: Config, benchmark: Benchmark, *, overwrite: bool = False
+        cls,
+        path: Path,
+        config: Config,
+        benchmark: Benchmark,
+        *,
+        overwrite: bool = False,
+        extends: Mapping[str, str] | None = None,
     ) -> RunFolder:
         """Make the folder, or say why not. Only a folder that holds a run, or nothing, is ever replaced."""
         _refuse_folder(path, overwrite=overwrite)
@@ -300,7 +317,12 @@ class RunFolder(Observer):
             _clear_folder(path)
             identity = Identity.of(uuid.uuid4().hex, config, benchmark)
             write_json(path / "environment.json", environment(benchmark) | {"run": identity.run})
-            write_text(path / "config.yaml", f"# mlcl run {path / 'config.yaml'}\n{to_yaml(config)}")
+            if extends is not None:
+                write_json(path / EXTENDS, dict(extends))
+            made = (
+                "mlcl run" if extends is None else f"mlcl extend {extends['run']} --data {config.data}; not:"
+            )
+            write_text(path / "config.yaml", f"# {made} {path / 'config.yaml'}\n{to_yaml(config)}")
             (path / "metrics.jsonl").touch()
         except BaseException:
             lock.release()
@@ -308,8 +330,11 @@ class RunFolder(Observer):
         return cls(path, lock, identity, config.checkpoint.every)
 
     @classmethod
-    def reopen(cls, path: Path, learner: Learner) -> RunFolder:
-        """Take up a folder whose run was stopped: bring the learner and ``metrics.jsonl`` to the newest checkpoint."""
+    def reopen(cls, path: Path, learner: Learner, *, begin: Callable[[], None] = lambda: None) -> RunFolder:
+        """Take up a folder whose run was stopped: bring the learner and ``metrics.jsonl`` to the newest checkpoint.
+
+        Without a checkpoint ``begin`` brings the learner to where the run began.
+        """
         lock = FolderLock(path)
         try:
             config, tasks = learner.config, learner.benchmark
@@ -324,6 +349,8 @@ class RunFolder(Observer):
             if found is not None:
                 warn_of_versions(found)
                 restore(learner, found)
+            else:
+                begin()
             _cut(path / "metrics.jsonl", 0 if found is None else found.metrics_bytes)
         except BaseException:
             lock.release()
@@ -392,9 +419,17 @@ class RunFolder(Observer):
         tensors = {name: value.contiguous() for name, value in learner.network.state_dict().items()}
         tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
         tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
-        write_bytes(self.path / "weights.safetensors", save_tensors(tensors))
-        write_bytes(self.path / "memory.safetensors", save_arrays(learner.memory.state()))
-        write_json(self.path / "result.json", result_json(result))
+        contents = {"weights.safetensors": save_tensors(tensors)}
+        # All that is kept of the past: stored samples with their inputs, and what the regulariser holds on to.
+        kept = learner.memory.state()
+        kept["inputs"] = gather(learner.data.train.inputs, learner.memory.rows).numpy()
+        for name, value in learner.parts.regulariser.state().items():
+            kept[f"regulariser.{name}"] = value.detach().cpu().contiguous().numpy()
+        contents["memory.safetensors"] = save_arrays(kept)
+        for name, content in contents.items():
+            write_bytes(self.path / name, content)
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        write_json(self.path / "result.json", result_json(result) | {"sha256": sums})
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
 

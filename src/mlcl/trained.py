@@ -6,6 +6,7 @@ files that do not belong together are refused.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def load_trained(folder: str | Path) -> Trained:
     config = config_from(path / "config.yaml")
     result = read_object(path / "result.json", limit=_MAX_RESULT_BYTES)
     classes, tasks, shape = _layout(result, path / "result.json")
-    tensors = read_tensors(path / "weights.safetensors")
+    tensors = read_tensors(path / "weights.safetensors", sums=result.get("sha256"))
     try:
         network = build_model(config.model.kind, shape, len(classes), **options(config.model))
         if isinstance(network.head, IncrementalAttentionHead):
@@ -88,14 +89,18 @@ def load_trained(folder: str | Path) -> Trained:
     return Trained(config, network, normaliser.to(device), classes, tasks, shape)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, or say why not."""
+def read_tensors(path: Path, *, sums: Any = None) -> dict[str, Tensor]:
+    """Read a safetensors file, or say why not; ``sums`` are the checksums in ``result.json``, if it has any."""
     from safetensors.torch import load
 
     try:
-        return dict(load(path.read_bytes()))
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if isinstance(sums, dict) and hashlib.sha256(content).hexdigest() != sums.get(path.name):
+        raise InputError(f"{path}: is damaged: its checksum is not the one in result.json.")
+    try:
+        return dict(load(content))
     except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
         raise InputError(f"{path}: is damaged: {' '.join(str(error).split())[:200]}.") from None
 

@@ -13,17 +13,17 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlcl.batches import EpochPlan, Normaliser, gather, plan_epoch, slices
-from mlcl.config import Config, options
+from mlcl.config import Config, TrainConfig, options
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
@@ -198,12 +198,7 @@ class Learner:
             batches=lambda: self._task_batches(stage),
             generator=torch_generator(config.seed, "parts", stage.index),
         )
-        optimiser = torch.optim.SGD(
-            [p for p in self.network.parameters() if p.requires_grad],
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
+        optimiser = make_optimiser(settings, [p for p in self.network.parameters() if p.requires_grad])
         self.model, self.optimiser = self.fabric.setup(self.network, optimiser)
         self.model.mark_forward_method("forward_with_embeddings")
         self.weights = self._memory_weights(stage)
@@ -287,19 +282,23 @@ class Learner:
         tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in self.memory.state().items()}
         tensors |= {f"regulariser.{name}": value for name, value in self.parts.regulariser.state().items()}
+        # Tables go with the tensors: as text they would soon be longer than all the rest.
+        for name in ("matrix", "per_class"):
+            tensors[f"measured.{name}"] = torch.tensor(getattr(self.measured, name), dtype=torch.float64)
+        tensors |= {"normaliser.scale": self.normaliser.scale, "normaliser.shift": self.normaliser.shift}
         if self.in_task:
             if self.context.teacher is not None:
                 tensors |= {
                     f"teacher.{name}": value for name, value in self.context.teacher.state_dict().items()
                 }
             for number, slot in self.optimiser.state_dict()["state"].items():
-                if slot.get("momentum_buffer") is not None:
-                    tensors[f"momentum.{number}"] = slot["momentum_buffer"]
+                tensors |= {f"optimiser.{number}.{k}": v for k, v in slot.items() if isinstance(v, Tensor)}
         values: dict[str, Any] = {
             "position": [self.task, self.epoch, self.step, self.in_task],
             "epoch_loss": self.epoch_loss,
             "spent": self.spent + time.perf_counter() - self.started if self.in_task else 0.0,
-            "measured": asdict(self.measured),
+            "pooled": self.measured.pooled,
+            "task_seconds": self.measured.task_seconds,
             "labels": self.parts.labels.state(),
         }
         if (scaler := self._scaler()) is not None:
@@ -315,7 +314,19 @@ class Learner:
         if not 0 <= task <= len(self.stages) - bool(in_task):
             raise InputError(f"the state stands at task {task}, but there are {len(self.stages)} tasks.")
         tensors = {name: value.to(self.device, copy=True) for name, value in state.tensors.items()}
-        self.measured = Measured(**_with_nan(state.values["measured"]))
+        self.measured = Measured(
+            matrix=state.tensors["measured.matrix"].tolist(),
+            per_class=state.tensors["measured.per_class"].tolist(),
+            pooled=[_with_nan(found) for found in state.values["pooled"]],
+            task_seconds=list(state.values["task_seconds"]),
+        )
+        widths = (len(self.benchmark.tasks), len(self.data.classes))
+        for table, width in zip((self.measured.matrix, self.measured.per_class), widths, strict=True):
+            if [len(row) for row in table] != [width] * task:
+                raise InputError(f"the state has no measures of {task} tasks.")
+        self.normaliser = replace(
+            self.normaliser, scale=tensors["normaliser.scale"], shift=tensors["normaliser.shift"]
+        )
         stored = _section(state.tensors, "memory.")
         self.memory = Memory.from_state({name: value.cpu().numpy() for name, value in stored.items()})
         self._check_memory(task)
@@ -334,7 +345,7 @@ class Learner:
         if in_task:
             self.epoch, self.step = epoch, step
             self.epoch_loss, self.spent = state.values["epoch_loss"], state.values["spent"]
-            self._load_momentum(_section(tensors, "momentum."))
+            self._load_optimiser(_section(tensors, "optimiser."))
             self.start_epoch(self.stages[task])
             if not (0 <= epoch <= self.epochs and 0 <= step <= len(self.plan)):
                 raise InputError(
@@ -344,13 +355,15 @@ class Learner:
         if (scaler := self._scaler()) is not None and "scaler" in state.values:
             scaler.load_state_dict(state.values["scaler"])
 
-    def _load_momentum(self, momentum: dict[str, Tensor]) -> None:
-        """Give the optimiser its momentum back, in the memory layout of the parameters."""
+    def _load_optimiser(self, state: dict[str, Tensor]) -> None:
+        """Give the optimiser its state back, in the memory layout of the parameters."""
         parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
-        slots = {
-            int(number): {"momentum_buffer": torch.empty_like(parameters[int(number)]).copy_(value)}
-            for number, value in momentum.items()
-        }
+        slots: dict[int, dict[str, Tensor]] = {}
+        for key, value in state.items():
+            number, name = key.split(".")
+            like = parameters[int(number)]
+            same = value if value.shape != like.shape else torch.empty_like(like).copy_(value)
+            slots.setdefault(int(number), {})[name] = same
         self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": slots})
 
     def _check_memory(self, tasks: int) -> None:
@@ -388,6 +401,9 @@ class Learner:
         row, per_class = [], np.full(len(self.data.classes), np.nan)
         for task in self.benchmark.tasks:
             mine = np.ix_(task.test, task.classes)
+            if not len(task.test):  # an old task of an extended run, whose data are gone
+                row.append(float("nan"))
+                continue
             values = macro_auc(scores[mine], split.labels[mine], average=None)
             per_class[task.classes] = values
             row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
@@ -396,10 +412,12 @@ class Learner:
         pool = np.ix_(rows, np.concatenate([task.classes for task in seen]))
         self.measured.matrix.append(row)
         self.measured.per_class.append(per_class.tolist())
+        # Where no image has the labels of all tasks (an extended run), nothing can be pooled.
+        whole = getattr(self.benchmark, "complete", True)
         self.measured.pooled.append(
             {
-                "macro_auc": macro_auc(scores[pool], split.labels[pool]),
-                "map": average_precision(scores[pool], split.labels[pool]),
+                "macro_auc": macro_auc(scores[pool], split.labels[pool]) if whole else float("nan"),
+                "map": average_precision(scores[pool], split.labels[pool]) if whole else float("nan"),
             }
         )
 
@@ -426,17 +444,23 @@ class Learner:
         return torch.from_numpy(array).to(self.device)
 
 
-def _with_nan(value: Any) -> Any:
+def _with_nan(values: dict[str, float | None]) -> dict[str, float]:
     """Turn null, JSON's word for an undefined measure, back into nan."""
-    if isinstance(value, dict):
-        return {name: _with_nan(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_with_nan(item) for item in value]
-    return math.nan if value is None else value
+    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
 def _section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def make_optimiser(settings: TrainConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the optimiser of a task."""
+    if settings.optimiser == "adam":
+        betas = (settings.momentum, 0.999)
+        return torch.optim.Adam(parameters, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay)
+    return torch.optim.SGD(
+        parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+    )
 
 
 def frozen_copy(network: Network) -> Network:

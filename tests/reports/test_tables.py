@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy import stats
 from mlcl.metrics import ResultMatrix
 from mlcl.reports import Group, Run, Section, summarise
 from mlcl.reports.formats import rich_table, runs_csv, table_csv, table_latex, table_markdown
-from mlcl.reports.tables import NAMES, grid, interval
+from mlcl.reports.tables import NAMES, footnotes, grid, interval
 from mlcl.sweeps import Row
 
 
@@ -166,3 +167,11 @@ def test_a_narrow_terminal_loses_columns_but_no_digit(width):
     assert ("Tail" in text) == (width >= 100)
     for value in ("rldam-wru", "73.50 ± 2.29", "+2.50"):
         assert value in text
+
+
+def test_runs_of_several_commits_are_told():
+    table = section(group("er", ER), group("ours", OURS))
+    assert not any("commits" in note for note in footnotes(table, summarise(table)))
+    newer = replace(made(70, 3), environment={"commit": "def"})
+    mixed = section(group("er", ER), Group(group("ours", [1]).row, (newer,)))
+    assert any("2 commits (abc, def)" in note for note in footnotes(mixed, summarise(mixed)))

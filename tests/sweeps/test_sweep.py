@@ -139,7 +139,7 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
             (here / "runs" / name).rename(finished / "runs" / name)
     ours, theirs = matrices(here), matrices(finished)
     assert len(ours) == 5
-    assert all(theirs[name] == matrix for name, matrix in ours.items())
+    assert ours == {name: theirs[name] for name in ours}
 
 
 def test_files_are_the_same_bytes_every_time(finished):

@@ -69,6 +69,7 @@ PRESETS: dict[str, Preset] = {
             "labels": {"kind": "pseudo"},
             "regulariser": {"kind": "tokens"},
             "model": {"head": "attention"},
+            "train": {"optimiser": "adam", "lr": 0.003},
         },
     ),
     "krt-r": Preset(
@@ -80,6 +81,7 @@ PRESETS: dict[str, Preset] = {
             "labels": {"kind": "pseudo"},
             "regulariser": {"kind": "tokens"},
             "model": {"head": "attention"},
+            "train": {"optimiser": "adam", "lr": 0.003},
         },
     ),
     "ewc": Preset(

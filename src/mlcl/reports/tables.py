@@ -194,6 +194,12 @@ def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
         notes.append("Published: the paper's own numbers from its own protocol; context, not a target.")
     if any(run.config.get("validate") for run in section.runs):
         notes.append("Measured on a validation part of the training split, not on test data.")
+    commits = sorted({run.commit for run in section.runs if run.commit})
+    if len(commits) > 1:
+        notes.append(
+            f"Runs were made by {len(commits)} commits ({', '.join(commits)}); what a setting left to its "
+            "default means may have changed between them."
+        )
     if section.record and section.record.failed:
         names = ", ".join(f"{label} seed {seed}" for label, seed, _ in section.record.failed)
         notes.append(f"Failed and left out: {names}.")

@@ -1,0 +1,105 @@
+"""A stream of 50 tasks: resident memory, time a task, open files and folder size must not grow with the tasks.
+
+Prints the ratio of the last ten tasks to tasks 6 to 15 (1 is flat), and draws docs/images/stream-50.svg.
+
+    python benches/bench_stream.py [--figure docs/images/stream-50.svg]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from mlcl.runs import run
+from mlcl.settings import config_from
+from mlcl.streams import Benchmark
+from mlcl.training import Observer
+
+TASKS = 50
+METHODS = ("rldam-wru", "er-rs", "prs", "ewc", "lwf")
+
+
+def make_benchmark() -> Benchmark:
+    """Return 100 classes in 50 tasks of about 400 rows each."""
+    rng = np.random.default_rng(0)
+    splits = []
+    for rows in (10_000, 2_000):
+        labels = (rng.random((rows, 2 * TASKS)) < 0.02).astype(np.uint8)
+        splits += [(labels + 0.4 * rng.standard_normal(labels.shape)).astype(np.float32), labels]
+    return Benchmark.from_arrays(*splits, tasks=TASKS, seed=0)
+
+
+class Watch(Observer):
+    """Notes what the process holds after each task."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.memory: list[float] = []
+        self.files: list[int] = []
+        self.disk: list[int] = []
+
+    def on_task_end(self, learner: object) -> None:  # noqa: ARG002
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        self.memory.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+        self.files.append(len(list(Path("/proc/self/fd").iterdir())))
+        self.disk.append(sum(p.stat().st_size for p in (self.folder / "checkpoints").iterdir()))
+
+
+def ratio(values: list[float] | list[int]) -> float:
+    return float(np.mean(values[-10:]) / np.mean(values[5:15]))
+
+
+def draw(found: dict[str, tuple[list[float], list[float]]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "mlcl"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    for name, (memory, seconds) in found.items():
+        axes[0].plot(range(1, TASKS + 1), memory, label=name)
+        axes[1].plot(range(1, TASKS + 1), 1e3 * np.array(seconds), label=name)
+    for axis, title in zip(axes, ("resident memory, MB", "time of a task, ms"), strict=True):
+        axis.set(xlabel="task", title=title, ylim=(0, None))
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--figure", type=Path)
+    given = parser.parse_args()
+    benchmark = make_benchmark()
+    found = {}
+    for method in METHODS:
+        config = config_from(
+            {
+                "method": method,
+                "model": {"kind": "mlp", "hidden": 64, "depth": 1},
+                "memory": {"size": 200},
+                "train": {"epochs": 3, "batch_size": 32, "lr": 0.05},
+                "checkpoint": {"every": 10},
+            }
+        )
+        with tempfile.TemporaryDirectory(prefix="mlcl-bench-") as folder:
+            watch = Watch(Path(folder) / "run")
+            result = run(config, benchmark=benchmark, out=watch.folder, observer=watch)
+        found[method] = (watch.memory, list(result.seconds))
+        print(
+            f"{method:10} memory {watch.memory[-1]:4.0f} MB, x {ratio(watch.memory):.3f}   "
+            f"time {1e3 * np.mean(result.seconds):4.0f} ms a task, x {ratio(list(result.seconds)):.2f}   "
+            f"open files {min(watch.files)} to {max(watch.files)}   "
+            f"checkpoints {watch.disk[5] / 2**10:.0f} to {watch.disk[-1] / 2**10:.0f} kB"
+        )
+    if given.figure:
+        draw(found, given.figure)
+        print(given.figure)
+
+
+if __name__ == "__main__":
+    main()
