@@ -209,6 +209,11 @@ def test_what_cannot_be_extended_is_one_sentence(finished, stores, tmp_path, cap
         extend(tmp_path / "joint", stores["new"], out=tmp_path / "x")
     broken = shutil.copytree(finished.folder, tmp_path / "broken")
     (broken / "memory.safetensors").write_bytes((tmp_path / "joint/memory.safetensors").read_bytes())
+    with pytest.raises(InputError, match=r"memory.safetensors: is damaged: its checksum"):
+        extend(broken, stores["new"], out=tmp_path / "x")
+    result = written(broken)
+    result.pop("sha256")
+    (broken / "result.json").write_text(json.dumps(result))
     with pytest.raises(InputError, match=r"memory.safetensors does not fit the run"):
         extend(broken, stores["new"], out=tmp_path / "x")
 

@@ -144,6 +144,14 @@ def test_runs_that_cannot_be_used_are_one_sentence(trained, tmp_path):
     (folder / "weights.safetensors").write_bytes(weights[:-100])
     with pytest.raises(InputError, match=r"weights.safetensors: is damaged"):
         load_trained(folder)
+    flipped = bytearray(weights)
+    flipped[-5] ^= 1
+    (folder / "weights.safetensors").write_bytes(flipped)
+    with pytest.raises(InputError, match=r"damaged: its checksum is not the one in result.json"):
+        load_trained(folder)
+    result = json.loads((folder / "result.json").read_text())
+    result.pop("sha256")
+    (folder / "result.json").write_text(json.dumps(result))
     (folder / "weights.safetensors").write_bytes(
         (trained["images"].folder / "weights.safetensors").read_bytes()
     )
@@ -152,7 +160,6 @@ def test_runs_that_cannot_be_used_are_one_sentence(trained, tmp_path):
     (folder / "weights.safetensors").unlink()
     with pytest.raises(InputError, match="cannot be read"):
         load_trained(folder)
-    result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**result, "input_shape": [6, "x"]}))
     with pytest.raises(InputError, match="contradict each other"):
         load_trained(folder)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcl.command import expand
+from mlcl.command import parse_settings
 from mlcl.errors import InputError
-from mlcl.settings import Layer, checked, one_sentence, resolve, shipped
+from mlcl.settings import Layer, resolve, shipped
 from mlcl.sweeps.experiment import Experiment, experiments, load_experiment, slug
 from mlcl.sweeps.sweep import check_engine
 from mlcl.sweeps.trackers import parse_trackers
@@ -38,9 +37,6 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     """Understand the arguments of ``mlcl reproduce``; None if help was asked for and given."""
     from jsonargparse import ArgumentParser
 
-    from mlcl.command import _explain
-    from mlcl.config import Config
-
     parser = ArgumentParser(
         prog="mlcl reproduce",
         exit_on_error=False,
@@ -63,39 +59,29 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         "--overwrite", action="store_true", help="redo finished runs in --out that have other settings"
     )
     parser.add_argument("--track", default="", help="trackers to tell: tensorboard, wandb, mlflow (extras)")
-    parser.add_class_arguments(Config, sub_configs=False)
-    if "-h" in arguments or "--help" in arguments:
-        parser.print_help(sys.stdout)
+    parsed = parse_settings(parser, arguments)
+    if parsed is None:
         return None
-    try:
-        given: Layer = parser.parse_args(expand(list(arguments)), defaults=False).as_dict()
-    except (argparse.ArgumentError, TypeError, ValueError) as error:
-        raise InputError(
-            _explain(error, parser) if "unrecognized" in str(error) else one_sentence(error)
-        ) from None
-    experiment = load_experiment(given.pop("table"))
-    own = {
-        name: given.pop(name, None)
-        for name in ("seeds", "jobs", "engine", "address", "out", "overwrite", "track")
-    }
+    own, given = parsed
+    experiment = load_experiment(own["table"])
     benchmark = given.pop("benchmark", "c-digits")
     if benchmark not in shipped() and Path(benchmark).is_dir():
         benchmark = str(Path(benchmark).resolve())  # the same run from whatever folder, and on another node
     name = resolve(given={"benchmark": benchmark}).benchmark
-    out = Path(own["out"] or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
-    engine = own["engine"] or "local"
-    check_engine(jobs=own["jobs"], engine=engine, address=own["address"])
+    out = Path(own.get("out") or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
+    engine = own.get("engine", "local")
+    check_engine(jobs=own.get("jobs"), engine=engine, address=own.get("address"))
     return ReproduceCommand(
         experiment=experiment,
         benchmark=benchmark,
-        given=checked(given, "command line"),
+        given=given,
         out=out,
-        seeds=3 if own["seeds"] is None else own["seeds"],
-        jobs=own["jobs"],
+        seeds=own.get("seeds", 3),
+        jobs=own.get("jobs"),
         engine=engine,
-        address=own["address"],
-        overwrite=bool(own["overwrite"]),
-        track=parse_trackers(own["track"] or ""),
+        address=own.get("address"),
+        overwrite=bool(own.get("overwrite")),
+        track=parse_trackers(own.get("track", "")),
     )
 
 
