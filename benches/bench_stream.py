@@ -1,6 +1,7 @@
-"""A stream of 50 tasks: resident memory, processor time a task, open files and folder size must not grow with the tasks.
+"""A stream of 50 tasks: resident memory, processor time, open files and folder must not grow with the tasks.
 
-Prints the ratio of the last ten tasks to tasks 6 to 15 (1 is flat), and draws docs/images/stream-50.svg.
+Prints the ratio of the last ten tasks to tasks 6 to 15 (1 is flat), and draws a figure. What does grow is what is
+measured: after task t the pooled measures look at the classes of t tasks.
 
     python benches/bench_stream.py [--figure docs/images/stream-50.svg]
 """
@@ -21,7 +22,7 @@ from mlcl.streams import Benchmark
 from mlcl.training import Observer
 
 TASKS = 50
-METHODS = ("rldam-wru", "er-rs", "prs", "ewc", "lwf")
+METHODS = ("rldam-wru", "er-rs", "ewc", "lwf")
 
 
 def make_benchmark() -> Benchmark:
@@ -93,18 +94,19 @@ def main() -> None:
                 "method": method,
                 "model": {"kind": "mlp", "hidden": 64, "depth": 1},
                 "memory": {"size": 200},
-                "train": {"epochs": 3, "batch_size": 32, "lr": 0.05},
-                "checkpoint": {"every": 10},
+                "train": {"epochs": 10, "batch_size": 32, "lr": 0.05},
+                "checkpoint": {"every": 50},
             }
         )
         with tempfile.TemporaryDirectory(prefix="mlcl-bench-") as folder:
             watch = Watch(Path(folder) / "run")
             run(config, benchmark=benchmark, out=watch.folder, observer=watch)
+        steps = [all_ - test for all_, test in zip(watch.seconds, watch.evaluation, strict=True)]
         found[method] = (watch.memory, watch.seconds)
         print(
             f"{method:10} memory {watch.memory[-1]:4.0f} MB, x {ratio(watch.memory):.3f}   "
-            f"processor time {1e3 * np.mean(watch.seconds):4.0f} ms a task, x {ratio(watch.seconds):.2f}, "
-            f"of it memory and tests x {ratio(watch.evaluation):.2f}   "
+            f"processor time {1e3 * np.mean(watch.seconds):4.0f} ms a task, x {ratio(watch.seconds):.2f} "
+            f"(steps x {ratio(steps):.2f}, memory and tests x {ratio(watch.evaluation):.2f})   "
             f"open files {min(watch.files)} to {max(watch.files)}   "
             f"checkpoints {watch.disk[5] / 2**10:.0f} to {watch.disk[-1] / 2**10:.0f} kB"
         )

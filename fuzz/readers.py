@@ -5,7 +5,7 @@
 
 Bytes are flipped, cut, doubled and spliced; JSON and YAML are also changed inside (types, extremes, missing fields).
 Checksums of checkpoints are made right again after the change, so that what lies behind them is reached too. An input
-that ends in anything else is written to ``fuzz/crashes`` and the exit code is 1.
+that ends in anything else is kept in ``mlcl-fuzz-crashes`` of the system's temporary folder; the exit code is 1.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def main() -> int:
                 except BaseException:
                     counts["crashed"] += 1
                     crashes += 1
-                    place = Path(__file__).parent / "crashes"
+                    place = Path(tempfile.gettempdir()) / "mlcl-fuzz-crashes"
                     place.mkdir(exist_ok=True)
                     file = place / f"{name.replace(' ', '-')}-{hashlib.sha256(data).hexdigest()[:12]}"
                     file.write_bytes(data)

@@ -234,6 +234,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(store, tmp_path, 
     [
         (["resume"], "required: DIR"),
         (["resume", "absent"], "absent holds no run"),
+        (["resume", "x" * 300], "xxx holds no run"),
         (["run", "--checkpoint.every", "0"], "checkpoint.every is 0; expected a number of at least 1"),
     ],
 )

@@ -93,6 +93,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(given, words):
         ("train: 3", "my.yaml: train is 3; expected a mapping"),
         ("- a\n- b", "my.yaml: expected a mapping of settings, got list"),
         ("a: [", "my.yaml: not valid YAML"),
+        ("a: &x [1]\nb: *x", "my.yaml: not valid YAML: aliases such as ..x are not read here"),
         ("x: !!python/object/apply:os.system ['true']", "my.yaml: not valid YAML"),
         ("memory: {size: null}", "memory.size is null; expected a value like 200"),
     ],
@@ -165,3 +166,10 @@ def test_every_option_of_every_part_can_be_set_from_a_config():
         fields = {f.name for f in dataclasses.fields(getattr(Config(), part))}
         for kind in registry.names():
             assert set(registry.options(kind)) <= fields, (part, kind)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_copied_config_runs_as_the_shipped_one(name, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(shipped()[name])
+    assert config_from(path) == config_from(name)

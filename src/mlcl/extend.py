@@ -265,7 +265,9 @@ def _earlier_tests(base: Base) -> Benchmark | None:
 def base_of(folder: Path) -> Base:
     """Return the run that an extended one began from, if it is still the same."""
     record = read_object(folder / EXTENDS, limit=1 << 20)
-    base = load_base(Path(str(record.get("run"))))
+    if not isinstance(record.get("run"), str):
+        raise InputError(f"{folder / EXTENDS}: names no run.")
+    base = load_base(Path(record["run"]))
     if base.fingerprint != record.get("fingerprint"):
         raise InputError(f"{base.folder} is no longer the run that {folder} was extended from.")
     return base

@@ -181,7 +181,8 @@ def go_on(learner: Learner, folder: RunFolder, observer: Observer | None) -> Res
 
 def is_finished(path: Path) -> bool:
     """Return whether a folder holds a finished run; a folder that holds none, or a damaged one, is an `InputError`."""
-    if not (path / "config.yaml").is_file():
+    # Not Path.is_file: that raises where a name is too long to be one.
+    if not os.path.isfile(path / "config.yaml"):  # noqa: PTH113
         raise InputError(f"{path} holds no run: {path / 'config.yaml'} was looked for and does not exist.")
     if not (path / "result.json").exists():
         return False

@@ -51,6 +51,17 @@ def config_parser() -> ArgumentParser:
     return parser
 
 
+class PlainLoader(yaml.SafeLoader):
+    """YAML's safe loader without aliases: a few nested ones stand for more memory than there is."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Refuse an alias where a value is expected."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.YAMLError(f"aliases such as *{event.anchor} are not read here")
+        return super().compose_node(parent, index)
+
+
 def read_yaml(text: str, source: str) -> Layer:
     """Parse a YAML mapping with the safe loader and check its field names.
 
@@ -60,7 +71,7 @@ def read_yaml(text: str, source: str) -> Layer:
     mlcl.errors.InputError: my.yaml: unknown field 'memory.sise'. Did you mean 'memory.size'?
     """
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, Loader=PlainLoader)  # noqa: S506  (a safe loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = re.sub(r"\s+", " ", str(error))[:200]
         raise InputError(f"{source}: not valid YAML: {reason}.") from None
