@@ -57,7 +57,7 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Refuse an alias where a value is expected."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.YAMLError(f"aliases such as *{event.anchor} are not read here")
         return super().compose_node(parent, index)
 
