@@ -37,7 +37,7 @@ class ElasticWeights(Regulariser):
     def __init__(
         self,
         *,
-        strength: float = 10.0,
+        strength: float = 1.0,
         online: bool = False,
         decay: float = 1.0,
         samples: int = 1000,
