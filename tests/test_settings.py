@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(given, words):
         ("train: 3", "my.yaml: train is 3; expected a mapping"),
         ("- a\n- b", "my.yaml: expected a mapping of settings, got list"),
         ("a: [", "my.yaml: not valid YAML"),
-        ("a: &x [1]\nb: *x", "my.yaml: not valid YAML: aliases such as ..x are not read here"),
+        ("a: &x [1]\nb: *x", "my.yaml: not valid YAML: aliases such as .x are not read here"),
         ("x: !!python/object/apply:os.system ['true']", "my.yaml: not valid YAML"),
         ("memory: {size: null}", "memory.size is null; expected a value like 200"),
     ],

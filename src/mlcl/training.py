@@ -197,6 +197,7 @@ class Learner:
             teacher=teacher,
             batches=lambda: self._task_batches(stage),
             generator=torch_generator(config.seed, "parts", stage.index),
+            lr=settings.lr,
         )
         optimiser = make_optimiser(settings, [p for p in self.network.parameters() if p.requires_grad])
         self.model, self.optimiser = self.fabric.setup(self.network, optimiser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -100,6 +101,23 @@ def test_ewc_penalty_is_the_sum_over_anchors(online):
     again = REGULARISERS.build("ewc", strength=3.0, online=online, **extra)
     again.load_state(ewc.state())
     assert again.penalty(step).item() == ewc.penalty(step).item()
+
+
+def test_the_penalty_never_throws_a_weight_beyond_its_anchor():
+    network, inputs, labels = small_network("mlp")
+    ewc = REGULARISERS.build("ewc", strength=1e9)
+    task = context(network, inputs, labels, [0, 1])
+    ewc.end_task(task)
+    anchor = {name: p.detach().clone() for name, p in network.named_parameters()}
+    with torch.no_grad():
+        for p in network.parameters():
+            p.add_(0.5)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    step = Step(dataclasses.replace(task, lr=0.2), inputs, torch.zeros(10, 5), None)
+    ewc.penalty(step).backward()
+    torch.optim.SGD(network.parameters(), lr=0.2).step()
+    for name, p in network.named_parameters():
+        assert torch.all((p - anchor[name]).abs() <= (before[name] - anchor[name]).abs() + 1e-6), name
 
 
 def test_true_fisher_draws_labels_from_the_network():

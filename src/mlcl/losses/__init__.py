@@ -46,7 +46,7 @@ def build_loss(kind: str, counts: LabelCounts, **options: Any) -> nn.Module:
 
     >>> counts = LabelCounts.of([[1, 0], [0, 1], [0, 0]])
     >>> build_loss("rldam", counts, margin=3.5)
-    MarginLoss(classes=2, margin=3.5, reweight=dataset, base=logistic)
+    MarginLoss(classes=2, margin=3.5, reweight=batch, base=logistic)
     >>> build_loss("bce", counts, margin=3.5)
     Traceback (most recent call last):
     ...

@@ -26,6 +26,7 @@ class TaskContext:
         batches: iterates over the task's training data in order, without augmentation: inputs and the labels of all K
             columns, zero outside the task's classes.
         generator: random numbers for this task's parts.
+        lr: learning rate that the task starts with; 0 if not known.
     """
 
     index: int
@@ -36,6 +37,7 @@ class TaskContext:
     teacher: Network | None
     batches: Callable[[], Iterator[tuple[Tensor, Tensor]]]
     generator: torch.Generator
+    lr: float = 0.0
 
 
 @dataclass(frozen=True)

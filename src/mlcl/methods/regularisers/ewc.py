@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -25,6 +26,9 @@ class ElasticWeights(Regulariser):
 
     The sum over anchors is a quadratic in theta, so one mean anchor and a constant stand for all tasks, however many:
     ``F = sum_i F_i``, ``anchor = sum_i F_i theta_i / F``, ``spread = sum_i F_i (theta_i - anchor)^2``.
+
+    A step of gradient descent on the penalty moves a weight by ``lr * strength * F`` of its way to the anchor; above 1 it
+    overshoots, and soon diverges. So in a task F counts up to ``1 / (lr * strength)``: a weight can be held, not thrown.
 
     Args:
         strength: the factor lambda.
@@ -58,7 +62,12 @@ class ElasticWeights(Regulariser):
         if not self.importance:
             return None
         parameters = dict(step.context.model.named_parameters())
-        terms = [(f * (parameters[n] - self.anchor[n]).square()).sum() for n, f in self.importance.items()]
+        reach = step.context.lr * self.strength
+        most = 1 / reach if reach > 0 else math.inf
+        terms = [
+            (f.clamp(max=most) * (parameters[n] - self.anchor[n]).square()).sum()
+            for n, f in self.importance.items()
+        ]
         return self.strength / 2 * (torch.stack(terms).sum() + self.spread.to(terms[0]))
 
     def end_task(self, context: TaskContext) -> None:
