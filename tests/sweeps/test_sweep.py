@@ -238,13 +238,10 @@ def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(store, finished, tmp
 
 def start(store, out):
     """The command in a process of its own, with runs too long to end."""
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; from mlcl.cli import main; sys.exit(main())",
-        "reproduce",
-        "core",
-    ]
+    # Ctrl-C as a terminal gives it: a shell that started the tests in the background would have it ignored.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; import sys; from mlcl.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "reproduce", "core"]
     arguments = ["--benchmark", str(store), "--jobs", "1", "--seeds", "1", "--out", str(out)]
     flags = [flag if flag != "2" else "100000" for flag in FLAGS]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

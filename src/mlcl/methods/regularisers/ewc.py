@@ -27,8 +27,8 @@ class ElasticWeights(Regulariser):
     The sum over anchors is a quadratic in theta, so one mean anchor and a constant stand for all tasks, however many:
     ``F = sum_i F_i``, ``anchor = sum_i F_i theta_i / F``, ``spread = sum_i F_i (theta_i - anchor)^2``.
 
-    A step of gradient descent on the penalty moves a weight by ``lr * strength * F`` of its way to the anchor; above 1 it
-    overshoots, and soon diverges. So in a task F counts up to ``1 / (lr * strength)``: a weight can be held, not thrown.
+    A step of gradient descent on the penalty moves a weight by ``lr * strength * F`` of its way to the anchor; above 1
+    it overshoots, and soon diverges. So F counts up to ``1 / (lr * strength)``: a weight is held, never thrown.
 
     Args:
         strength: the factor lambda.
