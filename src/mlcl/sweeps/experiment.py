@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from mlcl.errors import InputError, nearest
-from mlcl.settings import Layer, checked, merge, read_text
+from mlcl.settings import Layer, PlainLoader, checked, merge, read_text
 
 METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "pooled_map", "head", "medium", "tail")
 """What a table may be about; ``metric`` of an experiment is the one that rows are judged by."""
@@ -171,7 +171,7 @@ def load_experiment(name: str) -> Experiment:
 def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
     """Read an experiment from YAML; what is wrong with it is told in one sentence that names ``source``."""
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, Loader=PlainLoader)  # noqa: S506  (a safe loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{source}: not valid YAML: {' '.join(str(error).split())[:200]}.") from None
     if not isinstance(content, dict) or "rows" not in content:
