@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mlcl.observers import Observer
 from mlcl.runs import run
 from mlcl.settings import config_from
 from mlcl.streams import Benchmark
-from mlcl.training import Observer
 
 TASKS = 50
 METHODS = ("rldam-wru", "er-rs", "ewc", "lwf")

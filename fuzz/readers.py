@@ -36,9 +36,10 @@ from mlcl import checkpoints, runs
 from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.errors import InputError
 from mlcl.extend import base_of, begin, extend, extended_benchmark, load_base
+from mlcl.observers import Interrupted, Observer
 from mlcl.settings import config_from, merge, shipped, to_yaml
 from mlcl.sweeps.plan import read_result
-from mlcl.training import Interrupted, Learner, Observer
+from mlcl.training import Learner
 
 ODD = (
     None,

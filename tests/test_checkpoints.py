@@ -17,9 +17,10 @@ from mlcl.checkpoints import newest_checkpoint, read_checkpoint
 from mlcl.errors import InputError
 from mlcl.files import FolderLock, write_bytes
 from mlcl.methods.presets import PRESETS
-from mlcl.runs import Interrupted, resume, run
+from mlcl.observers import Interrupted, Observer
+from mlcl.runs import resume, run
 from mlcl.settings import config_from, merge
-from mlcl.training import Learner, Observer
+from mlcl.training import Learner
 
 CONVOLUTIONAL = ("krt", "krt-r")
 

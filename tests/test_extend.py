@@ -15,11 +15,11 @@ from mlcl.datasets import open_store, prepare_source
 from mlcl.errors import InputError
 from mlcl.extend import Joined, extend
 from mlcl.memories import Memory
+from mlcl.observers import Interrupted, Observer
 from mlcl.predict import predict
-from mlcl.runs import Interrupted, resume, run
+from mlcl.runs import resume, run
 from mlcl.settings import config_from
 from mlcl.trained import load_trained, read_tensors
-from mlcl.training import Observer
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen"])
 

@@ -18,11 +18,11 @@ from mlcl.cli import main
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
 from mlcl.export import ExportError, export
+from mlcl.observers import Interrupted, Observer
 from mlcl.predict import predict
-from mlcl.runs import Interrupted, run
+from mlcl.runs import run
 from mlcl.settings import config_from, merge
 from mlcl.trained import load_trained
-from mlcl.training import Observer
 
 KINDS = ("features", "images", "krt", "joint-krt")
 

@@ -27,9 +27,10 @@ import json, os, signal, sys
 from pathlib import Path
 from mlcl import checkpoints, files, interrupts, progress, runs, training
 from mlcl.cli import main
+from mlcl.evaluation import Measured
 from mlcl.memories import Memory
 
-PLACES = ((os, "fsync"), (os, "replace"), (training.Learner, "learn"), (training.Learner, "_test"),
+PLACES = ((os, "fsync"), (os, "replace"), (training.Learner, "learn"), (Measured, "add"),
           (training.Learner, "start_task"), (Memory, "update"), (training.torch.optim.SGD, "step"))
 
 def child(arguments, left):
@@ -148,10 +149,12 @@ def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_p
     process = start(
         arguments, until=lambda: (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size
     )
-    # Another process on the same folder is refused meanwhile.
+    # Another process on the same folder is refused meanwhile; held still, so that a slow machine cannot outrun it.
+    process.send_signal(signal.SIGSTOP)
     assert main(["resume", str(out)]) == 2
     assert "in use by another process" in capsys.readouterr().err
     process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 3, stderr
     assert f"interrupted; go on with: mlcl resume '{out}'" in stderr

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mlcl.metrics import bootstrap_interval as bootstrap_interval
     from mlcl.metrics import macro_auc as macro_auc
     from mlcl.models import build_model as build_model
-    from mlcl.runs import Result as Result
+    from mlcl.results import Result as Result
+    from mlcl.runs import resume as resume
     from mlcl.runs import run as run
     from mlcl.streams import Benchmark as Benchmark
 
@@ -39,7 +40,7 @@ _HOME = {
     "LabelCounts": "mlcl.labels",
     "MarginLoss": "mlcl.losses",
     "Memory": "mlcl.memories",
-    "Result": "mlcl.runs",
+    "Result": "mlcl.results",
     "ResultMatrix": "mlcl.metrics",
     "TaskSamples": "mlcl.memories",
     "average_precision": "mlcl.metrics",
@@ -49,6 +50,7 @@ _HOME = {
     "load_dataset": "mlcl.datasets",
     "macro_auc": "mlcl.metrics",
     "margin_loss": "mlcl.losses",
+    "resume": "mlcl.runs",
     "run": "mlcl.runs",
     "select_wru": "mlcl.memories",
 }

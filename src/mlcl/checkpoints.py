@@ -23,8 +23,9 @@ from mlcl import __version__
 from mlcl.config import Config, to_dict
 from mlcl.errors import InputError
 from mlcl.files import plain, read_object, sync_folder, write_bytes, write_json
+from mlcl.learner_state import State
 from mlcl.streams import Benchmark
-from mlcl.training import Learner, State
+from mlcl.training import Learner
 
 FORMAT, VERSION = "mlcl-checkpoint", 1
 KEPT = 2

@@ -18,8 +18,8 @@ from mlcl import __version__
 from mlcl.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from mlcl.runs import Result
-    from mlcl.training import Observer
+    from mlcl.observers import Observer
+    from mlcl.results import Result
 
 VERBS: dict[str, tuple[str, Callable[[list[str]], int]]] = {}
 
@@ -103,7 +103,8 @@ def run_verb(arguments: list[str]) -> int:
     command: RunCommand = parse_run(arguments)
     if command.help:
         return 0
-    from mlcl.runs import default_folder, run
+    from mlcl.run_folder import default_folder
+    from mlcl.runs import run
 
     out = command.out or default_folder(command.config)
     return _follow(
@@ -122,7 +123,8 @@ def resume_verb(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
     given = parser.parse_args(arguments)
-    from mlcl.runs import is_finished, resume
+    from mlcl.run_folder import is_finished
+    from mlcl.runs import resume
 
     if is_finished(given.folder):
         sys.stderr.write(f"mlcl: {given.folder} is finished; there is nothing to go on with\n")
@@ -231,8 +233,8 @@ def _free(folder: Path) -> Path:
 def _follow(start: Callable[[Observer], Result], out: Path, *, quiet: bool) -> int:
     """Do a run, show how it goes, and turn its end into an exit code."""
     from mlcl.interrupts import Signals
+    from mlcl.observers import Both, Interrupted
     from mlcl.progress import Terminal, make_console, result_lines, result_table
-    from mlcl.runs import Both, Interrupted
     from mlcl.training import TrainingError
 
     signals = Signals()

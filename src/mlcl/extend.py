@@ -25,11 +25,15 @@ from mlcl.datasets import Dataset, Split, load_dataset
 from mlcl.errors import InputError
 from mlcl.files import read_object
 from mlcl.labels import Labels
+from mlcl.learner_state import State
 from mlcl.memories import Memory, TaskSamples
-from mlcl.runs import EXTENDS, Result, RunFolder, go_on, load_benchmark
+from mlcl.observers import Observer
+from mlcl.results import Result
+from mlcl.run_folder import EXTENDS, RunFolder
+from mlcl.runs import go_on, load_benchmark
 from mlcl.streams import Benchmark, Task, build_tasks
 from mlcl.trained import Trained, load_trained, read_tensors
-from mlcl.training import Learner, Observer, State
+from mlcl.training import Learner
 
 FREE = ("data", "benchmark", "train", "checkpoint")
 """Settings that may differ from those of the run before."""

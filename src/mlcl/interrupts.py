@@ -8,8 +8,9 @@ import threading
 from types import FrameType
 from typing import Any
 
+from mlcl.observers import Interrupted, Observer
 from mlcl.streams import Task
-from mlcl.training import Interrupted, Learner, Observer
+from mlcl.training import Learner
 
 
 class Signals(Observer):

@@ -12,9 +12,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from mlcl.metrics import ResultMatrix
-from mlcl.runs import Result
+from mlcl.observers import Observer
+from mlcl.results import Result
 from mlcl.streams import Task
-from mlcl.training import Learner, Observer
+from mlcl.training import Learner
 
 
 def make_console(file: TextIO) -> Console:

@@ -22,7 +22,7 @@ from mlcl.config import Config, options
 from mlcl.errors import InputError
 from mlcl.files import read_object
 from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout
-from mlcl.runs import is_finished
+from mlcl.run_folder import is_finished
 from mlcl.settings import config_from
 
 _MAX_RESULT_BYTES = 1 << 30

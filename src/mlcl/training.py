@@ -8,12 +8,11 @@ is updated and every task is tested.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,58 +23,22 @@ from torch import Tensor, nn
 
 from mlcl.batches import EpochPlan, Normaliser, gather, plan_epoch, slices
 from mlcl.config import Config, TrainConfig, options
-from mlcl.errors import InputError
+from mlcl.evaluation import Measured
 from mlcl.labels import LabelCounts
+from mlcl.learner_state import State, load_state, take_state
 from mlcl.losses import LOSSES
 from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_task
 from mlcl.methods.parts import build_memory, build_parts
 from mlcl.methods.step import Step, TaskContext
-from mlcl.metrics import average_precision, macro_auc
-from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout
+from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout, frozen_copy
+from mlcl.observers import Observer
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on: the loss is no longer a finite number."""
-
-
-class Interrupted(Exception):
-    """An observer asks the run to stop here; a run that has a folder writes a checkpoint first."""
-
-
-class Observer:
-    """What is told while training; override what is of interest. `runs` writes files and shows progress with it."""
-
-    def on_task_start(self, learner: Learner, stage: Task, steps: int) -> None:
-        """A task begins; it will take ``steps`` steps an epoch."""
-
-    def on_step(self, learner: Learner, loss: float) -> None:
-        """A step was made. `Interrupted`, raised here or at the end of a task, stops the run so that it can go on."""
-
-    def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:
-        """An epoch is over; ``loss`` is its mean."""
-
-    def on_task_end(self, learner: Learner) -> None:
-        """A task is learnt, the memory updated, all tasks tested."""
-
-
-@dataclass
-class Measured:
-    """What a run has measured so far. AUC values lie between 0 and 1.
-
-    Attributes:
-        matrix: a row a learnt task, a column a test task: Macro-AUC (SPEC 6).
-        per_class: a row a learnt task, a column a class: AUC of the class on its own task's test images.
-        pooled: after each task, Macro-AUC and mAP over all seen classes on all test images of seen tasks.
-        task_seconds: seconds of each task, evaluation included.
-    """
-
-    matrix: list[list[float]] = field(default_factory=list)
-    per_class: list[list[float]] = field(default_factory=list)
-    pooled: list[dict[str, float]] = field(default_factory=list)
-    task_seconds: list[float] = field(default_factory=list)
 
 
 def train(learner: Learner, *, observer: Observer | None = None) -> Learner:
@@ -99,17 +62,6 @@ def train(learner: Learner, *, observer: Observer | None = None) -> Learner:
         learner.finish_task(stage)
         observer.on_task_end(learner)
     return learner
-
-
-@dataclass(frozen=True)
-class State:
-    """All that is needed to go on: tensors by name, and plain values that JSON can hold (but for nan).
-
-    The tensors are those in use, not copies: write them, or copy them, before the learner goes on.
-    """
-
-    tensors: dict[str, Tensor]
-    values: dict[str, Any]
 
 
 class Learner:
@@ -170,18 +122,18 @@ class Learner:
         """Take in the classes and constants of a task; optimiser and schedule start anew (SPEC 3)."""
         self.network.eval()
         teacher = frozen_copy(self.network) if self.parts.needs_teacher and stage.index > 0 else None
-        self._enter(stage, teacher)
+        self.enter(stage, teacher)
         self.parts.labels.start_task(self.context)
         self.parts.regulariser.start_task(self.context)
         self.start_epoch(stage)
 
-    def _enter(self, stage: Task, teacher: Network | None) -> None:
+    def enter(self, stage: Task, teacher: Network | None) -> None:
         """Set up everything of a task that follows from the task alone."""
         config, settings = self.config, self.config.train
         self.task, self.epoch, self.step, self.in_task = stage.index, 0, 0, True
         self.epoch_loss, self.spent, self.started = 0.0, 0.0, time.perf_counter()
         old = self.task_of_class >= 0
-        self._add_classes(stage)
+        self.add_classes(stage)
         with warnings.catch_warnings():
             # Classes of later tasks have no counts yet; classes without a sign were told when the stream was made.
             warnings.simplefilter("ignore", UserWarning)
@@ -204,7 +156,7 @@ class Learner:
         self.model.mark_forward_method("forward_with_embeddings")
         self.weights = self._memory_weights(stage)
 
-    def _add_classes(self, stage: Task) -> None:
+    def add_classes(self, stage: Task) -> None:
         """Take note of a task's classes and constants; an attention head grows by a session."""
         self.task_of_class[self._tensor(stage.classes)] = stage.index
         self.counts = self.counts + stage.counts.place(stage.classes, len(self.counts))
@@ -274,114 +226,18 @@ class Learner:
             features = torch.cat(found).numpy()
         self.memory.update(TaskSamples.of(stage.index, stage.classes, stage.train, labels), features=features)
         self.parts.regulariser.end_task(self.context)
-        self._test(len(self.benchmark.tasks) if self.joint else stage.index + 1)
+        learnt = len(self.benchmark.tasks) if self.joint else stage.index + 1
+        self.measured.add(self.predict(self.data.test.inputs), self.benchmark, learnt=learnt)
         self.measured.task_seconds.append(self.spent + time.perf_counter() - self.started)
         self.task, self.epoch, self.step, self.in_task = stage.index + 1, 0, 0, False
 
     def state(self) -> State:
         """Return all that is needed to go on from here; random numbers follow from seed and position."""
-        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in self.memory.state().items()}
-        tensors |= {f"regulariser.{name}": value for name, value in self.parts.regulariser.state().items()}
-        # Tables go with the tensors: as text they would soon be longer than all the rest.
-        for name in ("matrix", "per_class"):
-            tensors[f"measured.{name}"] = torch.tensor(getattr(self.measured, name), dtype=torch.float64)
-        tensors |= {"normaliser.scale": self.normaliser.scale, "normaliser.shift": self.normaliser.shift}
-        if self.in_task:
-            if self.context.teacher is not None:
-                tensors |= {
-                    f"teacher.{name}": value for name, value in self.context.teacher.state_dict().items()
-                }
-            for number, slot in self.optimiser.state_dict()["state"].items():
-                tensors |= {f"optimiser.{number}.{k}": v for k, v in slot.items() if isinstance(v, Tensor)}
-        values: dict[str, Any] = {
-            "position": [self.task, self.epoch, self.step, self.in_task],
-            "epoch_loss": self.epoch_loss,
-            "spent": self.spent + time.perf_counter() - self.started if self.in_task else 0.0,
-            "pooled": self.measured.pooled,
-            "task_seconds": self.measured.task_seconds,
-            "labels": self.parts.labels.state(),
-        }
-        if (scaler := self._scaler()) is not None:
-            values["scaler"] = scaler.state_dict()
-        return State(tensors, values)
+        return take_state(self)
 
     def load_state(self, state: State) -> None:
-        """Go to where `state` was taken; the learner must be new, of the same config and benchmark.
-
-        A state that does not fit is an `InputError`, or whatever PyTorch raises; the learner is of no use then.
-        """
-        task, epoch, step, in_task = state.values["position"]
-        if not 0 <= task <= len(self.stages) - bool(in_task):
-            raise InputError(f"the state stands at task {task}, but there are {len(self.stages)} tasks.")
-        tensors = {name: value.to(self.device, copy=True) for name, value in state.tensors.items()}
-        self.measured = Measured(
-            matrix=state.tensors["measured.matrix"].tolist(),
-            per_class=state.tensors["measured.per_class"].tolist(),
-            pooled=[_with_nan(found) for found in state.values["pooled"]],
-            task_seconds=list(state.values["task_seconds"]),
-        )
-        widths = (len(self.benchmark.tasks), len(self.data.classes))
-        for table, width in zip((self.measured.matrix, self.measured.per_class), widths, strict=True):
-            if [len(row) for row in table] != [width] * task:
-                raise InputError(f"the state has no measures of {task} tasks.")
-        self.normaliser = replace(
-            self.normaliser, scale=tensors["normaliser.scale"], shift=tensors["normaliser.shift"]
-        )
-        stored = _section(state.tensors, "memory.")
-        self.memory = Memory.from_state({name: value.cpu().numpy() for name, value in stored.items()})
-        self._check_memory(task)
-        for stage in self.stages[:task]:
-            self._add_classes(stage)
-        self.parts.regulariser.load_state(_section(tensors, "regulariser."))
-        self.parts.labels.load_state(state.values["labels"])
-        self.task = task
-        if in_task:
-            taught = _section(tensors, "teacher.")
-            teacher = frozen_copy(self.network) if taught else None
-            if teacher is not None:
-                teacher.load_state_dict(taught)
-            self._enter(self.stages[task], teacher)
-        self.network.load_state_dict(_section(tensors, "network."))
-        if in_task:
-            self.epoch, self.step = epoch, step
-            self.epoch_loss, self.spent = state.values["epoch_loss"], state.values["spent"]
-            self._load_optimiser(_section(tensors, "optimiser."))
-            self.start_epoch(self.stages[task])
-            if not (0 <= epoch <= self.epochs and 0 <= step <= len(self.plan)):
-                raise InputError(
-                    f"the state stands at epoch {epoch}, step {step}, but a task has {self.epochs} epochs of "
-                    f"{len(self.plan)} steps."
-                )
-        if (scaler := self._scaler()) is not None and "scaler" in state.values:
-            scaler.load_state_dict(state.values["scaler"])
-
-    def _load_optimiser(self, state: dict[str, Tensor]) -> None:
-        """Give the optimiser its state back, in the memory layout of the parameters."""
-        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
-        slots: dict[int, dict[str, Tensor]] = {}
-        for key, value in state.items():
-            number, name = key.split(".")
-            like = parameters[int(number)]
-            same = value if value.shape != like.shape else torch.empty_like(like).copy_(value)
-            slots.setdefault(int(number), {})[name] = same
-        self.optimiser.load_state_dict(self.optimiser.state_dict() | {"state": slots})
-
-    def _check_memory(self, tasks: int) -> None:
-        """Refuse a memory that is not one of the first ``tasks`` tasks of this benchmark."""
-        rows, found = self.memory.rows, [samples.task for samples in self.memory.tasks]
-        fits = found == [stage.index for stage in self.stages[:tasks]] and all(
-            np.array_equal(samples.classes, stage.classes)
-            for samples, stage in zip(self.memory.tasks, self.stages, strict=False)
-        )
-        if not fits or (len(rows) and not 0 <= rows.min() <= rows.max() < len(self.data.train)):
-            raise InputError(
-                f"the memory holds {len(rows)} rows of tasks {found}; they are not of this stream."
-            )
-
-    def _scaler(self) -> Any:
-        """Return what scales the loss in half precision, or None."""
-        return getattr(self.fabric.strategy.precision, "scaler", None)
+        """Go to where ``state`` was taken; the learner must be new, of the same config and benchmark."""
+        load_state(self, state)
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits of all K classes, [n, K]."""
@@ -394,33 +250,6 @@ class Learner:
                 for piece in slices(len(inputs), self.config.train.eval_batch_size)
             ]
         return torch.cat(scores).float().cpu().numpy()
-
-    def _test(self, learnt: int) -> None:
-        """Score every test image once, then read all measures off the scores. The first ``learnt`` tasks are seen."""
-        split = self.data.test
-        scores = self.predict(split.inputs)
-        row, per_class = [], np.full(len(self.data.classes), np.nan)
-        for task in self.benchmark.tasks:
-            mine = np.ix_(task.test, task.classes)
-            if not len(task.test):  # an old task of an extended run, whose data are gone
-                row.append(float("nan"))
-                continue
-            values = macro_auc(scores[mine], split.labels[mine], average=None)
-            per_class[task.classes] = values
-            row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
-        seen = self.benchmark.tasks[:learnt]
-        rows = np.unique(np.concatenate([task.test for task in seen]))
-        pool = np.ix_(rows, np.concatenate([task.classes for task in seen]))
-        self.measured.matrix.append(row)
-        self.measured.per_class.append(per_class.tolist())
-        # Where no image has the labels of all tasks (an extended run), nothing can be pooled.
-        whole = getattr(self.benchmark, "complete", True)
-        self.measured.pooled.append(
-            {
-                "macro_auc": macro_auc(scores[pool], split.labels[pool]) if whole else float("nan"),
-                "map": average_precision(scores[pool], split.labels[pool]) if whole else float("nan"),
-            }
-        )
 
     def _task_batches(self, stage: Task) -> Iterator[tuple[Tensor, Tensor]]:
         """Go through a task's training data in order, without augmentation; labels of other tasks are zero."""
@@ -445,15 +274,6 @@ class Learner:
         return torch.from_numpy(array).to(self.device)
 
 
-def _with_nan(values: dict[str, float | None]) -> dict[str, float]:
-    """Turn null, JSON's word for an undefined measure, back into nan."""
-    return {name: math.nan if value is None else value for name, value in values.items()}
-
-
-def _section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
 def make_optimiser(settings: TrainConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Return the optimiser of a task."""
     if settings.optimiser == "adam":
@@ -462,8 +282,3 @@ def make_optimiser(settings: TrainConfig, parameters: list[nn.Parameter]) -> tor
     return torch.optim.SGD(
         parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
-
-
-def frozen_copy(network: Network) -> Network:
-    """Return a copy that does not learn: the old network, as distillation and pseudo-labels need it."""
-    return copy.deepcopy(network).eval().requires_grad_(False)

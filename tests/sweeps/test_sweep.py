@@ -207,8 +207,8 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
 
 
 def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(store, finished, tmp_path):
+    from mlcl.observers import Interrupted, Observer
     from mlcl.runs import run as start
-    from mlcl.training import Interrupted, Observer
 
     (planned_run,) = [run for run in planned(store, tmp_path) if run.label == "rldam-wru"]
 

@@ -11,7 +11,7 @@ from torch import nn
 from mlcl.errors import InputError, nearest
 from mlcl.models import mlp, resnet  # noqa: F401  (importing them registers their models)
 from mlcl.models.attention import IncrementalAttentionHead
-from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, seeded
+from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.resnet import load_torchvision_weights
 
 HEADS = ("linear", "attention")
@@ -27,6 +27,7 @@ __all__ = [
     "Network",
     "build_model",
     "fast_layout",
+    "frozen_copy",
     "load_torchvision_weights",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,3 +157,8 @@ def image_channels(name: str, input_shape: tuple[int, ...], *, smallest: int) ->
             f"model {name!r} takes images of at least {smallest} x {smallest} pixels, not {height} x {width}"
         )
     return channels
+
+
+def frozen_copy(network: Network) -> Network:
+    """Return a copy that does not learn: the old network, as distillation and pseudo-labels need it."""
+    return copy.deepcopy(network).eval().requires_grad_(False)

@@ -169,13 +169,13 @@ def _show_and_write(out: Path) -> None:
 
 def write_files(out: Path) -> None:
     """Write table, runs, figure and page of a sweep into its folder; the same runs give the same bytes."""
+    from mlcl.files import write_bytes
     from mlcl.reports.drawing import to_file
     from mlcl.reports.formats import runs_csv, table_csv, table_latex, table_markdown
     from mlcl.reports.gather import sections
     from mlcl.reports.page import render_page
     from mlcl.reports.plates import plate
     from mlcl.reports.tables import summarise
-    from mlcl.runs import write_bytes
 
     found = sections([out])
     section = found[0]
@@ -196,9 +196,9 @@ def write_files(out: Path) -> None:
 
 def report(folders: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
     """Do ``mlcl report``: write one page about runs and sweeps."""
+    from mlcl.files import write_bytes
     from mlcl.reports.gather import sections
     from mlcl.reports.page import render_page
-    from mlcl.runs import write_bytes
 
     if out.exists() and (out.is_dir() or not overwrite):
         what = (

@@ -116,7 +116,8 @@ def _far(run: PlannedRun) -> tuple[Files | None, str, str]:
 
 def _unpack(files: Files, folder: Path) -> None:
     """Write the files of a run, the result last, so that a folder with ``result.json`` is a whole run."""
-    from mlcl.runs import claim_folder, write_bytes
+    from mlcl.files import write_bytes
+    from mlcl.run_folder import claim_folder
 
     claim_folder(folder, overwrite=True)
     for name in sorted(files, key=lambda name: name == "result.json"):

@@ -93,7 +93,7 @@ def make_record(
 
 def write_record(record: SweepRecord, out: Path) -> None:
     """Write ``sweep.yaml``."""
-    from mlcl.runs import write_text
+    from mlcl.files import write_text
 
     rows = [
         {
@@ -201,7 +201,7 @@ def _machine() -> dict[str, Any]:
     import os
     import platform
 
-    from mlcl.runs import source_commit
+    from mlcl.environment import source_commit
 
     packages = ("mlcl", "torch", "numpy", "scikit-learn", "lightning-fabric", "matplotlib")
     return {

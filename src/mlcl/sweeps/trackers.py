@@ -20,7 +20,8 @@ from mlcl.sweeps.plan import flat
 
 if TYPE_CHECKING:
     from mlcl.config import Config
-    from mlcl.training import Learner, Observer
+    from mlcl.observers import Observer
+    from mlcl.training import Learner
 
 IDS = "trackers.json"
 PROJECT = "mlcl"
@@ -134,7 +135,7 @@ def parse_trackers(text: str) -> tuple[str, ...]:
 def tracked(names: Sequence[str], folder: Path, config: Config) -> Iterator[Observer]:
     """Give an observer that tells the trackers, and end them with the run, well or not."""
     from mlcl.config import to_dict
-    from mlcl.training import Observer as Base
+    from mlcl.observers import Observer as Base
 
     opened: list[Tracker] = []
     settings = flat(to_dict(config))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mlcl.sweeps.plan import PlannedRun, read_result
 
 if TYPE_CHECKING:
-    from mlcl.training import Observer
+    from mlcl.observers import Observer
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def attempt(
     The trace of an error that nobody foresaw is written to the run's ``error_file``.
     """
     from mlcl.errors import InputError
-    from mlcl.runs import Both
+    from mlcl.observers import Both
     from mlcl.sweeps.trackers import tracked
     from mlcl.training import TrainingError
 
@@ -98,8 +98,8 @@ def _do(run: PlannedRun, observer: Observer) -> None:
 
 
 def _follower(tell: Callable[[Position], None]) -> Observer:
+    from mlcl.observers import Observer as Base
     from mlcl.training import Learner
-    from mlcl.training import Observer as Base
 
     class Follower(Base):
         """Tells the position after each epoch."""
