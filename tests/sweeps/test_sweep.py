@@ -394,3 +394,21 @@ def test_the_overview_counts_and_estimates(tmp_path):
     assert "1 of 4 runs done, 1 running, 2 waiting, 0 failed, about 11 min 0 s left" in text
     assert "[2/4] ft-rldam, seed 0: Macro-AUC 61.24, forgetting -, 1 min 1 s" in text
     assert "[3/4] er, seed 0: failed: it broke" in text
+
+
+def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, capsys):
+    table = tmp_path / "two.yaml"
+    table.write_text(
+        "title: two\nreference: replay\n"
+        "rows: [{label: replay, method: er}, {label: new, method: ft, loss: ru}]\n"
+    )
+    out = tmp_path / "two"
+    given = ["--benchmark", str(store), "--seeds", "2", "--jobs", "1", "--out", str(out), *FLAGS]
+    assert main(["reproduce", str(table), *given, "--reuse", str(finished)]) == 0
+    assert f"2 of 4 runs were taken from {finished}" in " ".join(capsys.readouterr().err.split())
+    for seed in range(2):
+        mine, theirs = out / "runs" / f"replay-seed{seed}", finished / "runs" / f"er-seed{seed}"
+        assert (mine / "environment.json").read_bytes() == (theirs / "environment.json").read_bytes()
+    assert not list((out / "runs").glob(".*"))
+    assert main(["reproduce", str(table), *given, "--reuse", str(tmp_path)]) == 2
+    assert f"--reuse {tmp_path} holds no runs" in " ".join(capsys.readouterr().err.split())

@@ -31,6 +31,7 @@ class ReproduceCommand:
     address: str | None
     overwrite: bool
     track: tuple[str, ...] = ()
+    reuse: tuple[Path, ...] = ()
 
 
 def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
@@ -58,6 +59,13 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     parser.add_argument(
         "--overwrite", action="store_true", help="redo finished runs in --out that have other settings"
     )
+    parser.add_argument(
+        "--reuse",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="other sweeps whose runs of equal settings are copied",
+    )
     parser.add_argument("--track", default="", help="trackers to tell: tensorboard, wandb, mlflow (extras)")
     parsed = parse_settings(parser, arguments)
     if parsed is None:
@@ -82,6 +90,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         address=own.get("address"),
         overwrite=bool(own.get("overwrite")),
         track=parse_trackers(own.get("track", "")),
+        reuse=tuple(Path(folder) for folder in own.get("reuse") or ()),
     )
 
 
@@ -95,6 +104,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     from mlcl.sweeps.overview import Overview
     from mlcl.sweeps.plan import plan_runs
     from mlcl.sweeps.record import make_record, write_record
+    from mlcl.sweeps.reuse import reuse
     from mlcl.sweeps.sweep import only_one, run_all
 
     rows, runs = plan_runs(
@@ -109,6 +119,9 @@ def reproduce(arguments: Sequence[str]) -> int:
     load_benchmark(runs[0].config)
     errors = make_console(sys.stderr)
     with only_one(command.out):
+        copied = reuse(runs, command.reuse)
+        if copied:
+            errors.print(f"{copied} of {len(runs)} runs were taken from {', '.join(map(str, command.reuse))}")
         overview = Overview(runs, errors)
         try:
             with overview:
