@@ -196,12 +196,14 @@ class LabelsConfig:
 
     Args:
         kind: ``task`` (its own task's classes), ``seen``, ``none`` (all K), or ``pseudo`` (old classes as the old
-            network sees them).
+            network sees them), or ``negatives`` (rows of other tasks as negatives, where that is likely).
         mean_labels: pseudo: the mean number of labels an image over all classes; estimated if not set.
+        trust: negatives: share of the rows of other tasks, those least like a class, that are its negatives.
     """
 
     kind: str = "task"
     mean_labels: float | None = None
+    trust: float | None = None
 
     def __post_init__(self) -> None:
         _at_least("labels.", self, mean_labels=0)
@@ -212,7 +214,7 @@ class AugmentConfig:
     """Random changes of training images; see ``mlcl ls augmentations``.
 
     Args:
-        kind: ``none`` (the paper), ``flip``, or ``flip-crop``.
+        kind: ``none`` (the paper), ``flip``, ``crop``, ``flip-crop``, or ``auto`` (what suits the data).
         padding: pixels of padding before a crop; an eighth of the image if not set.
     """
 
@@ -234,8 +236,10 @@ class TrainConfig:
         lr: learning rate.
         momentum: momentum of SGD; Adam's first beta.
         weight_decay: weight decay.
+        schedule: the rate falls in ``steps`` (the released code), or along a half ``cosine`` to zero.
         lr_drops: where in a task the rate is cut, as shares of its epochs (15/40 and 25/40 in the released code).
         lr_factor: what is left of the rate after a cut.
+        average: decay of a running average of the weights; at the end of a task the network becomes the average.
         normalise: shift and scale inputs by mean and deviation of the training split; else images are in [0, 1].
         eval_batch_size: samples a forward pass in evaluation.
         device: ``auto``, ``cpu``, ``cuda``, ``mps``.
@@ -250,8 +254,10 @@ class TrainConfig:
     lr: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 1e-5
+    schedule: Literal["steps", "cosine"] = "steps"
     lr_drops: list[float] = field(default_factory=lambda: [0.375, 0.625])
     lr_factor: float = 0.4
+    average: float | None = None
     normalise: bool = True
     eval_batch_size: int = 512
     device: str = "auto"
@@ -264,6 +270,8 @@ class TrainConfig:
         _at_least("train.", self, lr_factor=0, threads=1)
         if self.optimiser == "adam" and self.momentum >= 1:
             raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise InputError(f"train.average is {self.average}; expected a decay from 0 to below 1.")
         for share in self.lr_drops:
             if not 0 <= share <= 1:
                 raise InputError(f"train.lr_drops holds {share}; expected shares of the epochs from 0 to 1.")

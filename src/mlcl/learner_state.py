@@ -45,6 +45,8 @@ def take_state(learner: Learner) -> State:
             tensors |= {
                 f"teacher.{name}": value for name, value in learner.context.teacher.state_dict().items()
             }
+        if learner.average is not None:
+            tensors |= {f"average.{name}": value for name, value in learner.average.state().items()}
         for number, slot in learner.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{k}": v for k, v in slot.items() if isinstance(v, Tensor)}
     values: dict[str, Any] = {
@@ -54,6 +56,7 @@ def take_state(learner: Learner) -> State:
         "pooled": learner.measured.pooled,
         "task_seconds": learner.measured.task_seconds,
         "labels": learner.parts.labels.state(),
+        "updates": learner.average.updates if learner.in_task and learner.average is not None else 0,
     }
     if (scaler := _scaler(learner)) is not None:
         values["scaler"] = scaler.state_dict()
@@ -101,6 +104,8 @@ def load_state(learner: Learner, state: State) -> None:
         learner.epoch, learner.step = epoch, step
         learner.epoch_loss, learner.spent = state.values["epoch_loss"], state.values["spent"]
         _load_optimiser(learner, _section(tensors, "optimiser."))
+        if learner.average is not None:
+            learner.average.load_state(_section(tensors, "average."), updates=state.values["updates"])
         learner.start_epoch(learner.stages[task])
         if not (0 <= epoch <= learner.epochs and 0 <= step <= len(learner.plan)):
             raise InputError(

@@ -31,7 +31,14 @@ from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_task
 from mlcl.methods.parts import build_memory, build_parts
 from mlcl.methods.step import Step, TaskContext
-from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout, frozen_copy
+from mlcl.models import (
+    IncrementalAttentionHead,
+    Network,
+    RunningAverage,
+    build_model,
+    fast_layout,
+    frozen_copy,
+)
 from mlcl.observers import Observer
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
@@ -155,6 +162,8 @@ class Learner:
         self.model, self.optimiser = self.fabric.setup(self.network, optimiser)
         self.model.mark_forward_method("forward_with_embeddings")
         self.weights = self._memory_weights(stage)
+        decay = settings.average
+        self.average = None if decay is None else RunningAverage(self.network, decay=decay)
 
     def add_classes(self, stage: Task) -> None:
         """Take note of a task's classes and constants; an attention head grows by a session."""
@@ -166,8 +175,7 @@ class Learner:
     def start_epoch(self, stage: Task) -> None:
         """Draw the batches of an epoch and set its learning rate."""
         settings = self.config.train
-        drops = [math.ceil(share * self.epochs) for share in settings.lr_drops]
-        self.lr = settings.lr * settings.lr_factor ** sum(drop <= self.epoch for drop in drops)
+        self.lr = learning_rate(settings, self.epoch, self.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = self.lr
         self.plan = plan_epoch(
@@ -194,6 +202,8 @@ class Learner:
         logits, embeddings = self.model.forward_with_embeddings(inputs)
         step = Step(self.context, inputs, logits, embeddings)
         targets, mask = self.parts.labels.targets(known.to(logits.dtype), own, step)
+        # A class that rows of all tasks are judged on belongs to its own task.
+        groups = self.task_of_class.clamp_min(0)[None] if self.parts.labels.across_tasks else groups
         loss = self.criterion(logits, targets, mask=mask, groups=groups, group_weights=self.weights)
         penalty = self.parts.regulariser.penalty(step)
         if penalty is not None:
@@ -207,6 +217,8 @@ class Learner:
         self.optimiser.zero_grad()
         self.fabric.backward(loss)
         self.optimiser.step()
+        if self.average is not None:
+            self.average.update()
         self.step += 1
         self.epoch_loss += value
         return value
@@ -217,6 +229,8 @@ class Learner:
 
     def finish_task(self, stage: Task) -> None:
         """Update the memory, let the regulariser look back, and test all tasks."""
+        if self.average is not None:
+            self.average.give()
         self.network.eval()
         labels = self.data.train.labels[stage.train][:, stage.classes]
         features = None
@@ -272,6 +286,18 @@ class Learner:
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
+
+
+def learning_rate(settings: TrainConfig, epoch: int, epochs: int) -> float:
+    """Return the rate of an epoch of a task.
+
+    >>> [round(learning_rate(TrainConfig(lr=1, schedule="cosine"), epoch, 4), 2) for epoch in range(4)]
+    [1.0, 0.85, 0.5, 0.15]
+    """
+    if settings.schedule == "cosine":
+        return settings.lr * (1 + math.cos(math.pi * epoch / epochs)) / 2
+    drops = [math.ceil(share * epochs) for share in settings.lr_drops]
+    return settings.lr * settings.lr_factor ** sum(drop <= epoch for drop in drops)
 
 
 def make_optimiser(settings: TrainConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -1,7 +1,8 @@
 """What every loss shares: checking a batch, and weighing its cells by group.
 
 A cell is one (row, class) pair. ``mask[r, k]`` says whether row r is judged on class k, ``groups[r]`` names
-the group (the task) of row r, ``group_weights[g]`` is ``w_g``. Every loss is ``sum_g w_g R_g`` with ``R_g``
+the group (the task) of row r, or ``groups[0, k]`` that of class k, so that rows of all tasks meet in a class;
+``group_weights[g]`` is ``w_g``. Every loss is ``sum_g w_g R_g`` with ``R_g``
 a mean over the judged cells, classes or pairs of group g; a group absent from the batch adds nothing.
 """
 
@@ -26,7 +27,7 @@ class Batch(NamedTuple):
     logits: Tensor  # [B, K], float32 or float64
     labels: Tensor  # [B, K], 0 or 1 in the logits' dtype
     mask: Tensor | None  # [B, K], 1 for a judged cell and 0 for another, in the logits' dtype
-    groups: Tensor | None  # [B] int64
+    groups: Tensor | None  # [B] int64 for rows, [1, K] for classes
     weights: Tensor | None  # [G] in the logits' dtype; None only for one group of weight 1
 
     @property
@@ -42,6 +43,9 @@ class Batch(NamedTuple):
         """Sum the rows ``[B, K]`` of each group: ``[G, K]``."""
         if self.groups is None or self.weights is None:
             return cells.sum(0, keepdim=True)
+        if self.groups.dim() == 2:  # each class is in one group, whatever the row
+            table = cells.new_zeros(len(self.weights), cells.shape[1])
+            return table.scatter_(0, self.groups, cells.sum(0, keepdim=True))
         return cells.new_zeros(len(self.weights), cells.shape[1]).index_add_(0, self.groups, cells)
 
     def group_weight(self) -> Tensor:
@@ -49,8 +53,20 @@ class Batch(NamedTuple):
         return self.labels.new_ones(1, 1) if self.weights is None else self.weights.unsqueeze(1)
 
     def to_rows(self, table: Tensor) -> Tensor:
-        """Give each row what a table ``[G, ...]`` says of its group; ``[1, ...]`` if there is one group."""
-        return table if self.groups is None else table.index_select(0, self.groups)
+        """Give each row what a table ``[G, K]`` or ``[G, 1]`` says of its group, or each class of its own.
+
+        The result broadcasts to ``[B, K]``.
+        """
+        if self.groups is None:
+            return table
+        if self.groups.dim() == 2:
+            return table.expand(-1, self.groups.shape[1]).gather(0, self.groups)
+        return table.index_select(0, self.groups)
+
+    @property
+    def row_groups(self) -> Tensor | None:
+        """Return the group of each row, ``[B]``; None if rows of all groups may meet in a class."""
+        return None if self.groups is None or self.groups.dim() == 2 else self.groups
 
 
 def check_batch(
@@ -70,7 +86,7 @@ def check_batch(
             cost as much as the loss: `mlcl.labels.as_labels` checks them where data enter.
         classes: the ``K`` that is expected.
         mask: booleans ``[B, K]``, or None: every cell is judged.
-        groups: integers ``[B]`` from 0 to G-1, or None: one group.
+        groups: integers from 0 to G-1, ``[B]`` for rows or ``[1, K]`` for classes, or None: one group.
         group_weights: ``w_g``, ``[G]``, or None: all 1. Constants: no gradient reaches them.
 
     >>> check_batch(torch.zeros(2, 3), torch.zeros(2, 2), classes=3)
@@ -115,26 +131,27 @@ def check_batch(
                 f"group_weights has {len(group_weights)} values, but without groups one value was expected"
             )
     else:
-        groups, count = _check_groups(groups, len(logits), group_weights)
+        groups, count = _check_groups(groups, tuple(logits.shape), group_weights)
         groups = groups.to(logits.device)
         if group_weights is None:
             group_weights = logits.new_ones(count)
     return Batch(logits, labels, mask, groups, group_weights)
 
 
-def _check_groups(groups: Tensor, rows: int, group_weights: Tensor | None) -> tuple[Tensor, int]:
-    """Return the group of each row as int64, and the number of groups G."""
+def _check_groups(groups: Tensor, shape: tuple[int, ...], group_weights: Tensor | None) -> tuple[Tensor, int]:
+    """Return the group of each row, or of each class, as int64, and the number of groups G."""
+    rows, classes = shape
     if (
-        groups.shape != (rows,)
+        groups.shape not in {(rows,), (1, classes)}
         or groups.is_floating_point()
         or groups.is_complex()
         or groups.dtype == torch.bool
     ):
         raise InputError(
             f"groups is {groups.dtype} of shape {tuple(groups.shape)}, "
-            f"but whole numbers of shape ({rows},) were expected"
+            f"but whole numbers of shape ({rows},), or (1, {classes}), were expected"
         )
-    if rows == 0:
+    if groups.numel() == 0:
         return groups.long(), 1 if group_weights is None else len(group_weights)
     low, high = (int(value) for value in torch.aminmax(groups))
     count = high + 1 if group_weights is None else len(group_weights)

@@ -105,7 +105,7 @@ def margin_loss(
         margin_count: ``positive`` (the paper) or ``minority`` (which the bound has).
         scale: a factor on the whole loss.
         mask: ``[B, K]``, which cells are judged; None: all.
-        groups: ``[B]``, the group (task) of each row; None: one group.
+        groups: ``[B]``, the group (task) of each row, or ``[1, K]``, of each class; None: one group.
         group_weights: ``w_g``, ``[G]``; None: all 1.
 
     >>> f = torch.tensor([[2.0, -1.0], [-1.0, 0.5], [0.0, -3.0]])

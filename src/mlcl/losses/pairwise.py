@@ -35,12 +35,12 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
     threshold = scores - 1
     order = torch.where(batch.labels > 0, threshold, scores).detach().argsort(dim=0, descending=True)
     start = None
-    if batch.groups is not None:
+    if batch.row_groups is not None:
         # Groups one after another, each in its order. Every column holds every row, so a group has the same
         # places in all columns, and its running sums are the whole's minus those before its first place.
-        regroup = batch.groups[order].argsort(dim=0, stable=True)
+        regroup = batch.row_groups[order].argsort(dim=0, stable=True)
         order = order.gather(0, regroup)
-        ordered = batch.groups.sort().values
+        ordered = batch.row_groups.sort().values
         start = torch.searchsorted(ordered, ordered)
     above = torch.stack([is_negative, is_negative * scores, is_negative * scores.square()]).gather(
         1, order.expand(3, -1, -1)
@@ -66,8 +66,8 @@ def logistic_pairs(batch: Batch) -> Tensor:
     first = batch.to_rows(classes * inverse(positives) * inverse(negatives)) * batch.labels
     second = batch.judged() - batch.labels
     weight = first.unsqueeze(1) * second.unsqueeze(0)  # [positive row, negative row, K]
-    if batch.groups is not None:
-        weight = weight * (batch.groups.unsqueeze(1) == batch.groups).unsqueeze(2)
+    if batch.row_groups is not None:
+        weight = weight * (batch.row_groups.unsqueeze(1) == batch.row_groups).unsqueeze(2)
     gaps = batch.logits.unsqueeze(1) - batch.logits.unsqueeze(0)
     return (weight * -F.logsigmoid(gaps)).sum()
 

@@ -28,15 +28,40 @@ def flip_augmentation() -> Augmentation:
     return random_flip
 
 
+@AUGMENTATIONS.register("crop", summary="A random crop after padding.")
+def crop_augmentation(*, padding: int | None = None) -> Augmentation:
+    """Return `random_crop`; ``padding`` is an eighth of the image if not set."""
+    return lambda images, generator: random_crop(images, generator, padding=_room(images, padding))
+
+
 @AUGMENTATIONS.register("flip-crop", summary="A horizontal flip for half, and a random crop after padding.")
 def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
     """Return `random_flip` followed by `random_crop`; ``padding`` is an eighth of the image if not set."""
 
     def apply(images: Tensor, generator: torch.Generator) -> Tensor:
-        room = images.shape[-1] // 8 if padding is None else padding
-        return random_crop(random_flip(images, generator), generator, padding=room)
+        return random_crop(random_flip(images, generator), generator, padding=_room(images, padding))
 
     return apply
+
+
+@AUGMENTATIONS.register(
+    "auto",
+    summary="flip-crop on colour images, crop on grey ones (a mirrored digit is none), nothing on features.",
+)
+def auto_augmentation(*, padding: int | None = None) -> Augmentation:
+    """Return what suits the data: the mirror image of a photograph is a photograph, that of a digit is no digit."""
+    coloured, grey = flip_crop_augmentation(padding=padding), crop_augmentation(padding=padding)
+
+    def apply(inputs: Tensor, generator: torch.Generator) -> Tensor:
+        if inputs.dim() != 4:
+            return inputs
+        return (grey if inputs.shape[1] == 1 else coloured)(inputs, generator)
+
+    return apply
+
+
+def _room(images: Tensor, padding: int | None) -> int:
+    return images.shape[-1] // 8 if padding is None else padding
 
 
 def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:

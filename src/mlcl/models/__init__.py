@@ -11,6 +11,7 @@ from torch import nn
 from mlcl.errors import InputError, nearest
 from mlcl.models import mlp, resnet  # noqa: F401  (importing them registers their models)
 from mlcl.models.attention import IncrementalAttentionHead
+from mlcl.models.average import RunningAverage
 from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.resnet import load_torchvision_weights
 
@@ -25,6 +26,7 @@ __all__ = [
     "IncrementalAttentionHead",
     "LinearHead",
     "Network",
+    "RunningAverage",
     "build_model",
     "fast_layout",
     "frozen_copy",
