@@ -103,34 +103,50 @@ def run_verb(arguments: list[str]) -> int:
     command: RunCommand = parse_run(arguments)
     if command.help:
         return 0
+    from mlcl.observers import Both
     from mlcl.run_folder import default_folder
     from mlcl.runs import run
+    from mlcl.sweeps.trackers import parse_trackers, tracked
 
+    names = parse_trackers(command.track)
     out = command.out or default_folder(command.config)
-    return _follow(
-        lambda observer: run(command.config, out=out, overwrite=command.overwrite, observer=observer),
-        out,
-        quiet=command.quiet,
-    )
+
+    def start(observer: Observer) -> Result:
+        with tracked(names, out, command.config) as tracking:
+            return run(
+                command.config, out=out, overwrite=command.overwrite, observer=Both(tracking, observer)
+            )
+
+    return _follow(start, out, quiet=command.quiet)
 
 
 @verb("resume", "go on with a run that was stopped")
 def resume_verb(arguments: list[str]) -> int:
-    """Resume: ``mlcl resume DIR [--quiet]``."""
+    """Resume: ``mlcl resume DIR [--quiet] [--track T,...]``."""
     parser = _parser(
         "resume", "Go on with a run from its newest checkpoint; the result is that of a run in one go."
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    parser.add_argument("--track", help="trackers to tell (default: those that the run began with)")
     given = parser.parse_args(arguments)
+    from mlcl.observers import Both
     from mlcl.run_folder import is_finished
     from mlcl.runs import resume
+    from mlcl.settings import config_from
+    from mlcl.sweeps.trackers import known_trackers, parse_trackers, tracked
 
     if is_finished(given.folder):
         sys.stderr.write(f"mlcl: {given.folder} is finished; there is nothing to go on with\n")
         sys.stdout.write(f"{given.folder}\n")
         return 0
-    return _follow(lambda observer: resume(given.folder, observer=observer), given.folder, quiet=given.quiet)
+    names = parse_trackers(",".join(known_trackers(given.folder)) if given.track is None else given.track)
+
+    def start(observer: Observer) -> Result:
+        with tracked(names, given.folder, config_from(given.folder / "config.yaml")) as tracking:
+            return resume(given.folder, observer=Both(tracking, observer))
+
+    return _follow(start, given.folder, quiet=given.quiet)
 
 
 @verb("predict", "score images, arrays or a store with a finished run")

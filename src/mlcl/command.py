@@ -28,6 +28,7 @@ class RunCommand:
     out: Path | None = None
     overwrite: bool = False
     quiet: bool = False
+    track: str = ""
     help: bool = False
 
 
@@ -45,6 +46,7 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
     parser.add_argument("--out", help="folder to write (default: runs/BENCHMARK-METHOD-seedN)")
     parser.add_argument("--overwrite", action="store_true", help="replace the folder if it holds a run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    parser.add_argument("--track", default="", help="trackers to tell: tensorboard, wandb, mlflow (extras)")
     return parser
 
 
@@ -60,7 +62,7 @@ def parse_run(arguments: list[str]) -> RunCommand:
     else:
         config = resolve(name=source, given=given)
     out = Path(own["out"]) if own.get("out") else None
-    return RunCommand(config, out, bool(own.get("overwrite")), bool(own.get("quiet")))
+    return RunCommand(config, out, bool(own.get("overwrite")), bool(own.get("quiet")), own.get("track", ""))
 
 
 def parse_settings(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[dict[str, Any], Layer] | None:

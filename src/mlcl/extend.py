@@ -213,7 +213,7 @@ def extended_benchmark(base: Base, config: Config) -> ExtendedBenchmark:
     )
     parts = [base.fingerprint, data.fingerprint, None if before is None else before.dataset.fingerprint]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    dataset = Dataset(f"{data.name}-extended", names, train, test, fingerprint)
+    dataset = Dataset(f"{data.name}-extended", names, train, test, fingerprint, mirror=data.mirror)
     return ExtendedBenchmark(config.benchmark, dataset, (*tasks, last))
 
 

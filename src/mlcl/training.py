@@ -108,7 +108,7 @@ class Learner:
             accelerator=config.train.device, devices=1, precision=cast(Any, config.train.precision)
         )
         self.device = self.fabric.device
-        self.parts = build_parts(config)
+        self.parts = build_parts(config, mirror=data.mirror)
         self.memory: Memory = build_memory(config)
         self.network: Network = build_model(
             config.model.kind,

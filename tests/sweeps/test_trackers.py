@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from helpers import SMALL, small_benchmark
+from mlcl.cli import main
 from mlcl.errors import InputError
 from mlcl.runs import run
 from mlcl.settings import config_from
 from mlcl.sweeps.trackers import IDS, parse_trackers, tracked
+from mlcl.training import Learner
 
 
 class Service:
@@ -116,3 +118,27 @@ def test_tensorboard_writes_event_files(tmp_path):
     events = EventAccumulator(str(out / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 10))
+
+
+def test_run_and_resume_tell_the_trackers_of_the_run(service, tmp_path, capsys, monkeypatch):
+    name, heard = service
+    out = tmp_path / "run"
+    small = ["--benchmark", "c-digits", "--method", "ft", "--model.width", "16", "--stream.tasks", "2"]
+    small += ["--train.epochs", "2", "--train.batch_size", "512", "--quiet", "--out", str(out)]
+    learn, left = Learner.learn, [3]
+
+    def stopped(self, *given):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return learn(self, *given)
+
+    monkeypatch.setattr(Learner, "learn", stopped)
+    assert main(["run", *small, "--track", name]) == 3
+    assert heard.ended == [1 if name == "wandb" else "FAILED"]
+    assert main(["resume", str(out), "--quiet"]) == 0
+    assert heard.ended[1:] == [0 if name == "wandb" else "FINISHED"]
+    assert [step for key, _, step in heard.logged if key == "train/loss"] == [1, 2, 3, 4]
+    capsys.readouterr()
+    assert main(["run", *small, "--overwrite", "--track", "nobody"]) == 2
+    assert "unknown tracker 'nobody'" in capsys.readouterr().err

@@ -93,6 +93,8 @@ class Dataset:
     train: Split
     test: Split
     fingerprint: str
+    mirror: bool = True
+    """Whether the mirror image of an image has the same labels: so for photographs, not for digits or text."""
 
     @property
     def kind(self) -> Kind:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def make_digits(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Datase
         bits = np.random.PCG64([seed, part])
         labels = _draw_labels(bits, count)
         parts += [_draw_canvases(bits, labels, glyphs[rows], digits[rows]), labels]
-    return Dataset.of("digits", CLASSES, *parts)
+    return replace(Dataset.of("digits", CLASSES, *parts), mirror=False)  # a mirrored 2 is no 2
 
 
 def load_digits_dataset(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Dataset:

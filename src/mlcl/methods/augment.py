@@ -46,18 +46,15 @@ def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
 
 @AUGMENTATIONS.register(
     "auto",
-    summary="flip-crop on colour images, crop on grey ones (a mirrored digit is none), nothing on features.",
+    summary="What suits the data: flip-crop on images, crop where a mirror image is wrong, nothing on features.",
 )
-def auto_augmentation(*, padding: int | None = None) -> Augmentation:
-    """Return what suits the data: the mirror image of a photograph is a photograph, that of a digit is no digit."""
-    coloured, grey = flip_crop_augmentation(padding=padding), crop_augmentation(padding=padding)
+def auto_augmentation(*, padding: int | None = None, mirror: bool = True) -> Augmentation:
+    """Return `random_crop`, after `random_flip` if ``mirror``; feature vectors stay as they are.
 
-    def apply(inputs: Tensor, generator: torch.Generator) -> Tensor:
-        if inputs.dim() != 4:
-            return inputs
-        return (grey if inputs.shape[1] == 1 else coloured)(inputs, generator)
-
-    return apply
+    ``mirror`` is the data set's: the mirror image of a photograph is a photograph, that of a digit is no digit.
+    """
+    on_images = (flip_crop_augmentation if mirror else crop_augmentation)(padding=padding)
+    return lambda inputs, generator: on_images(inputs, generator) if inputs.dim() == 4 else inputs
 
 
 def _room(images: Tensor, padding: int | None) -> int:

@@ -51,9 +51,12 @@ def part_options(part: str, kind: str) -> tuple[str, ...]:
     return ("kind", *GENERAL.get(part, ()), *REGISTRIES[part].options(kind))
 
 
-def build_parts(config: Config) -> Parts:
-    """Build label policy, regulariser and augmentation."""
-    augment = AUGMENTATIONS.build(config.augment.kind, **options(config.augment))
+def build_parts(config: Config, *, mirror: bool = True) -> Parts:
+    """Build label policy, regulariser and augmentation; ``mirror``: may the data set's images be mirrored?"""
+    chosen = options(config.augment)
+    if "mirror" in AUGMENTATIONS.options(config.augment.kind):
+        chosen["mirror"] = mirror
+    augment = AUGMENTATIONS.build(config.augment.kind, **chosen)
     return Parts(
         LABEL_POLICIES.build(config.labels.kind, **options(config.labels)),
         REGULARISERS.build(config.regulariser.kind, **options(config.regulariser)),

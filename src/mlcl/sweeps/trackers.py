@@ -184,6 +184,11 @@ def tracked(names: Sequence[str], folder: Path, config: Config) -> Iterator[Obse
             tracker.close(failed=failed)
 
 
+def known_trackers(folder: Path) -> tuple[str, ...]:
+    """Return the trackers that a run in this folder told before."""
+    return tuple(name for name in _read_ids(folder / IDS) if name in TRACKERS)
+
+
 def _read_ids(path: Path) -> dict[str, str]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
