@@ -144,13 +144,15 @@ def test_an_epoch_plan_covers_the_task_and_balances_the_memory():
         memory_batch=8,
         sampling="balanced",
     )
-    rows, tags = zip(*(plan.step(i) for i in range(len(plan))), strict=True)
+    rows, tags, slots = zip(*(plan.step(i) for i in range(len(plan))), strict=True)
     assert len(plan) == 5
     assert sorted(np.concatenate([r[t == 2] for r, t in zip(rows, tags, strict=True)])) == list(
         range(200, 243)
     )
-    for r, t in zip(rows, tags, strict=True):
+    for r, t, s in zip(rows, tags, slots, strict=True):
         assert [(t == 0).sum(), (t == 1).sum()] == [4, 4]
+        assert np.array_equal(memory.rows[s[t < 2]], r[t < 2])
+        assert set(s[t == 2]) == {-1}
         assert set(r[t == 0]) <= set(memory.tasks[0].rows)
 
 

@@ -109,6 +109,7 @@ class EpochPlan:
     current: Rows
     memory_rows: Rows
     memory_tags: Rows
+    memory_slots: Rows
     task: int
     batch_size: int
     memory_batch: int
@@ -116,12 +117,15 @@ class EpochPlan:
     def __len__(self) -> int:
         return -(-len(self.current) // self.batch_size)
 
-    def step(self, number: int) -> tuple[Rows, Rows]:
-        """Return row numbers and their task numbers, current rows first."""
+    def step(self, number: int) -> tuple[Rows, Rows, Rows]:
+        """Return row numbers, their task numbers, and their places in the memory (-1 for the current rows, which
+        come first).
+        """
         now = self.current[number * self.batch_size : (number + 1) * self.batch_size]
         past = slice(number * self.memory_batch, (number + 1) * self.memory_batch)
         rows = np.concatenate([now, self.memory_rows[past]])
-        return rows, np.concatenate([np.full(len(now), self.task), self.memory_tags[past]])
+        tags = np.concatenate([np.full(len(now), self.task), self.memory_tags[past]])
+        return rows, tags, np.concatenate([np.full(len(now), -1), self.memory_slots[past]])
 
 
 def plan_epoch(
@@ -150,7 +154,7 @@ def plan_epoch(
     width = min(memory_batch, len(memory))
     if width == 0:
         nothing = np.empty(0, np.int64)
-        return EpochPlan(current, nothing, nothing, task, batch_size, 0)
+        return EpochPlan(current, nothing, nothing, nothing, task, batch_size, 0)
     if sampling == "uniform":
         slots = cycle_rows(np.arange(len(memory)), steps * width, rng)
     else:
@@ -158,4 +162,5 @@ def plan_epoch(
         share = -(-steps * width // len(stored))
         turns = np.stack([cycle_rows(rows, share, rng) for rows in stored], axis=1)
         slots = turns.reshape(-1)[: steps * width]
-    return EpochPlan(current, memory.rows[slots], memory.task_of_row[slots], task, batch_size, width)
+    tags = memory.task_of_row[slots]
+    return EpochPlan(current, memory.rows[slots], tags, slots, task, batch_size, width)

@@ -167,7 +167,7 @@ class RegulariserConfig:
     """What holds the network near its old self; see ``mlcl ls regularisers``.
 
     Args:
-        kind: ``none``, ``ewc``, ``lwf`` or ``tokens`` (KRT's).
+        kind: ``none``, ``ewc``, ``lwf``, ``der`` or ``tokens`` (KRT's).
         strength: factor on the penalty.
         online: EWC keeps one running Fisher instead of one anchor a task.
         decay: EWC online: what is kept of the old Fisher.

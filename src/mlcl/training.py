@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -162,6 +162,7 @@ class Learner:
         self.model, self.optimiser = self.fabric.setup(self.network, optimiser)
         self.model.mark_forward_method("forward_with_embeddings")
         self.weights = self._memory_weights(stage)
+        self.stored = self._stored_logits() if self.parts.regulariser.needs_stored else None
         decay = settings.average
         self.average = None if decay is None else RunningAverage(self.network, decay=decay)
 
@@ -189,8 +190,14 @@ class Learner:
         )
         self.network.train()
 
-    def learn(self, rows: NDArray[np.int64], tags: NDArray[np.int64]) -> float:
-        """Make one step on rows of the training split, each with the number of its task, and return the loss."""
+    def learn(self, rows: NDArray[np.int64], tags: NDArray[np.int64], slots: NDArray[np.int64]) -> float:
+        """Make one step and return the loss.
+
+        Args:
+            rows: row numbers in the training split, [B].
+            tags: the number of each row's task.
+            slots: its place in the memory, -1 for rows of the current task.
+        """
         raw = gather(self.data.train.inputs, rows)
         if self.parts.augment is not None:
             position = (self.task, self.epoch, self.step)
@@ -200,7 +207,10 @@ class Learner:
         own = self.task_of_class == groups[:, None]
         known = self.labels[self._tensor(rows)] * own  # labels of other tasks are not known
         logits, embeddings = self.model.forward_with_embeddings(inputs)
-        step = Step(self.context, inputs, logits, embeddings)
+        stored = None
+        if self.stored is not None and (slots >= 0).any():
+            stored = self.stored[self._tensor(slots)]  # -1: the last line, which says nothing
+        step = Step(self.context, inputs, logits, embeddings, stored)
         targets, mask = self.parts.labels.targets(known.to(logits.dtype), own, step)
         # A class that rows of all tasks are judged on belongs to its own task.
         groups = self.task_of_class.clamp_min(0)[None] if self.parts.labels.across_tasks else groups
@@ -233,12 +243,13 @@ class Learner:
             self.average.give()
         self.network.eval()
         labels = self.data.train.labels[stage.train][:, stage.classes]
-        features = None
-        if self.memory.needs_features:
-            with torch.inference_mode():
-                found = [self.network.features(inputs).cpu() for inputs, _ in self._task_batches(stage)]
-            features = torch.cat(found).numpy()
-        self.memory.update(TaskSamples.of(stage.index, stage.classes, stage.train, labels), features=features)
+        samples = TaskSamples.of(stage.index, stage.classes, stage.train, labels)
+        if self.parts.regulariser.needs_stored:
+            logits = self._of_task(self.network, stage)
+            logits[:, ~self.context.seen.cpu().numpy()] = np.nan  # the network knows nothing of later classes
+            samples = replace(samples, extra={"logits": logits})
+        features = self._of_task(self.network.features, stage) if self.memory.needs_features else None
+        self.memory.update(samples, features=features)
         self.parts.regulariser.end_task(self.context)
         learnt = len(self.benchmark.tasks) if self.joint else stage.index + 1
         self.measured.add(self.predict(self.data.test.inputs), self.benchmark, learnt=learnt)
@@ -264,6 +275,20 @@ class Learner:
                 for piece in slices(len(inputs), self.config.train.eval_batch_size)
             ]
         return torch.cat(scores).float().cpu().numpy()
+
+    def _of_task(self, function: Callable[[Tensor], Tensor], stage: Task) -> NDArray[np.float32]:
+        """Apply a function of the network to a task's training data."""
+        with torch.inference_mode():
+            found = [function(inputs).float().cpu() for inputs, _ in self._task_batches(stage)]
+        return torch.cat(found).numpy()
+
+    def _stored_logits(self) -> Tensor:
+        """Return the logits of all rows of the memory, and a last line of nan for rows that are in none."""
+        table = np.full((len(self.memory) + 1, len(self.data.classes)), np.nan, np.float32)
+        if len(self.memory):
+            stored = np.concatenate([samples.extra["logits"] for samples in self.memory.tasks])
+            table[:-1, : stored.shape[1]] = stored  # an extended run has more classes than those before it
+        return torch.from_numpy(table).to(self.device)
 
     def _task_batches(self, stage: Task) -> Iterator[tuple[Tensor, Tensor]]:
         """Go through a task's training data in order, without augmentation; labels of other tasks are zero."""

@@ -131,3 +131,19 @@ def test_scale_is_a_factor_on_every_loss(kind):
     counts = LabelCounts.of(labels.numpy())
     one, three = (LOSSES.build(kind, counts, scale=scale)(logits, labels) for scale in (1.0, 3.0))
     assert three.item() == pytest.approx(3 * one.item(), rel=1e-5)
+
+
+# The weights of db look at all judged labels of a row, which a group's classes are only a part of.
+@pytest.mark.parametrize("name", [name for name in LOSSES.names() if name != "db"])
+def test_groups_of_classes_are_losses_of_those_classes(name):
+    """With the group of each class the loss is the weighted sum of the losses on the classes of each group."""
+    rng = np.random.default_rng(3)
+    labels = (rng.random((12, 6)) < 0.4).astype(np.uint8)
+    counts = LabelCounts.of(labels)
+    loss = LOSSES.build(name, counts)
+    logits, targets = torch.tensor(rng.normal(size=(12, 6))), torch.tensor(labels)
+    mask = torch.tensor(rng.random((12, 6)) < 0.8)
+    groups, weights = torch.tensor([[0, 2, 2, 0, 1, 2]]), torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
+    found = loss(logits, targets, mask=mask, groups=groups, group_weights=weights)
+    parts = [weights[g] * loss(logits, targets, mask=mask & (groups == g)) for g in range(3)]
+    torch.testing.assert_close(found, sum(parts))

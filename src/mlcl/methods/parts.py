@@ -83,6 +83,8 @@ def check_parts(config: Config) -> None:
         raise InputError(
             "regulariser 'tokens' holds the embeddings of KRT's head; it needs model.head 'attention'."
         )
+    if config.regulariser.kind == "der" and config.memory.kind == "none":
+        raise InputError("regulariser 'der' holds the logits of stored samples; memory.kind is 'none'.")
     if config.protocol == "joint" and config.memory.kind != "none":
         raise InputError(
             f"protocol 'joint' learns everything at once; memory.kind is {config.memory.kind!r}, expected 'none'."

@@ -48,6 +48,8 @@ class Step:
     inputs: Tensor
     logits: Tensor
     embeddings: Tensor | None
+    stored: Tensor | None = None
+    """The logits that memory rows were stored with, [B, K]; nan for current rows and classes unknown then."""
 
     @cached_property
     def teacher_output(self) -> tuple[Tensor, Tensor | None]:

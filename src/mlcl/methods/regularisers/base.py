@@ -13,10 +13,12 @@ REGULARISERS: Registry[type[Regulariser]] = Registry("regulariser")
 class Regulariser:
     """Adds a penalty to the loss of a step. Subclasses say only what differs.
 
-    ``needs_teacher`` asks for a frozen copy of the network as it was before the task.
+    ``needs_teacher`` asks for a frozen copy of the network as it was before the task, ``needs_stored`` for the logits
+    that the rows of the memory had when they were stored.
     """
 
     needs_teacher = False
+    needs_stored = False
 
     def start_task(self, context: TaskContext) -> None:
         """Prepare for a task."""

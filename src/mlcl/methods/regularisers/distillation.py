@@ -1,4 +1,4 @@
-"""Regularisers that compare with the old network: LwF on logits, KRT on session embeddings."""
+"""Regularisers that compare with the network as it was: LwF and DER on logits, KRT on session embeddings."""
 
 from __future__ import annotations
 
@@ -62,6 +62,31 @@ def distillation_loss(
         return functional.mse_loss(logits, taught)
     soft = (taught / temperature).sigmoid()
     return temperature**2 * functional.binary_cross_entropy_with_logits(logits / temperature, soft)
+
+
+@REGULARISERS.register(
+    "der",
+    summary="Dark experience replay: memory rows keep the logits they were stored with; no old network is needed.",
+    reference="Buzzega et al., NeurIPS 2020",
+)
+class DarkReplay(Regulariser):
+    """Hold the logits of memory rows near those that the network gave when their task ended.
+
+    Args:
+        strength: factor on the mean squared difference over memory rows and the classes known when they were stored.
+    """
+
+    needs_stored = True
+
+    def __init__(self, *, strength: float = 1.0) -> None:
+        self.strength = strength
+
+    def penalty(self, step: Step) -> Tensor | None:
+        """Return the drift from the stored logits; None where the batch holds none."""
+        if step.stored is None:
+            return None
+        known = ~step.stored.isnan()
+        return self.strength * functional.mse_loss(step.logits[known], step.stored[known])
 
 
 @REGULARISERS.register(
