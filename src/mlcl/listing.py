@@ -11,9 +11,12 @@ Row = tuple[str, str, str]
 
 
 def _methods() -> Iterator[Row]:
-    from mlcl.methods.presets import PRESETS
+    from mlcl.methods.presets import ALIASES, PRESETS
 
-    return ((name, preset.summary, preset.reference) for name, preset in PRESETS.items())
+    yield from ((name, preset.summary, preset.reference) for name, preset in PRESETS.items())
+    yield from (
+        (alias, f"What we recommend: {name}.", PRESETS[name].reference) for alias, name in ALIASES.items()
+    )
 
 
 def _part(part: str) -> Callable[[], Iterator[Row]]:

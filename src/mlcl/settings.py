@@ -22,7 +22,7 @@ from jsonargparse import ArgumentParser
 
 from mlcl.config import PARTS, Config, to_dict
 from mlcl.errors import InputError, nearest
-from mlcl.methods.presets import get_preset
+from mlcl.methods.presets import get_preset, method_name
 
 Layer = dict[str, Any]
 MAX_CONFIG_BYTES = 1 << 20
@@ -221,10 +221,11 @@ def resolve(
     preset = get_preset(method).parts
     upper = [file, preset, given] if "method" in given else [preset, file, given]
     final = merge(to_dict(Config()), lower, *upper)
-    if "method" in given:  # the preset replaces the file's parts, so options of those parts must not linger
-        file = _prune(file, final)
-        upper = [file, preset, given]
-    merged = merge(_prune(merge(to_dict(Config()), lower), final), _prune(preset, final), *upper)
+    # Where a higher layer chooses another kind of part, options of the kind it replaces must not linger. A file's own
+    # options do, unless the command line's method replaces its parts: what a user wrote is refused, not ignored.
+    preset = _prune(preset, final)
+    upper = [_prune(file, final), preset, given] if "method" in given else [preset, file, given]
+    merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method_name(method)})
     parsed = config_parser().parse_object(merged)
     config = Config(**config_parser().instantiate(parsed).as_dict())
     from mlcl.methods.parts import check_parts
