@@ -27,8 +27,9 @@ bench: install  ## ratios to what one would otherwise use
 fuzz: install  ## every reader of files, on 12,000 mutated inputs
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
 
-results: install  ## docs/results.md from the committed results
+results: install  ## docs/results.md and docs/beyond.md from the committed results
 	$(BIN)/python tools/ledger.py
+	$(BIN)/python tools/beyond.py
 
 install: $(STAMP)
 

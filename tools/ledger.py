@@ -130,7 +130,11 @@ def command(record: dict[str, Any]) -> str:
 
 def render(results: Path, claims: list[dict[str, Any]], reading: str) -> str:
     """Return the page."""
-    sweeps = [Sweep.read(path.parent) for path in sorted(results.glob("*/sweep.yaml"))]
+    # What goes beyond the paper has a page of its own (beyond.py).
+    paths = [
+        path for path in sorted(results.glob("*/sweep.yaml")) if not path.parent.name.startswith("beyond")
+    ]
+    sweeps = [Sweep.read(path.parent) for path in paths]
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in sweeps}
     known = [b for b in BENCHMARKS if any(place[1] == b for place in by_place)]
     out = [
@@ -179,21 +183,19 @@ def _section(sweep: Sweep, claims: list[dict[str, Any]]) -> Iterator[str]:
             yield f"- {claim['claim']}: **{word}** ({evidence})"
 
 
-def main() -> int:
-    """Write the page, or with ``--check`` say whether it is up to date."""
-    claims = yaml.safe_load((ROOT / "tools" / "claims.yaml").read_text())
-    page = render(ROOT / "results", claims, (ROOT / "tools" / "reading.md").read_text())
-    target = ROOT / "docs" / "results.md"
+def write(page: str, target: Path) -> int:
+    """Write a page, or with ``--check`` on the command line say whether it is up to date."""
+    name = target.relative_to(ROOT)
     if "--check" in sys.argv[1:]:
         same = target.exists() and target.read_text() == page
-        sys.stdout.write(
-            "docs/results.md is up to date\n" if same else "docs/results.md is stale: make results\n"
-        )
+        sys.stdout.write(f"{name} is up to date\n" if same else f"{name} is stale: make results\n")
         return 0 if same else 1
     target.write_text(page)
-    sys.stdout.write(f"{target}\n")
+    sys.stdout.write(f"{name}\n")
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    known_claims = yaml.safe_load((ROOT / "tools" / "claims.yaml").read_text())
+    text = render(ROOT / "results", known_claims, (ROOT / "tools" / "reading.md").read_text())
+    raise SystemExit(write(text, ROOT / "docs" / "results.md"))
