@@ -412,3 +412,29 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
     assert not list((out / "runs").glob(".*"))
     assert main(["reproduce", str(table), *given, "--reuse", str(tmp_path)]) == 2
     assert f"--reuse {tmp_path} holds no runs" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys):
+    out = tmp_path / "core"
+    (out / "runs").mkdir(parents=True)
+    command = [
+        "reproduce",
+        "core",
+        "--benchmark",
+        str(store),
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+        *FLAGS,
+        "--done",
+    ]
+    assert main(command) == 2
+    assert f"none of the 8 runs is in {out} yet" in " ".join(capsys.readouterr().err.split())
+    for name in ("er-seed0", "rldam-wru-seed0", "rldam-wru-seed1"):
+        shutil.copytree(finished / "runs" / name, out / "runs" / name)
+    assert main(command) == 0
+    assert "3 of 8 runs are there" in capsys.readouterr().err
+    table = list(csv.DictReader((out / "table.csv").open()))
+    assert [(row["label"], row["seeds"]) for row in table] == [("er", "1"), ("rldam-wru", "2")]
+    assert len(list((out / "runs").iterdir())) == 3

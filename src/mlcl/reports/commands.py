@@ -32,6 +32,7 @@ class ReproduceCommand:
     overwrite: bool
     track: tuple[str, ...] = ()
     reuse: tuple[Path, ...] = ()
+    done: bool = False
 
 
 def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
@@ -66,6 +67,9 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         metavar="DIR",
         help="other sweeps whose runs of equal settings are copied",
     )
+    parser.add_argument(
+        "--done", action="store_true", help="run nothing: write table and report of the runs that are done"
+    )
     parser.add_argument("--track", default="", help="trackers to tell: tensorboard, wandb, mlflow (extras)")
     parsed = parse_settings(parser, arguments)
     if parsed is None:
@@ -90,6 +94,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         address=own.get("address"),
         overwrite=bool(own.get("overwrite")),
         track=parse_trackers(own.get("track", "")),
+        done=bool(own.get("done")),
         reuse=tuple(Path(folder) for folder in own.get("reuse") or ()),
     )
 
@@ -115,6 +120,11 @@ def reproduce(arguments: Sequence[str]) -> int:
         given=command.given,
     )
     runs = [replace(run, track=command.track) for run in runs]
+    if command.done:
+        planned, runs = len(runs), [run for run in runs if (run.folder / "result.json").exists()]
+        if not runs:
+            raise InputError(f"--done: none of the {planned} runs is in {command.out} yet.")
+        sys.stderr.write(f"{len(runs)} of {planned} runs are there\n")
     # What is wrong with data or stream is told once, before anything is written.
     load_benchmark(runs[0].config)
     errors = make_console(sys.stderr)
