@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import warnings
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -279,6 +280,18 @@ def test_a_run_that_is_not_finished(folder, tmp_path, capsys):
     (path / "result.json").unlink()
     assert main(["theory", str(path)]) == 2
     assert "is not finished; go on with: mlcl resume" in capsys.readouterr().err
+
+
+def test_the_page_shows_what_is_printed(capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs/theory.md").read_text(encoding="utf-8")
+    assert main(["theory"]) == 0
+    told = capsys.readouterr().out
+    shown = page[page.index("Imbalance terms of Theorem 1") : page.index("```\n\nHow to read it")]
+    assert shown.count("│") == 90
+    assert told.startswith(shown)
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "docs/theory.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) >= 3
 
 
 def test_help(capsys):
