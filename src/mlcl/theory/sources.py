@@ -17,7 +17,8 @@ from mlcl.labels import LabelCounts
 from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_task
 from mlcl.methods.parts import build_memory
-from mlcl.runs import EXTENDS, load_benchmark
+from mlcl.run_folder import EXTENDS
+from mlcl.runs import load_benchmark
 from mlcl.settings import config_from
 from mlcl.streams import Benchmark
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
