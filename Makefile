@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench fuzz install clean
+.PHONY: demo test lint format bench fuzz release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -26,6 +26,9 @@ bench: install  ## ratios to what one would otherwise use
 
 fuzz: install  ## every reader of files, on 12,000 mutated inputs
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
+
+release-check: install  ## build sdist and wheel, install the wheel in a clean environment elsewhere, use it there
+	$(BIN)/python tools/release_check.py --out dist
 
 install: $(STAMP)
 
