@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench fuzz results install clean
+.PHONY: demo test lint format bench fuzz results release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -30,6 +30,9 @@ fuzz: install  ## every reader of files, on 12,000 mutated inputs
 results: install  ## docs/results.md and docs/beyond.md from the committed results
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
+
+release-check: install  ## build sdist and wheel, install the wheel in a clean environment elsewhere, use it there
+	$(BIN)/python tools/release_check.py --out dist
 
 install: $(STAMP)
 

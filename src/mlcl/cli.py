@@ -359,3 +359,11 @@ def compare_verb(arguments: list[str]) -> int:
 
     compare(given.folders)
     return 0
+
+
+@verb("theory", "tell what the paper's theory says of a benchmark, a memory or a finished run")
+def theory_verb(arguments: list[str]) -> int:
+    """Theory: ``mlcl theory [NAME | FILE.yaml | STORE | DIR] [--memory.kind K] ... [--out DIR] [--overwrite]``."""
+    from mlcl.theory_command import theory
+
+    return theory(arguments)

@@ -57,9 +57,24 @@ def wru_gap(counts: LabelCounts, labels: Labels, *, criterion: str = "ratio") ->
     >>> round(wru_gap(LabelCounts.of(labels), labels[:2], criterion="prevalence"), 3)
     0.0
     """
+    chosen = labels.sum(axis=0, dtype=np.int64)
+    return float(gap_terms(counts, chosen, len(labels), criterion=criterion)[counts.defined].sum())
+
+
+def gap_terms(
+    counts: LabelCounts, chosen: NDArray[np.int64], held: int, *, criterion: str = "ratio"
+) -> NDArray[np.float64]:
+    """Return each class's part of ``J`` if ``held`` rows have the class counts ``chosen``, ``[..., K]``.
+
+    A class of the task without both signs has no part; its value is nan.
+
+    >>> gap_terms(LabelCounts.of([[1, 0], [0, 0], [0, 0], [1, 0]]), np.array([1, 0]), 2, criterion="prevalence")
+    array([ 0., nan])
+    """
     target, columns = _target(counts, check_choice("criterion", criterion, CRITERIA))
-    chosen = labels[:, columns].sum(axis=0, dtype=np.int64)
-    return float(_terms(target, chosen, len(labels), criterion).sum())
+    terms = np.full(chosen.shape, np.nan)
+    terms[..., columns] = _terms(target, chosen[..., columns], held, criterion)
+    return terms
 
 
 @MEMORIES.register(

@@ -64,8 +64,8 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Inter
     >>> round(gain.estimate, 3), round(gain.low, 3), round(gain.high, 3)
     (1.333, -0.101, 2.768)
     """
-    # Comes with scikit-learn; imported here so that nothing else of mlcl waits for it.
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    # Imported here so that nothing else of mlcl waits for it.
+    from scipy.special import stdtrit
 
     check_level(level)
     first, second = _vector(a, "a"), _vector(b, "b")

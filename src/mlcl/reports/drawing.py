@@ -97,12 +97,20 @@ def _drawn(picture: Picture, **style: Any) -> Iterator[Any]:
 
 
 def to_file(picture: Picture, form: str) -> bytes:
-    """Return a figure as an SVG or PDF file; the same picture gives the same bytes."""
-    none = {"Date": None} if form == "svg" else {"CreationDate": None, "ModDate": None}
+    """Return a figure as an SVG or PDF file; the same picture gives the same bytes. Its words go with it."""
+    metadata: dict[str, str | None] = {"Date": None}
+    if form == "pdf":
+        metadata = {"CreationDate": None, "ModDate": None, "Title": picture.title, "Subject": picture.alt}
     buffer = io.BytesIO()
     with _drawn(picture) as figure:
-        figure.savefig(buffer, format=form, metadata=none, facecolor="white")
-    return buffer.getvalue()
+        figure.savefig(buffer, format=form, metadata=metadata, facecolor="white")
+    if form == "pdf":
+        return buffer.getvalue()
+    text = buffer.getvalue().decode()
+    start = text.index("<svg") + len("<svg")
+    end = text.index(">", start) + 1
+    words = f"\n <title>{_escape(picture.title)}</title>\n <desc>{_escape(picture.alt)}</desc>"
+    return f'{text[:start]} role="img"{text[start:end]}{words}{text[end:]}'.encode()
 
 
 def to_inline(picture: Picture, name: str) -> str:

@@ -1,0 +1,278 @@
+"""What ``mlcl theory`` shows of a diagnosis: tables for the terminal, lines below them, JSON and CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from mlcl.theory import REMARK, Diagnosis, ImbalanceTerms, TaskDiagnosis
+
+FORMAT = 1
+_TERMS = ("complexity", "complexity_equal", "complexity_best", "complexity_lipschitz", "deviation")
+
+
+def headline(found: Diagnosis) -> str:
+    """Return what was looked at, in a line."""
+    held = f"memory {found.memory} holds {found.stored} of {found.size}" if found.stored else "no memory"
+    return f"{found.benchmark}, seed {found.seed}: {held}"
+
+
+def terms_table(found: Diagnosis) -> Table:
+    """Return the imbalance terms of each task and of what is stored of it."""
+    table = Table(title=Text(f"Imbalance terms of Theorem 1: {headline(found)}"), title_justify="left")
+    table.add_column("task", justify="right")
+    heads = ["rows", "stored", "least tau", "term 1", "term 1, rho = 1", "term 2", "term 1 / √n"]
+    for head in heads if found.stored else [h for h in heads if h not in ("stored", "term 1 / √n")]:
+        table.add_column(head, justify="right")
+    for task in found.tasks:
+        cells = [str(task.counts.total)]
+        if found.stored:
+            cells.append(str(task.stored.total))
+        for name in ("tau", "complexity", "complexity_lipschitz", "deviation"):
+            cells.append(_pair(task, name) if found.stored else _data(task, name))
+        if found.stored:
+            cells.append(f"x {_number(task.memory.rate() / task.data.rate())}")
+        table.add_row(str(task.task + 1), *(Text(cell) for cell in cells))
+    return table
+
+
+def distance_table(found: Diagnosis) -> Table:
+    """Return how far what is stored is from each task."""
+    table = Table(title="How far the memory is from its task", title_justify="left")
+    heads = ["task", "classes", "lost", "(random)", "WRU gap", "share gap", "(random)", "ratio by counts"]
+    for head in [*heads, "risk ratio", "own weights"] if found.trained else heads:
+        table.add_column(head, justify="right")
+    for task in found.tasks:
+        cells = [str(task.task + 1), str(int(task.counts.defined.sum()))]
+        cells += [str(int(task.lost.sum())), f"({task.random.lost:.2f})", _number(task.gap)]
+        cells += [_number(task.gap_prevalence), f"({_number(task.random.gap_prevalence)})"]
+        cells.append(_span(task.ratio_counts))
+        if found.trained:
+            cells += [_span(task.ratio), _span(task.ratio_own)]
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def class_table(found: Diagnosis) -> Table:
+    """Return a line a class."""
+    table = Table(title="Classes, in the order of the tasks", title_justify="left")
+    heads = ["task", "class", "P", "N", "margin", "tau"]
+    if found.stored:
+        heads += ["stored P", "stored N", "stored tau", "ratio by counts"]
+    if found.trained:
+        heads.append("risk ratio")
+    for head in heads:
+        table.add_column(head, justify="left" if head == "class" else "right")
+    for row in _classes(found):
+        cells = [str(row["task"]), row["class"], str(row["positive"]), str(row["negative"])]
+        cells += [_number(row["margin"]), _number(row["tau"])]
+        if found.stored:
+            cells += [str(row["stored_positive"]), str(row["stored_negative"])]
+            cells += [_number(row["stored_tau"]), _number(row["ratio_counts"])]
+        if found.trained:
+            cells.append(_number(row["risk_ratio"]))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def lines(found: Diagnosis) -> Iterator[str]:
+    """Yield the lines below the tables: how to read them, Proposition 1, and what all this does not say."""
+    chosen = found.settings
+    count = "P_k" if chosen.margin_count == "positive" else "min(P_k, N_k)"
+    yield f"Margins D_k = {chosen.margin:g} / {count}^{chosen.power:g}, base loss {chosen.base}." + (
+        "" if found.loss in ("rldam", "margin") else f" (Loss {found.loss!r} has none; these are RLDAM's.)"
+    )
+    yield (
+        "Term 1: (1/K) sum_k sqrt(1/tau_k) (rho+ + rho-) with rho = 1/D_k, or 1; term 2: sqrt((1/K) sum_k 1/tau_k); "
+        "tau_k = min(P_k, N_k)/n."
+    )
+    if found.stored:
+        yield (
+            "Task → memory; the last column is by what term 1 grows in the bound, where it stands over √n. "
+            "∞: a class has lost a sign; in brackets: without lost classes."
+        )
+        yield (
+            "WRU gap: sum_k |P_k/N_k - ratio in memory|; share gap: sum_k |P_k/n - share in memory|; (random): what as "
+            "many random rows give in expectation."
+        )
+        yield (
+            "Ratio: least, median, largest over classes of the risk as the memory with stored constants estimates it, "
+            "over the full risk; 1 is faithful. By counts: if all samples had the same loss."
+        )
+        if found.trained:
+            yield "Risk ratio: by the trained network. Own weights: counted in the memory instead of stored."
+    yield proposition_line(found)
+    yield REMARK
+
+
+def proposition_line(found: Diagnosis) -> str:
+    """Return how well the closed form of Proposition 1 agrees with the numeric optimum."""
+    checks = [task.proposition for task in found.tasks if task.proposition is not None]
+    if not checks:
+        return "Proposition 1: no class has both signs, so there is nothing to check."
+    off = max(check.difference for check in checks)
+    within = max(abs(side - 1) for check in checks for side in check.within)
+    gains = [100 * (1 - check.value / check.equal_value) for check in checks]
+    return (
+        f"Proposition 1, by a numeric optimiser, task by task: margins differ from P_k^(-1/4) by "
+        f"{off:.1g} at most (relative), D+ and D- of a class by {within:.1g}; against equal margins of the same sum "
+        f"they lower sum_k 1/(D_k sqrt(P_k)) by {min(gains):.1f} to {max(gains):.1f} %."
+    )
+
+
+def to_json(found: Diagnosis) -> dict[str, Any]:
+    """Return everything for programs; infinite and undefined values become null."""
+    chosen = found.settings
+    return {
+        "format": FORMAT,
+        "remark": REMARK,
+        "benchmark": found.benchmark,
+        "seed": found.seed,
+        "loss": {
+            "kind": found.loss,
+            "margin": chosen.margin,
+            "power": chosen.power,
+            "margin_count": chosen.margin_count,
+            "base": chosen.base,
+        },
+        "memory": {"kind": found.memory, "size": found.size, "stored": found.stored},
+        "network": "trained" if found.trained else None,
+        "tasks": [_task(task) | {"proposition": _proposition(task)} for task in found.tasks],
+        "classes": list(_classes(found)),
+    }
+
+
+def tasks_csv(found: Diagnosis) -> str:
+    """Return a line a task, in full precision."""
+    return _csv([_task(task) for task in found.tasks])
+
+
+def classes_csv(found: Diagnosis) -> str:
+    """Return a line a class, in full precision."""
+    return _csv(list(_classes(found)))
+
+
+def _task(task: TaskDiagnosis) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "task": task.task + 1,
+        "rows": task.counts.total,
+        "stored": task.stored.total,
+        "classes": len(task.classes),
+        "lost": int(task.lost.sum()),
+        "lost_random": task.random.lost,
+    }
+    for prefix, terms in (("data", task.data), ("memory", task.memory), ("kept", task.kept)):
+        values |= {f"{prefix}_{name}": getattr(terms, name) for name in _TERMS}
+        values |= {f"{prefix}_{name}_rate": terms.rate(name) for name in ("complexity", "deviation")}
+    values |= {"gap": task.gap, "gap_prevalence": task.gap_prevalence, "gap_random": task.random.gap}
+    values["gap_prevalence_random"] = task.random.gap_prevalence
+    ratios = {"ratio_counts": task.ratio_counts, "risk_ratio": task.ratio, "risk_ratio_own": task.ratio_own}
+    for name, ratio in ratios.items():
+        values |= dict(zip((f"{name}_least", f"{name}_median", f"{name}_largest"), _ends(ratio), strict=True))
+    return values
+
+
+def _proposition(task: TaskDiagnosis) -> dict[str, Any] | None:
+    check = task.proposition
+    if check is None:
+        return None
+    return {
+        "classes": [name for name, both in zip(task.classes, task.counts.defined, strict=True) if both],
+        "closed": check.closed,
+        "numeric": check.numeric,
+        "difference": check.difference,
+        "value": check.value,
+        "numeric_value": check.numeric_value,
+        "equal_value": check.equal_value,
+        "within": check.within,
+    }
+
+
+def _classes(found: Diagnosis) -> Iterator[dict[str, Any]]:
+    for task in found.tasks:
+        held, ratios = task.stored.total > 0, (task.ratio_counts, task.ratio, task.ratio_own)
+        for k, name in enumerate(task.classes):
+            yield {
+                "task": task.task + 1,
+                "id": int(task.class_ids[k]),
+                "class": name,
+                "positive": int(task.counts.positive[k]),
+                "negative": int(task.counts.negative[k]),
+                "margin": float(task.margins[k]),
+                "tau": float(task.counts.tau[k]),
+                "stored_positive": int(task.stored.positive[k]),
+                "stored_negative": int(task.stored.negative[k]),
+                "stored_tau": float(task.stored.tau[k]) if held else math.nan,
+                "lost": bool(task.lost[k]),
+                "risk": float(task.risk[k]),
+                "risk_memory": float(task.risk_memory[k]),
+                "risk_own": float(task.risk_own[k]),
+                "ratio_counts": float(ratios[0][k]),
+                "risk_ratio": float(ratios[1][k]),
+                "risk_ratio_own": float(ratios[2][k]),
+            }
+
+
+def _pair(task: TaskDiagnosis, name: str) -> str:
+    """Return a value of the task and of the memory, and where that is infinite that of the classes kept."""
+    if not task.stored.total:
+        return f"{_data(task, name)} → -"
+    if name == "tau":
+        held = task.stored.tau[task.counts.defined]
+        return f"{_data(task, name)} → {_number(float(held.min(initial=math.inf)))}"
+    text = f"{_data(task, name)} → {_number(getattr(task.memory, name))}"
+    return f"{text} [{_number(getattr(task.kept, name))}]" if task.memory.lost else text
+
+
+def _data(task: TaskDiagnosis, name: str) -> str:
+    if name == "tau":
+        return _number(float(task.counts.tau[task.counts.defined].min(initial=math.inf)))
+    terms: ImbalanceTerms = task.data
+    return _number(getattr(terms, name))
+
+
+def _ends(values: Any) -> tuple[float, float, float]:
+    """Return the least, the median and the largest of the defined values."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return math.nan, math.nan, math.nan
+    return float(known.min()), float(np.median(known)), float(known.max())
+
+
+def _span(values: Any) -> str:
+    return "  ".join("-" if math.isnan(v) else f"{v:.2f}" if v >= 0.1 else f"{v:.2g}" for v in _ends(values))
+
+
+def _number(value: float) -> str:
+    """Return a number with three digits.
+
+    >>> _number(0.01234), _number(1234.5), _number(math.inf), _number(math.nan)
+    ('0.0123', '1234', '∞', '-')
+    """
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "∞"
+    if value == 0 or abs(value) < 0.0005:
+        return "0" if value == 0 else f"{value:.1g}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return nothing for what is not defined."""
+    return "" if isinstance(value, float) and math.isnan(value) else value

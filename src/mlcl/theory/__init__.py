@@ -1,0 +1,44 @@
+"""Theory as tools (SPEC 7): margins, imbalance terms of Theorem 1, and how far a memory is from its task.
+
+A diagnostic, not a guarantee; `REMARK` says why.
+"""
+
+from mlcl.theory.diagnosis import (
+    REMARK,
+    Diagnosis,
+    RiskSettings,
+    Scored,
+    TaskDiagnosis,
+    diagnose_task,
+)
+from mlcl.theory.distance import RandomChoice, class_risks, random_choice
+from mlcl.theory.margins import (
+    Proposition,
+    best_margins,
+    check_proposition,
+    numeric_margins,
+    optimal_margins,
+)
+from mlcl.theory.sources import diagnose, diagnose_run
+from mlcl.theory.terms import ImbalanceTerms, imbalance_terms
+
+__all__ = [
+    "REMARK",
+    "Diagnosis",
+    "ImbalanceTerms",
+    "Proposition",
+    "RandomChoice",
+    "RiskSettings",
+    "Scored",
+    "TaskDiagnosis",
+    "best_margins",
+    "check_proposition",
+    "class_risks",
+    "diagnose",
+    "diagnose_run",
+    "diagnose_task",
+    "imbalance_terms",
+    "numeric_margins",
+    "optimal_margins",
+    "random_choice",
+]

@@ -1,0 +1,208 @@
+"""What the theory says of one task and of what a memory holds of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.config import LossConfig
+from mlcl.labels import LabelCounts
+from mlcl.losses import MarginCount
+from mlcl.losses.bases import Base
+from mlcl.memories import TaskSamples, wru_gap
+from mlcl.theory.distance import RandomChoice, class_risks, random_choice
+from mlcl.theory.margins import Floats, Proposition, check_proposition, optimal_margins
+from mlcl.theory.terms import ImbalanceTerms, imbalance_terms
+
+REMARK = (
+    "A diagnostic, not a guarantee: l(z - D) is 1-Lipschitz for every D (hinge, logistic), so the paper's rho = 1/D "
+    "holds only for the scaled hinge max(0, 1 - z/D); and nothing here bounds the error of a deep network."
+)
+
+
+class Scored(NamedTuple):
+    """Logits of a task's classes: of all its training rows with their labels, and of those that are stored."""
+
+    logits: NDArray[Any]
+    labels: NDArray[Any]
+    stored: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class RiskSettings:
+    """The risk that is looked at, that of RLDAM: margins ``margin / P_k^power`` and the base loss."""
+
+    margin: float = 1.0
+    power: float = 0.25
+    margin_count: MarginCount = "positive"
+    base: Base = "logistic"
+
+    @classmethod
+    def of(cls, loss: LossConfig) -> RiskSettings:
+        """Take what a loss sets; a loss without margins gives RLDAM's defaults, and its base.
+
+        >>> RiskSettings.of(LossConfig(kind="rldam", margin=3.5)).margin, RiskSettings.of(LossConfig(kind="bce")).margin
+        (3.5, 1.0)
+        """
+        given = {name: getattr(loss, name) for name in ("margin", "power", "margin_count", "base")}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True, eq=False)
+class TaskDiagnosis:
+    """What the theory says of one task and of what is stored of it. Values of classes are ``[Kt]``, nan if undefined.
+
+    Attributes:
+        task: number of the task, from 0.
+        class_ids: ids of its classes.
+        classes: their names.
+        counts: ``P_k``, ``N_k``, ``n`` of the task.
+        stored: the same of what the memory holds of it.
+        margins: ``D_k``.
+        proposition: Proposition 1 for these classes; None if none has both signs.
+        data: imbalance terms of the task.
+        memory: those of what is stored, over the same classes; infinite if one has lost a sign.
+        kept: those of what is stored, over the classes that have lost none.
+        gap: the WRU gap, ``sum_k |P_k/N_k - ratio in memory|``; nan if nothing is stored.
+        gap_prevalence: ``sum_k |P_k/n - share in memory|``.
+        random: what as many random rows would give in expectation.
+        risk: full risk of each class, by a network; nan without one, as are its estimates.
+        risk_memory: its estimate from the memory with the stored constants.
+        risk_own: its estimate from the memory with weights counted in the memory.
+    """
+
+    task: int
+    class_ids: NDArray[np.int64]
+    classes: tuple[str, ...]
+    counts: LabelCounts
+    stored: LabelCounts
+    margins: Floats
+    proposition: Proposition | None
+    data: ImbalanceTerms
+    memory: ImbalanceTerms
+    kept: ImbalanceTerms
+    gap: float
+    gap_prevalence: float
+    random: RandomChoice
+    risk: Floats
+    risk_memory: Floats
+    risk_own: Floats
+
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """Return which classes have both signs in the task and not in what is stored; none if nothing is stored."""
+        return self.counts.defined & ~self.stored.defined & (self.stored.total > 0)
+
+    @property
+    def ratio_counts(self) -> Floats:
+        """Return the memory estimate of each class's risk over the full risk if all samples had the same loss.
+
+        With ``c_k`` positives among ``m`` rows it is ``(c_k/m / (P_k/n) + (m - c_k)/m / (N_k/n)) / 2``: what the label
+        counts alone do to the estimate. It is the `ratio` of a network whose logits are all 0.
+        """
+        counts, stored = self.counts, self.stored
+        if not stored.total:
+            return np.full(len(counts), np.nan)
+        positive = stored.positive / np.maximum(counts.positive, 1)
+        negative = stored.negative / np.maximum(counts.negative, 1)
+        return np.where(counts.defined, (positive + negative) * counts.total / stored.total / 2, np.nan)
+
+    @property
+    def ratio(self) -> Floats:
+        """Return the memory estimate of each class's risk over the full risk, by a network: 1 is faithful."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # a hinge may cost nothing
+            return self.risk_memory / self.risk
+
+    @property
+    def ratio_own(self) -> Floats:
+        """Return the same with weights counted in the memory, as the released code has them."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.risk_own / self.risk
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What the theory says of a memory, task by task. See `REMARK` for what it does not say.
+
+    Attributes:
+        benchmark: name of the benchmark.
+        memory: kind of the memory.
+        size: samples that it may hold.
+        seed: of the run.
+        loss: kind of the run's loss; where it has no margins, they are those that RLDAM would have.
+        trained: whether there are risks, by a trained network.
+        settings: margins and base loss.
+        tasks: the tasks.
+    """
+
+    benchmark: str
+    memory: str
+    size: int
+    seed: int
+    loss: str
+    trained: bool
+    settings: RiskSettings
+    tasks: tuple[TaskDiagnosis, ...]
+
+    @property
+    def stored(self) -> int:
+        """Return the number of samples in the memory."""
+        return sum(task.stored.total for task in self.tasks)
+
+
+def diagnose_task(
+    samples: TaskSamples,
+    *,
+    classes: Sequence[str] | None = None,
+    settings: RiskSettings | None = None,
+    scored: Scored | None = None,
+) -> TaskDiagnosis:
+    """Say what the theory says of one task and of what is stored of it.
+
+    Args:
+        samples: the stored rows with the constants of their task; without rows only the task is looked at.
+        classes: names of its classes; their ids if not given.
+        settings: margins and base loss.
+        scored: logits of a network, for its risks; without it they are nan.
+
+    >>> task = TaskSamples.of(0, [4, 7], rows=range(4), labels=[[1, 0], [1, 1], [0, 1], [0, 0]])
+    >>> found = diagnose_task(task.take([1, 3]))
+    >>> found.data.complexity == found.memory.complexity, found.gap_prevalence, found.ratio_counts
+    (True, 0.0, array([1., 1.]))
+    """
+    chosen = settings or RiskSettings()
+    counts, stored = samples.counts, LabelCounts.of(samples.labels)
+    margins = optimal_margins(
+        counts, margin=chosen.margin, power=chosen.power, margin_count=chosen.margin_count
+    )
+    defined, kept = counts.defined, counts.defined & stored.defined
+    risk = risk_memory = risk_own = np.full(len(counts), np.nan)
+    if scored is not None:
+        wide: dict[str, Any] = {"margins": margins, "base": chosen.base}
+        risk = class_risks(scored.logits, scored.labels, counts, **wide)
+        risk_memory = class_risks(scored.stored, samples.labels, counts, **wide)
+        risk_own = class_risks(scored.stored, samples.labels, stored, **wide)
+
+    return TaskDiagnosis(
+        task=samples.task,
+        class_ids=samples.classes,
+        classes=tuple(classes) if classes is not None else tuple(map(str, samples.classes.tolist())),
+        counts=counts,
+        stored=stored,
+        margins=margins,
+        proposition=check_proposition(counts.positive[defined]) if defined.any() else None,
+        data=imbalance_terms(counts.select(defined), margins[defined]),
+        memory=imbalance_terms(stored.select(defined), margins[defined]),
+        kept=imbalance_terms(stored.select(kept), margins[kept]),
+        gap=wru_gap(counts, samples.labels) if len(samples) else math.nan,
+        gap_prevalence=wru_gap(counts, samples.labels, criterion="prevalence") if len(samples) else math.nan,
+        random=random_choice(counts, len(samples)),
+        risk=risk,
+        risk_memory=risk_memory,
+        risk_own=risk_own,
+    )

@@ -1,0 +1,161 @@
+"""Where a diagnosis comes from: a benchmark with the memory that a run would have, or a finished run's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.config import Config
+from mlcl.errors import InputError
+from mlcl.files import read_object
+from mlcl.labels import LabelCounts
+from mlcl.memories import Memory, TaskSamples
+from mlcl.methods.joint import joint_task
+from mlcl.methods.parts import build_memory
+from mlcl.run_folder import EXTENDS
+from mlcl.runs import load_benchmark
+from mlcl.settings import config_from
+from mlcl.streams import Benchmark
+from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
+from mlcl.trained import load_trained, read_tensors
+
+
+def diagnose(
+    config: Config | Mapping[str, Any] | str | Path = "c-digits", *, benchmark: Benchmark | None = None
+) -> Diagnosis:
+    """Say what the theory says of a benchmark and of the memory that a run would have in the end; nothing is trained.
+
+    Args:
+        config: a `Config`, a dict of settings, the name of a shipped config, or a YAML file, as for `mlcl.run`.
+        benchmark: tasks to use instead of those that the config names.
+
+    >>> found = diagnose({"memory": {"size": 100}})
+    >>> found.memory, found.stored, len(found.tasks)
+    ('wru', 100, 5)
+    >>> max(task.proposition.difference for task in found.tasks) < 1e-6
+    True
+    """
+    config = config_from(config)
+    memory = build_memory(config)
+    if memory.needs_features:
+        raise InputError(
+            f"memory.kind is {memory.kind!r}, which chooses by the features of a trained network; "
+            f"expected another memory, or the folder of a finished run."
+        )
+    found = benchmark if benchmark is not None else load_benchmark(config)
+    stages = [joint_task(found)] if config.protocol == "joint" else found.tasks
+    for stage in stages:
+        labels = found.task_labels(stage)
+        memory.update(TaskSamples.of(stage.index, stage.classes, stage.train, labels))
+    return _diagnosis(config, memory, found.classes)
+
+
+def diagnose_run(folder: str | Path) -> Diagnosis:
+    """Say what the theory says of a finished run: its own memory, and risks by its trained network.
+
+    Terms and gaps need the run folder alone. The full risk needs the data; if they are not found, or the run was
+    extended and the data of old tasks are gone, that is a warning and risks are left out.
+    """
+    path = Path(folder)
+    trained = load_trained(path)
+    memory = _stored_memory(path, len(trained.classes))
+    benchmark = _data_of(path, trained.config, memory)
+    logits = None if benchmark is None else trained.logits(benchmark.dataset.train.inputs)
+    return _diagnosis(trained.config, memory, trained.classes, benchmark, logits)
+
+
+def _diagnosis(
+    config: Config,
+    memory: Memory,
+    classes: Sequence[str],
+    benchmark: Benchmark | None = None,
+    logits: NDArray[Any] | None = None,
+) -> Diagnosis:
+    settings = RiskSettings.of(config.loss)
+    joint = config.protocol == "joint"
+    tasks = []
+    for number, samples in enumerate(memory.tasks):
+        scored = None
+        if benchmark is not None and logits is not None:
+            stage = joint_task(benchmark) if joint else benchmark.tasks[number]
+            own = np.ix_(stage.train, stage.classes)
+            labels = benchmark.dataset.train.labels[own]
+            scored = Scored(logits[own], labels, logits[np.ix_(samples.rows, stage.classes)])
+        names = [classes[k] for k in samples.classes]
+        tasks.append(diagnose_task(samples, classes=names, settings=settings, scored=scored))
+    return Diagnosis(
+        benchmark=config.benchmark,
+        memory=memory.kind,
+        size=memory.size,
+        seed=config.seed,
+        loss=config.loss.kind,
+        trained=logits is not None,
+        settings=settings,
+        tasks=tuple(tasks),
+    )
+
+
+def _stored_memory(folder: Path, classes: int) -> Memory:
+    """Read the memory of a finished run; a file that does not fit is an `InputError`."""
+    path = folder / "memory.safetensors"
+    tensors = read_tensors(path, sums=read_object(folder / "result.json", limit=1 << 30).get("sha256"))
+    try:
+        memory = Memory.from_state(
+            {k: v.numpy() for k, v in tensors.items() if k == "header" or k[0].isdecimal()}
+        )
+        for samples in memory.tasks:
+            ids, total = samples.classes, samples.counts.positive + samples.counts.negative
+            if not len(ids) or ids.min() < 0 or ids.max() >= classes or len(np.unique(ids)) != len(ids):
+                raise ValueError(f"task {samples.task} has the classes {ids.tolist()[:20]}")
+            if (total != samples.counts.total).any() or len(samples) > samples.counts.total:
+                raise ValueError(f"the counts of task {samples.task} contradict each other")
+            LabelCounts.of(samples.labels)
+    except Exception as error:  # names, shapes and values come from files
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise InputError(f"{path} does not fit the run: {reason}.") from None
+    return memory
+
+
+def _data_of(folder: Path, config: Config, memory: Memory) -> Benchmark | None:
+    """Return the benchmark of a finished run if its data are still there and still the same."""
+    try:
+        if (folder / EXTENDS).is_file():
+            raise InputError("the run was extended, and the data of its old tasks are not kept")
+        record = read_object(folder / "environment.json", limit=1 << 20).get("data")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # told when the run was made
+            found = load_benchmark(config)
+        if not isinstance(record, dict) or found.dataset.fingerprint != record.get("fingerprint"):
+            raise InputError("they have another fingerprint now")
+        _check_rows(memory, found, joint=config.protocol == "joint")
+    except InputError as error:
+        warnings.warn(
+            f"the data of {folder} were not found ({str(error).rstrip('.')}), so risks are left out.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return None
+    return found
+
+
+def _check_rows(memory: Memory, benchmark: Benchmark, *, joint: bool) -> None:
+    """Refuse a memory whose rows are not those of the benchmark."""
+    stages = (joint_task(benchmark),) if joint else benchmark.tasks
+    fits = len(stages) == len(memory.tasks)
+    for stage, samples in zip(stages, memory.tasks, strict=False):
+        fits = (
+            fits
+            and np.array_equal(stage.classes, samples.classes)
+            and stage.counts == samples.counts
+            and bool(np.isin(samples.rows, stage.train).all())
+            and np.array_equal(
+                benchmark.dataset.train.labels[np.ix_(samples.rows, stage.classes)], samples.labels
+            )
+        )
+    if not fits:
+        raise InputError("the memory holds rows of other tasks")
