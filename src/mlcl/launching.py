@@ -68,6 +68,16 @@ def torchrun() -> tuple[int, int, int] | None:
     return rank, size, here
 
 
+def rank() -> int:
+    """Return the number of this process; the first one, 0, writes files and talks to the user.
+
+    >>> rank()
+    0
+    """
+    found = torchrun()
+    return found[0] if found is not None else 0 if _member is None else _member.rank
+
+
 @contextlib.contextmanager
 def started(devices: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[None]:
     """Have ``devices - 1`` further processes call ``function``; to be used around what this one does of it.
@@ -213,14 +223,14 @@ def follow() -> None:
             reports.write(json.dumps(fields) + "\n")
             reports.flush()
 
-    source = sys.stdin.buffer
+    source = os.fdopen(os.dup(0), "rb")
     place = json.loads(source.readline())
     _member = Member(place["rank"], place["size"], place["port"], lambda: report(ready=True))
     code = 1
     try:
         # From the process that started this one, which gave it its program as well.
         function, args, kwargs = pickle.load(source)  # noqa: S301
-        threading.Thread(target=_end_with, args=(source,), daemon=True).start()
+        threading.Thread(target=_end_with_the_first, daemon=True).start()
         function(*args, **kwargs)
         code = 0
     except Exception as error:
@@ -229,10 +239,9 @@ def follow() -> None:
     sys.exit(code)
 
 
-def _end_with(source: Any) -> None:
+def _end_with_the_first() -> None:
     """End this process when the one that started it has gone, even if it hangs in a transfer."""
-    while source.read(1 << 16):
-        pass
+    os.read(0, 1)  # not sys.stdin, whose lock Python wants when it ends
     os._exit(1)
 
 

@@ -7,6 +7,8 @@ label policy or a regulariser does over a batch is what it does in one process, 
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -18,6 +20,7 @@ from lightning_fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.parallel import DistributedDataParallel
 
 from mlcl import launching
 from mlcl.batches import Share
@@ -27,6 +30,11 @@ from mlcl.launching import ProcessError
 from mlcl.observers import Interrupted, Observer
 
 T = TypeVar("T")
+# Statistics of batch normalisation go over all rows, so all processes hold the same and need not send them.
+_NAMES = inspect.signature(DistributedDataParallel).parameters
+_OWN_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
+}
 
 
 def settled(config: Config) -> Config:
@@ -55,8 +63,7 @@ def join(train: TrainConfig) -> Processes:
                 "others, and so does torchrun."
             )
         here = train.devices if found is None else found[2]
-        # Statistics of batch normalisation are shared in the forward pass: all processes hold the same.
-        several = {"strategy": DDPStrategy(broadcast_buffers=False), "num_nodes": train.devices // here}
+        several = {"strategy": DDPStrategy(**_OWN_BUFFERS), "num_nodes": train.devices // here}
         if member is not None:
             several["plugins"] = [_Team(member)]
     else:
@@ -73,7 +80,11 @@ def join(train: TrainConfig) -> Processes:
     if member is not None and train.devices > 1:
         member.meet()
     if train.devices > 1:
+        log = logging.getLogger("lightning_fabric")
+        level = log.level
+        log.setLevel(logging.WARNING)  # that processes have met is no news
         fabric.launch()
+        log.setLevel(level)
     return Processes(fabric)
 
 
