@@ -100,6 +100,28 @@ def cycle_rows(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Consecutive rows of a batch: those that one of several processes works on.
+
+    Attributes:
+        rows: from where to where.
+        total: rows of the whole batch.
+    """
+
+    rows: slice
+    total: int
+
+    @classmethod
+    def of(cls, total: int, number: int, parts: int) -> Share:
+        """Return one of ``parts`` shares of as equal size as can be.
+
+        >>> [Share.of(5, number, 2).rows for number in (0, 1)]
+        [slice(0, 2, None), slice(2, 5, None)]
+        """
+        return cls(slice(number * total // parts, (number + 1) * total // parts), total)
+
+
+@dataclass(frozen=True)
 class EpochPlan:
     """All rows of one epoch, drawn beforehand: step s sees ``rows[s]`` with the task numbers ``tags[s]``.
 

@@ -30,8 +30,9 @@ from mlcl.training import Learner
 FORMAT, VERSION = "mlcl-checkpoint", 1
 KEPT = 2
 _MAX_MANIFEST_BYTES = 256 << 20
-_FREE = ("data", "train.in_memory", "checkpoint.every")
-"""Settings that may change before a resume: where the data lie (their fingerprint counts), and how often to save."""
+_FREE = ("data", "train.in_memory", "train.devices", "train.compile", "checkpoint.every")
+"""Settings that may change before a resume: where the data lie (their fingerprint counts), how often to save, and
+what changes the last digits at most (a warning says so)."""
 
 
 class Damaged(InputError):
@@ -176,11 +177,15 @@ def refuse_changes(before: Identity, now: Identity, *, source: Path) -> None:
             raise InputError(f"{what} changed since {source} was written: it had {old} and now has {new}.")
 
 
-def warn_of_versions(checkpoint: Checkpoint) -> None:
-    """Warn where another version or number of threads may change the last digits."""
-    for name, now in _versions().items():
-        before = checkpoint.versions.get(name)
-        if name != "mlcl" and before != now:
+def warn_of_versions(checkpoint: Checkpoint, identity: Identity) -> None:
+    """Warn where another version, number of threads or processes, or compilation may change the last digits."""
+    changes = {
+        name: (checkpoint.versions.get(name), now) for name, now in _versions().items() if name != "mlcl"
+    }
+    settings = _differences(checkpoint.identity.config, identity.config)
+    changes |= {name: settings[name] for name in ("train.devices", "train.compile") if name in settings}
+    for name, (before, now) in changes.items():
+        if before != now:
             warnings.warn(
                 f"the run was begun with {name} {before} and goes on with {now}: "
                 "the last digits may differ from those of a run in one go.",

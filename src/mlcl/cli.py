@@ -6,6 +6,8 @@ Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 interrupted and resu
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
 import shlex
 import sys
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcl import __version__
 from mlcl.errors import InputError, nearest
+from mlcl.launching import ProcessError, rank
 
 if TYPE_CHECKING:
     from mlcl.observers import Observer
@@ -38,6 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    if rank() > 0:  # started by torchrun beside the process that talks to the user
+        warnings.simplefilter("ignore")
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+            return _main(arguments)
+    return _main(arguments)
+
+
+def _main(arguments: list[str]) -> int:
     try:
         if not arguments or arguments[0] in ("-h", "--help", "help"):
             sys.stdout.write(_help())
@@ -63,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"mlcl: error: {re.sub(chr(10), ' ', message)}\n")
+    where = f"process {rank()}: " if rank() else ""
+    sys.stderr.write(f"mlcl: error: {where}{re.sub(chr(10), ' ', message)}\n")
     return code
 
 
@@ -257,7 +269,7 @@ def _follow(start: Callable[[Observer], Result], out: Path, *, quiet: bool) -> i
     go_on = f"go on with: mlcl resume {shlex.quote(str(out))}"
     try:
         with signals:
-            if quiet:
+            if quiet or rank() > 0:
                 start(signals)
             else:
                 with Terminal() as terminal:
@@ -271,7 +283,10 @@ def _follow(start: Callable[[Observer], Result], out: Path, *, quiet: bool) -> i
     except (Interrupted, KeyboardInterrupt):
         if not signals.listening:
             raise
-        return _fail(f"interrupted; {go_on}", 3)
+        return 3 if rank() else _fail(f"interrupted; {go_on}", 3)
+    except ProcessError as error:
+        sys.stderr.writelines(getattr(error, "__notes__", ()))
+        return _fail(f"{error}; {go_on}" if signals.listening else str(error), 1)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -16,7 +16,7 @@ from mlcl.config import PARTS, Config
 from mlcl.errors import InputError, nearest
 from mlcl.settings import Layer, checked, one_sentence, read_config_file, resolve
 
-FLAGS = ("--validate", "--train.normalise", "--train.in_memory", "--regulariser.online")
+FLAGS = ("--validate", "--train.normalise", "--train.in_memory", "--train.compile", "--regulariser.online")
 """Options that may stand without a value: ``--validate`` is ``--validate true``."""
 
 
@@ -38,7 +38,8 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         prog=prog,
         exit_on_error=False,
         description="Train and test one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
-        "FILE.yaml one of your own; options go on top. `--loss ru` is short for `--loss.kind ru`.",
+        "FILE.yaml one of your own; options go on top. `--loss ru` is short for `--loss.kind ru`, "
+        "`--devices 2` for `--train.devices 2`.",
     )
     parser.add_argument(
         "source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)"
@@ -91,14 +92,16 @@ def parse_settings(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[di
 def expand(arguments: Sequence[str]) -> list[str]:
     """Bring short forms to full ones.
 
-    >>> expand(["--loss", "ru", "--memory=wru", "--validate", "--seed", "1"])
-    ['--loss.kind', 'ru', '--memory.kind=wru', '--validate', 'true', '--seed', '1']
+    >>> expand(["--loss", "ru", "--memory=wru", "--validate", "--devices", "2"])
+    ['--loss.kind', 'ru', '--memory.kind=wru', '--validate', 'true', '--train.devices', '2']
     """
     out = []
     for position, word in enumerate(arguments):
         name, equals, value = word.partition("=")
         if name.startswith("--") and name[2:] in PARTS:
             word = f"{name}.kind{equals}{value}"
+        elif name == "--devices":
+            word = f"--train.devices{equals}{value}"
         out.append(word)
         following = arguments[position + 1] if position + 1 < len(arguments) else ""
         if word in FLAGS and following not in ("true", "false"):

@@ -231,7 +231,7 @@ class TrainConfig:
 
     Args:
         epochs: epochs a task.
-        batch_size: samples of the current task a step.
+        batch_size: samples of the current task a step, over all processes.
         optimiser: ``sgd`` (all methods but KRT), or ``adam``.
         lr: learning rate.
         momentum: momentum of SGD; Adam's first beta.
@@ -243,9 +243,12 @@ class TrainConfig:
         normalise: shift and scale inputs by mean and deviation of the training split; else images are in [0, 1].
         eval_batch_size: samples a forward pass in evaluation.
         device: ``auto``, ``cpu``, ``cuda``, ``mps``.
+        devices: processes that train together, each on its own GPU or share of the cores; ``--devices`` for short.
         precision: lightning-fabric's precision, such as ``32-true`` or ``bf16-mixed``.
         in_memory: copy a store into RAM before training.
-        threads: CPU threads; sums on another number of threads may differ in the last digits. Not set: torch's choice.
+        threads: CPU threads of a process; sums on another number of threads may differ in the last digits. Not set:
+            torch's choice.
+        compile: compile the network with torch.compile; it takes long to begin and pays in long runs.
     """
 
     epochs: int = 8
@@ -261,13 +264,15 @@ class TrainConfig:
     normalise: bool = True
     eval_batch_size: int = 512
     device: str = "auto"
+    devices: int = 1
     precision: str = "32-true"
     in_memory: bool = False
     threads: int | None = None
+    compile: bool = False
 
     def __post_init__(self) -> None:
         _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
-        _at_least("train.", self, lr_factor=0, threads=1)
+        _at_least("train.", self, lr_factor=0, threads=1, devices=1)
         if self.optimiser == "adam" and self.momentum >= 1:
             raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
         if self.average is not None and not 0 <= self.average < 1:

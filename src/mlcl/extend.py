@@ -25,9 +25,11 @@ from mlcl.datasets import Dataset, Split, load_dataset
 from mlcl.errors import InputError
 from mlcl.files import read_object
 from mlcl.labels import Labels
+from mlcl.launching import started
 from mlcl.learner_state import State
 from mlcl.memories import Memory, TaskSamples
 from mlcl.observers import Observer
+from mlcl.processes import settled
 from mlcl.results import Result
 from mlcl.run_folder import EXTENDS, RunFolder
 from mlcl.runs import go_on, load_benchmark
@@ -119,12 +121,16 @@ def extend(
     _refuse_settings(base.trained.config, settings)
     if Path(out).resolve() == base.folder.resolve():
         raise InputError(f"--out {out} is the run that is extended; expected another folder.")
-    learner = Learner(settings, extended_benchmark(base, settings))
-    begin(learner, base)
-    record = {"run": str(base.folder.resolve()), "fingerprint": base.fingerprint}
-    with RunFolder.create(
-        Path(out), settings, learner.benchmark, overwrite=overwrite, extends=record
-    ) as opened:
+    settings = settled(settings)
+    with started(settings.train.devices, extend, folder, out=out, config=settings, overwrite=overwrite):
+        learner = Learner(settings, extended_benchmark(base, settings))
+        begin(learner, base)
+        record = {"run": str(base.folder.resolve()), "fingerprint": base.fingerprint}
+        opened = learner.processes.on_first(
+            lambda: RunFolder.create(
+                Path(out), settings, learner.benchmark, overwrite=overwrite, extends=record
+            )
+        )
         return go_on(learner, opened, observer)
 
 

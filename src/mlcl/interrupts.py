@@ -8,6 +8,7 @@ import threading
 from types import FrameType
 from typing import Any
 
+from mlcl.launching import rank
 from mlcl.observers import Interrupted, Observer
 from mlcl.streams import Task
 from mlcl.training import Learner
@@ -38,7 +39,8 @@ class Signals(Observer):
         if self._caught and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._caught = True
-        sys.stderr.write("stopping after this step; a second Ctrl-C does not wait\n")
+        if rank() == 0:
+            sys.stderr.write("stopping after this step; a second Ctrl-C does not wait\n")
 
     def on_task_start(self, learner: Learner, stage: Task, steps: int) -> None:  # noqa: ARG002
         """Begin to listen; only the main thread can."""

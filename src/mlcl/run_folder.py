@@ -97,32 +97,38 @@ class RunFolder(Observer):
         return cls(path, lock, identity, config.checkpoint.every)
 
     @classmethod
-    def reopen(cls, path: Path, learner: Learner, *, begin: Callable[[], None] = lambda: None) -> RunFolder:
+    def reopen(
+        cls, path: Path, learner: Learner, *, begin: Callable[[], None] = lambda: None
+    ) -> RunFolder | None:
         """Take up a folder whose run was stopped: bring the learner and ``metrics.jsonl`` to the newest checkpoint.
 
-        Without a checkpoint ``begin`` brings the learner to where the run began.
+        Without a checkpoint ``begin`` brings the learner to where the run began. Of several processes the first one
+        holds the folder, and gets it; the others get None.
         """
-        lock = FolderLock(path)
+        processes = learner.processes
+        lock = processes.on_first(lambda: FolderLock(path))
         try:
             config, tasks = learner.config, learner.benchmark
-            found = newest_checkpoint(path / "checkpoints")
+            found = processes.from_first(lambda: newest_checkpoint(path / "checkpoints"))
             if found is None:
-                before = _begun(path / "environment.json", config)
+                before = processes.from_first(lambda: _begun(path / "environment.json", config))
                 source = path / "environment.json"
             else:
                 before, source = found.identity, found.path
             identity = Identity.of(before.run, config, tasks)
             refuse_changes(before, identity, source=source)
             if found is not None:
-                warn_of_versions(found)
+                warn_of_versions(found, identity)
                 restore(learner, found)
             else:
                 begin()
-            _cut(path / "metrics.jsonl", 0 if found is None else found.metrics_bytes)
+            size = 0 if found is None else found.metrics_bytes
+            processes.on_first(lambda: _cut(path / "metrics.jsonl", size))
         except BaseException:
-            lock.release()
+            if lock is not None:
+                lock.release()
             raise
-        return cls(path, lock, identity, config.checkpoint.every)
+        return None if lock is None else cls(path, lock, identity, config.checkpoint.every)
 
     def __enter__(self) -> RunFolder:
         return self

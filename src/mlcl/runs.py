@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from mlcl.config import Config, options
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
+from mlcl.launching import started
 from mlcl.observers import Both, Interrupted, Observer
+from mlcl.processes import settled
 from mlcl.results import Result, summarise
 from mlcl.run_folder import EXTENDS, RunFolder, is_finished
 from mlcl.settings import config_from
@@ -32,14 +35,18 @@ def run(
         benchmark: tasks to use instead of those that the config names, such as `Benchmark.from_arrays`.
         out: folder to write; nothing is written without it.
         overwrite: replace ``out`` if it holds an earlier run.
-        observer: told what happens while training.
+        observer: told what happens while training; of several processes (``train.devices``) in this one only.
     """
-    config = config_from(config)
-    tasks = benchmark if benchmark is not None else load_benchmark(config)
-    learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind
-    if out is None:
-        return summarise(config, train(learner, observer=observer), None)
-    with RunFolder.create(Path(out), config, tasks, overwrite=overwrite) as folder:
+    config = settled(config_from(config))
+    with started(config.train.devices, run, config, benchmark=benchmark, out=out, overwrite=overwrite):
+        tasks = benchmark if benchmark is not None else load_benchmark(config)
+        learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind
+        if out is None:
+            return go_on(learner, None, observer)
+        path = Path(out)
+        folder = learner.processes.on_first(
+            lambda: RunFolder.create(path, config, tasks, overwrite=overwrite)
+        )
         return go_on(learner, folder, observer)
 
 
@@ -59,29 +66,34 @@ def resume(
     path = Path(folder)
     if is_finished(path):
         raise InputError(f"{path} is finished; its result is in {path / 'result.json'}.")
-    config = config_from(path / "config.yaml")
-    if (path / EXTENDS).is_file():
-        from mlcl import extend
+    config = settled(config_from(path / "config.yaml"))
+    with started(config.train.devices, resume, path, benchmark=benchmark):
+        if (path / EXTENDS).is_file():
+            from mlcl import extend
 
-        base = extend.base_of(path)
-        learner = Learner(config, extend.extended_benchmark(base, config))
-        with RunFolder.reopen(path, learner, begin=lambda: extend.begin(learner, base)) as opened:
-            return go_on(learner, opened, observer)
-    learner = Learner(config, benchmark if benchmark is not None else load_benchmark(config))
-    with RunFolder.reopen(path, learner) as opened:
+            base = extend.base_of(path)
+            learner = Learner(config, extend.extended_benchmark(base, config))
+            opened = RunFolder.reopen(path, learner, begin=lambda: extend.begin(learner, base))
+        else:
+            learner = Learner(config, benchmark if benchmark is not None else load_benchmark(config))
+            opened = RunFolder.reopen(path, learner)
         return go_on(learner, opened, observer)
 
 
-def go_on(learner: Learner, folder: RunFolder, observer: Observer | None) -> Result:
-    """Train from where the learner stands to the end, and write the result."""
-    try:
-        train(learner, observer=Both(folder, observer or Observer()))
-    except Interrupted:
-        folder.save(learner)
-        raise
-    result = summarise(learner.config, learner, folder.path)
-    folder.finish(result)
-    return result
+def go_on(learner: Learner, folder: RunFolder | None, observer: Observer | None) -> Result:
+    """Train from where the learner stands to the end, and write the result to the folder, if there is one."""
+    observer = observer or Observer()
+    with folder or nullcontext():
+        try:
+            train(learner, observer=observer if folder is None else Both(folder, observer))
+        except Interrupted:
+            if folder is not None:
+                folder.save(learner)
+            raise
+        result = summarise(learner.config, learner, None if folder is None else folder.path)
+        if folder is not None:
+            folder.finish(result)
+        return result
 
 
 def load_benchmark(config: Config) -> Benchmark:

@@ -13,11 +13,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -34,12 +34,15 @@ from mlcl.methods.step import Step, TaskContext
 from mlcl.models import (
     IncrementalAttentionHead,
     Network,
+    Outputs,
     RunningAverage,
     build_model,
     fast_layout,
     frozen_copy,
+    share_statistics,
 )
 from mlcl.observers import Observer
+from mlcl.processes import join
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
 
@@ -53,7 +56,7 @@ def train(learner: Learner, *, observer: Observer | None = None) -> Learner:
 
     Two learners with equal arguments give identical numbers on a CPU, also if one was saved and loaded on its way.
     """
-    observer = observer or Observer()
+    observer = learner.processes.together(observer or Observer())
     for stage in learner.stages[learner.task :]:
         if not learner.in_task:
             learner.start_task(stage)
@@ -102,14 +105,12 @@ class Learner:
         self.in_task = False
         self.epoch_loss = self.spent = 0.0
         self.measured = Measured()
-        if config.train.threads is not None:
-            torch.set_num_threads(config.train.threads)
-        self.fabric = Fabric(
-            accelerator=config.train.device, devices=1, precision=cast(Any, config.train.precision)
-        )
-        self.device = self.fabric.device
         self.parts = build_parts(config, mirror=data.mirror)
         self.memory: Memory = build_memory(config)
+        self.processes = join(config.train)
+        self.fabric, self.device = self.processes.fabric, self.processes.fabric.device
+        if config.train.threads is not None:
+            torch.set_num_threads(config.train.threads)
         self.network: Network = build_model(
             config.model.kind,
             data.train.inputs.shape[1:],
@@ -119,6 +120,9 @@ class Learner:
         ).to(self.device)
         self.layout = fast_layout(self.network)
         self.network.to(memory_format=self.layout)  # type: ignore[call-overload]
+        if self.processes.size > 1:
+            self.network = share_statistics(self.network, self.device)
+        self.outputs = Outputs(self.network, compile=config.train.compile)
         normaliser = Normaliser.fit(data.train, normalise=config.train.normalise)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
@@ -159,8 +163,7 @@ class Learner:
             lr=settings.lr,
         )
         optimiser = make_optimiser(settings, [p for p in self.network.parameters() if p.requires_grad])
-        self.model, self.optimiser = self.fabric.setup(self.network, optimiser)
-        self.model.mark_forward_method("forward_with_embeddings")
+        self.model, self.optimiser = self.fabric.setup(self.outputs, optimiser)
         self.weights = self._memory_weights(stage)
         self.stored = self._stored_logits() if self.parts.regulariser.needs_stored else None
         decay = settings.average
@@ -193,24 +196,28 @@ class Learner:
     def learn(self, rows: NDArray[np.int64], tags: NDArray[np.int64], slots: NDArray[np.int64]) -> float:
         """Make one step and return the loss.
 
+        Of several processes each sends its share of the rows through the network, and has the logits of all.
+
         Args:
             rows: row numbers in the training split, [B].
             tags: the number of each row's task.
             slots: its place in the memory, -1 for rows of the current task.
         """
-        raw = gather(self.data.train.inputs, rows)
+        share = self.processes.share(len(rows))
+        raw = gather(self.data.train.inputs, rows[share.rows])
         if self.parts.augment is not None:
             position = (self.task, self.epoch, self.step)
-            raw = self.parts.augment(raw, torch_generator(self.config.seed, "augment", *position))
+            raw = self.parts.augment(raw, torch_generator(self.config.seed, "augment", *position), share)
         inputs = self.normaliser(raw.to(self.device))
         groups = self._tensor(tags)
         own = self.task_of_class == groups[:, None]
         known = self.labels[self._tensor(rows)] * own  # labels of other tasks are not known
-        logits, embeddings = self.model.forward_with_embeddings(inputs)
+        of_all = partial(self.processes.gather_outputs, total=len(rows))
+        logits, embeddings = of_all(*self.model(inputs))
         stored = None
         if self.stored is not None and (slots >= 0).any():
             stored = self.stored[self._tensor(slots)]  # -1: the last line, which says nothing
-        step = Step(self.context, inputs, logits, embeddings, stored)
+        step = Step(self.context, inputs, logits, embeddings, stored, of_all)
         targets, mask = self.parts.labels.targets(known.to(logits.dtype), own, step)
         # A class that rows of all tasks are judged on belongs to its own task.
         groups = self.task_of_class.clamp_min(0)[None] if self.parts.labels.across_tasks else groups
@@ -266,21 +273,23 @@ class Learner:
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits of all K classes, [n, K]."""
+        return self._evaluate(self.network, inputs, np.arange(len(inputs)))
+
+    def _evaluate(
+        self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Apply a function of the network to rows of an array; the processes take turns with the batches."""
         self.network.eval()
+        found = []
         with torch.inference_mode():
-            scores = [
-                self.network(
-                    self.normaliser(gather(inputs, np.arange(piece.start, piece.stop)).to(self.device))
-                )
-                for piece in slices(len(inputs), self.config.train.eval_batch_size)
-            ]
-        return torch.cat(scores).float().cpu().numpy()
+            for piece, counts in self.processes.pieces(slices(len(rows), self.config.train.eval_batch_size)):
+                own = function(self.normaliser(gather(inputs, rows[piece]).to(self.device)))
+                found.append(self.processes.gather(own, counts).float().cpu())
+        return torch.cat(found).numpy()
 
     def _of_task(self, function: Callable[[Tensor], Tensor], stage: Task) -> NDArray[np.float32]:
         """Apply a function of the network to a task's training data."""
-        with torch.inference_mode():
-            found = [function(inputs).float().cpu() for inputs, _ in self._task_batches(stage)]
-        return torch.cat(found).numpy()
+        return self._evaluate(function, self.data.train.inputs, stage.train)
 
     def _stored_logits(self) -> Tensor:
         """Return the logits of all rows of the memory, and a last line of nan for rows that are in none."""

@@ -2,6 +2,16 @@
 
 from mlcl.memories import herding, ocdm, prs, reservoir, uniform  # noqa: F401  importing registers them
 from mlcl.memories.base import MEMORIES, Memory, TaskSamples, quotas
+from mlcl.memories.sharded import gather_samples, select_wru_sharded
 from mlcl.memories.wru import select_wru, wru_gap
 
-__all__ = ["MEMORIES", "Memory", "TaskSamples", "quotas", "select_wru", "wru_gap"]
+__all__ = [
+    "MEMORIES",
+    "Memory",
+    "TaskSamples",
+    "gather_samples",
+    "quotas",
+    "select_wru",
+    "select_wru_sharded",
+    "wru_gap",
+]

@@ -44,7 +44,7 @@ def select_wru(
     """
     checked = as_labels(labels)
     counts = LabelCounts.of(checked)
-    _warn_undefined(counts, np.arange(checked.shape[1]), "labels")
+    warn_undefined(counts, np.arange(checked.shape[1]), "labels")
     rng = np.random.default_rng(check_int("seed", seed, 0))
     size = check_int("size", size, 0)
     return _select(checked, counts, size, rng, candidates=candidates, criterion=criterion)
@@ -110,7 +110,7 @@ def update_wru(
         else:
             index = _thin_out(samples, quota, criterion)
         kept.append(samples.take(index))
-    _warn_undefined(new.counts, new.classes, f"task {new.task}")
+    warn_undefined(new.counts, new.classes, f"task {new.task}")
     chosen = _select(new.labels, new.counts, fresh, rng, candidates=candidates, criterion=criterion)
     return (*kept, new.take(chosen))
 
@@ -124,24 +124,52 @@ def _select(
     candidates: int | None,
     criterion: str,
 ) -> NDArray[np.int64]:
+    patterns = Patterns.of(labels)
+    shuffled, picks = choose_patterns(
+        patterns.rows, patterns.counts, counts, size, rng, candidates=candidates, criterion=criterion
+    )
+    grouped = shuffled[np.argsort(patterns.inverse[shuffled], kind="stable")]
+    start = np.cumsum(patterns.counts) - patterns.counts
+    return np.asarray(grouped[start[picks] + occurrence(picks)], dtype=np.int64)
+
+
+def choose_patterns(
+    rows: Labels,
+    counts: NDArray[np.int64],
+    task: LabelCounts,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    candidates: int | None,
+    criterion: str,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a shuffle of all rows, and the label pattern of each choice: WRU sees nothing but a histogram.
+
+    Args:
+        rows: Label patterns ``[U, K]`` in lexicographic order.
+        counts: How many rows have each, ``[U]``.
+        task: Label counts of the task.
+        size: Rows to choose.
+        rng: Random numbers.
+        candidates: As in `select_wru`.
+        criterion: As in `select_wru`.
+    """
     check_choice("criterion", criterion, CRITERIA)
     if candidates is not None:
         check_int("candidates", candidates, 1)
-    size = min(size, len(labels))
+    total = int(counts.sum())
+    size = min(size, total)
     if size == 0:
-        return np.zeros(0, dtype=np.int64)
-    target, columns = _target(counts, criterion)
-    patterns = Patterns.of(labels)
-    left = patterns.counts.copy()
-    none = np.zeros(len(target))
+        return np.arange(total), np.zeros(0, dtype=np.int64)
+    target, columns = _target(task, criterion)
     # One shuffle, made before any other draw, decides which row of a pattern comes first, which second, ...:
     # a longer selection with the same seed begins with the shorter one.
-    shuffled = rng.permutation(len(labels))
+    shuffled = rng.permutation(total)
     picks = _greedy(
-        patterns.rows[:, columns],
-        left,
+        rows[:, columns],
+        counts.copy(),
         target,
-        none,
+        np.zeros(len(target)),
         0,
         size,
         1,
@@ -149,9 +177,7 @@ def _select(
         candidates=candidates,
         rng=rng,
     )
-    grouped = shuffled[np.argsort(patterns.inverse[shuffled], kind="stable")]
-    start = np.cumsum(patterns.counts) - patterns.counts
-    return np.asarray(grouped[start[picks] + _occurrence(picks)], dtype=np.int64)
+    return shuffled, picks
 
 
 def _thin_out(samples: TaskSamples, quota: int, criterion: str) -> NDArray[np.int64]:
@@ -166,7 +192,7 @@ def _thin_out(samples: TaskSamples, quota: int, criterion: str) -> NDArray[np.in
     steps = len(samples) - quota
     _greedy(patterns.rows[:, columns], left, target, have, len(samples), steps, -1, criterion=criterion)
     # The rows of a pattern that were chosen last go first.
-    return np.flatnonzero(_occurrence(patterns.inverse) < left[patterns.inverse])
+    return np.flatnonzero(occurrence(patterns.inverse) < left[patterns.inverse])
 
 
 def _greedy(
@@ -230,7 +256,7 @@ def _target(counts: LabelCounts, criterion: str) -> tuple[NDArray[np.float64], N
     return positive / (counts.negative[columns] if criterion == "ratio" else counts.total), columns
 
 
-def _occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return 0 for the first appearance of each id, 1 for its second, and so on."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
@@ -239,7 +265,8 @@ def _occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     return number
 
 
-def _warn_undefined(counts: LabelCounts, classes: NDArray[np.int64], where: str) -> None:
+def warn_undefined(counts: LabelCounts, classes: NDArray[np.int64], where: str) -> None:
+    """Warn of classes that lack a sign: WRU does not see them."""
     if counts.total and not counts.defined.all():
         names = [int(k) for k in classes[~counts.defined]]
         warnings.warn(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mlcl.batches import Share
 from mlcl.registry import Registry
 
-Augmentation = Callable[[Tensor, torch.Generator], Tensor]
-"""Takes images uint8 [B, C, H, W] and random numbers, returns images of the same shape."""
+
+class Augmentation(Protocol):
+    """Takes images uint8 [B, C, H, W] and random numbers, returns images of the same shape."""
+
+    def __call__(self, images: Tensor, generator: torch.Generator, share: Share | None = None, /) -> Tensor:
+        """Change images; with ``share`` they are these rows of a batch, whose other rows get their draws elsewhere."""
+
 
 AUGMENTATIONS: Registry[Callable[..., Augmentation]] = Registry("augmentation")
 
@@ -19,7 +26,7 @@ AUGMENTATIONS: Registry[Callable[..., Augmentation]] = Registry("augmentation")
 @AUGMENTATIONS.register("none", summary="Images as they are (the paper).")
 def no_augmentation() -> Augmentation:
     """Return images as they are."""
-    return lambda images, _generator: images
+    return lambda images, _generator, _share=None: images
 
 
 @AUGMENTATIONS.register("flip", summary="A horizontal flip for half of the images.")
@@ -31,15 +38,20 @@ def flip_augmentation() -> Augmentation:
 @AUGMENTATIONS.register("crop", summary="A random crop after padding.")
 def crop_augmentation(*, padding: int | None = None) -> Augmentation:
     """Return `random_crop`; ``padding`` is an eighth of the image if not set."""
-    return lambda images, generator: random_crop(images, generator, padding=_room(images, padding))
+
+    def apply(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
+        return random_crop(images, generator, share, padding=_room(images, padding))
+
+    return apply
 
 
 @AUGMENTATIONS.register("flip-crop", summary="A horizontal flip for half, and a random crop after padding.")
 def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
     """Return `random_flip` followed by `random_crop`; ``padding`` is an eighth of the image if not set."""
 
-    def apply(images: Tensor, generator: torch.Generator) -> Tensor:
-        return random_crop(random_flip(images, generator), generator, padding=_room(images, padding))
+    def apply(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
+        flipped = random_flip(images, generator, share)
+        return random_crop(flipped, generator, share, padding=_room(images, padding))
 
     return apply
 
@@ -54,31 +66,39 @@ def auto_augmentation(*, padding: int | None = None, mirror: bool = True) -> Aug
     ``mirror`` is the data set's: the mirror image of a photograph is a photograph, that of a digit is no digit.
     """
     on_images = (flip_crop_augmentation if mirror else crop_augmentation)(padding=padding)
-    return lambda inputs, generator: on_images(inputs, generator) if inputs.dim() == 4 else inputs
+
+    def apply(inputs: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
+        return on_images(inputs, generator, share) if inputs.dim() == 4 else inputs
+
+    return apply
 
 
 def _room(images: Tensor, padding: int | None) -> int:
     return images.shape[-1] // 8 if padding is None else padding
 
 
-def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+def random_flip(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
     """Flip half of the images, drawn one by one, from left to right.
 
     >>> x = torch.arange(4, dtype=torch.uint8).reshape(2, 1, 1, 2)
     >>> random_flip(x, torch.Generator().manual_seed(0)).flatten(1).tolist()
     [[1, 0], [2, 3]]
     """
-    flip = torch.rand(len(images), generator=generator) < 0.5
+    share = share or Share.of(len(images), 0, 1)
+    flip = torch.rand(share.total, generator=generator)[share.rows] < 0.5
     return torch.where(flip.view(-1, 1, 1, 1), images.flip(-1), images)
 
 
-def random_crop(images: Tensor, generator: torch.Generator, *, padding: int) -> Tensor:
+def random_crop(
+    images: Tensor, generator: torch.Generator, share: Share | None = None, *, padding: int
+) -> Tensor:
     """Pad by zeros on all sides and cut out the original size at a random place, one place an image."""
     if padding == 0:
         return images
     count, channels, height, width = images.shape
     padded = functional.pad(images, (padding, padding, padding, padding))
-    top, left = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
+    share = share or Share.of(count, 0, 1)
+    top, left = torch.randint(0, 2 * padding + 1, (2, share.total), generator=generator)[:, share.rows]
     rows = (top[:, None] + torch.arange(height)).view(count, 1, height, 1)
     columns = (left[:, None] + torch.arange(width)).view(count, 1, 1, width)
     samples = torch.arange(count).view(count, 1, 1, 1)

@@ -40,22 +40,35 @@ class TaskContext:
     lr: float = 0.0
 
 
+def _as_they_are(logits: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+    return logits, embeddings
+
+
 @dataclass(frozen=True)
 class Step:
-    """One training step: the inputs of current and memory rows, and what the network made of them."""
+    """One training step: the inputs of current and memory rows, and what the network made of them.
+
+    Attributes:
+        context: the task.
+        inputs: of this process's rows.
+        logits: of all rows, [B, K].
+        embeddings: of all rows, [B, sessions, d].
+        stored: the logits that memory rows were stored with, [B, K]; nan for current rows and classes unknown then.
+        gather: turns outputs for this process's rows into those of all rows.
+    """
 
     context: TaskContext
     inputs: Tensor
     logits: Tensor
     embeddings: Tensor | None
     stored: Tensor | None = None
-    """The logits that memory rows were stored with, [B, K]; nan for current rows and classes unknown then."""
+    gather: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _as_they_are
 
     @cached_property
     def teacher_output(self) -> tuple[Tensor, Tensor | None]:
-        """Logits and embeddings of the old network on the same inputs; computed once, however many parts ask."""
+        """Logits and embeddings of the old network on all rows; computed once, however many parts ask."""
         teacher = self.context.teacher
         if teacher is None:
             raise RuntimeError("this part did not ask for a teacher")
         with torch.no_grad():
-            return teacher.forward_with_embeddings(self.inputs)
+            return self.gather(*teacher.forward_with_embeddings(self.inputs))

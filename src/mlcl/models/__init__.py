@@ -12,7 +12,9 @@ from mlcl.errors import InputError, nearest
 from mlcl.models import mlp, resnet  # noqa: F401  (importing them registers their models)
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
+from mlcl.models.batch_norm import share_statistics
 from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, frozen_copy, seeded
+from mlcl.models.outputs import Outputs
 from mlcl.models.resnet import load_torchvision_weights
 
 HEADS = ("linear", "attention")
@@ -26,11 +28,13 @@ __all__ = [
     "IncrementalAttentionHead",
     "LinearHead",
     "Network",
+    "Outputs",
     "RunningAverage",
     "build_model",
     "fast_layout",
     "frozen_copy",
     "load_torchvision_weights",
+    "share_statistics",
 ]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlcl.errors import InputError, nearest
+from mlcl.launching import rank
 from mlcl.sweeps.plan import flat
 
 if TYPE_CHECKING:
@@ -137,6 +138,9 @@ def tracked(names: Sequence[str], folder: Path, config: Config) -> Iterator[Obse
     from mlcl.config import to_dict
     from mlcl.observers import Observer as Base
 
+    if not names or rank() > 0:  # of several processes the first one tells them
+        yield Base()
+        return
     opened: list[Tracker] = []
     settings = flat(to_dict(config))
 
