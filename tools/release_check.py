@@ -173,6 +173,7 @@ def main() -> int:
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))
         }
         env |= {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "MLCL_HOME": str(work / "home")}
+        env["OMP_NUM_THREADS"] = "1"  # on a busy machine two threads wait for each other most of the time
         try:
             sdist, wheel = build(work, env)
             measured = use(wheel, work, env)
