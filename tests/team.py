@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import torch
 from torch import nn
 
 from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.config import TrainConfig
-from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
-from mlcl.launching import member, started
+from mlcl.launching import started
 from mlcl.losses import LOSSES
 from mlcl.models.batch_norm import SharedBatchNorm
 from mlcl.processes import join
@@ -131,19 +128,3 @@ def primitives():
                 gaps[kind, rows] = max(float((a - b).abs().max()) for a, b in pairs)
                 assert rows == 1 or max(float(g.abs().max()) for g in wanted.values()) > 1e-4
         return processes.exchange(gaps)
-
-
-def failing(kind):
-    """Let the second process fail: before it is ready, in the middle of an exchange, or without a word."""
-    with started(DEVICES, failing, kind):
-        second = member().rank == 1
-        if second and kind == "early":
-            raise InputError("the second cannot come.")
-        processes = join(TrainConfig(device="cpu", devices=DEVICES))
-        if second and kind == "dead":
-            os._exit(9)
-        if second and kind == "late":
-            raise ValueError("the second has enough")
-        if kind == "first":
-            processes.on_first(lambda: [][0])
-        processes.exchange(1)
