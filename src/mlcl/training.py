@@ -41,9 +41,10 @@ from mlcl.models import (
     frozen_copy,
     share_statistics,
 )
-from mlcl.models.provenance import mark_leak
+
 from mlcl.observers import Observer
 from mlcl.processes import join
+from mlcl.provenance import mark_leak
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from mlcl.errors import InputError, nearest
 from mlcl.models.network import MODELS, image_channels
 from mlcl.models.packages import Fetch, PackageBackbone, PackageError, Weights, brief, check_resize, require
-from mlcl.models.provenance import trained_on
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
+from mlcl.provenance import trained_on
 
 
 def list_timm() -> Mapping[str, str]:
@@ -138,7 +138,7 @@ def _from_file(create: Callable[..., nn.Module], path: Path, name: str, like: nn
     except Exception as error:  # tensors of other shapes
         raise InputError(f"{path}: does not fit model {name!r}: {brief(error)}.") from None
     provenance = _provenance(name) | {
-        "weights": str(path),
+        "weights": path.name,
         "source": "file",
         "file_sha256": digest,
         "trained_on": trained_on(path.name),
@@ -164,5 +164,5 @@ def _to_map(module: Any, inputs: Tensor) -> Tensor | None:
         tokens = found[:, int(getattr(module, "num_prefix_tokens", 0)) :]
         side = isqrt(tokens.shape[1])
         if side * side == tokens.shape[1]:
-            return tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
+            return tokens.transpose(1, 2).reshape(tokens.shape[0], tokens.shape[2], side, side)
     return None

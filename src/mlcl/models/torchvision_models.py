@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from mlcl.errors import InputError, nearest
 from mlcl.models.network import MODELS, image_channels
 from mlcl.models.packages import Fetch, PackageBackbone, PackageError, Weights, brief, check_resize, require
-from mlcl.models.provenance import trained_on
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
+from mlcl.provenance import trained_on
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and deviation that all of torchvision's classification weights want, and that a file's are taken to want."""
@@ -138,7 +138,7 @@ def _from_file(path: Path, member: str, like: nn.Module) -> Weights:
     tensors, digest = read_weight_file(path)
     found, outputs = fit_names(tensors, like.state_dict(), where=str(path), model=f"torchvision:{member}")
     provenance = _provenance(member) | {
-        "weights": str(path),
+        "weights": path.name,
         "source": "file",
         "file_sha256": digest,
         "trained_on": trained_on(path.name),

@@ -93,3 +93,22 @@ def fit_names(
     taken = {f"{prefix}{name}" for name in found}
     others = [value for name, value in tensors.items() if name not in taken and value.ndim > 0]
     return found, sorted({len(value) for value in others})
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """Return a SHA-256 over names, types, shapes and values, whatever the file they came in.
+
+    >>> a = {"w": torch.ones(2), "b": torch.zeros(1)}
+    >>> tensors_sha256(a) == tensors_sha256(dict(reversed(a.items()))), tensors_sha256(a)[:8]
+    (True, 'fbc1397f')
+    """
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(
+            value.reshape(-1).view(torch.uint8).numpy().tobytes()
+            if value.ndim
+            else repr(value.item()).encode()
+        )
+    return digest.hexdigest()

@@ -6,14 +6,10 @@ trained_on (names of data sets, empty if not known), outputs, sha256 of the tens
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
 
 Provenance = dict[str, Any]
 
@@ -101,7 +97,9 @@ def images_of(*names: str) -> str | None:
     return next((data for data, pattern in _IMAGES if re.search(pattern, text)), None)
 
 
-def leak(provenance: Mapping[str, Any], *, data: Iterable[str], classes: int) -> str | None:
+def leak(
+    provenance: Mapping[str, Any], *, data: Iterable[str], classes: int, fingerprint: str | None = None
+) -> str | None:
     """Return a sentence if the weights were, or may have been, trained on the images of the benchmark.
 
     Args:
@@ -109,6 +107,7 @@ def leak(provenance: Mapping[str, Any], *, data: Iterable[str], classes: int) ->
         data: names of data set and benchmark.
         classes: how many the benchmark has. A classifier in the file with as many outputs is suspicious, whatever
             the file is called.
+        fingerprint: of the data set, to be compared with that of the data a run of ours was trained on.
 
     >>> leak({"weights": "tresnet_m_224_21k.pth", "trained_on": ["MS-COCO"]}, data=["coco2017"], classes=80)
     "the weights 'tresnet_m_224_21k.pth' were trained on MS-COCO, the images of this benchmark, so its scores are ...
@@ -117,6 +116,8 @@ def leak(provenance: Mapping[str, Any], *, data: Iterable[str], classes: int) ->
     """
     name, images = str(provenance.get("weights")), images_of(*data)
     effect = "so its scores are no measure of continual learning"
+    if fingerprint is not None and provenance.get("data") == fingerprint:
+        return f"the weights of {name!r} were trained on this very data set, with the labels of its tasks, {effect}."
     if images is not None and images in provenance.get("trained_on", ()):
         said = "".join(f" ({note})" for note in notes(name))
         return f"the weights {name!r} were trained on {images}, the images of this benchmark, {effect}{said}."
@@ -132,32 +133,15 @@ def leak(provenance: Mapping[str, Any], *, data: Iterable[str], classes: int) ->
     return None
 
 
-def mark_leak(provenance: Provenance | None, *, data: Iterable[str], classes: int) -> None:
+def mark_leak(
+    provenance: Provenance | None, *, data: Iterable[str], classes: int, fingerprint: str | None = None
+) -> None:
     """Write into the provenance whether it is a leak, and warn if so."""
     if provenance is None:
         return
-    provenance["leak"] = leak(provenance, data=data, classes=classes)
+    provenance["leak"] = leak(provenance, data=data, classes=classes, fingerprint=fingerprint)
     if provenance["leak"]:
         warnings.warn(provenance["leak"], UserWarning, stacklevel=3)
-
-
-def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """Return a SHA-256 over names, types, shapes and values, whatever the file they came in.
-
-    >>> a = {"w": torch.ones(2), "b": torch.zeros(1)}
-    >>> tensors_sha256(a) == tensors_sha256(dict(reversed(a.items()))), tensors_sha256(a)[:8]
-    (True, 'fbc1397f')
-    """
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        value = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(
-            value.reshape(-1).view(torch.uint8).numpy().tobytes()
-            if value.ndim
-            else repr(value.item()).encode()
-        )
-    return digest.hexdigest()
 
 
 def describe(provenance: Mapping[str, Any]) -> str:
@@ -168,8 +152,8 @@ def describe(provenance: Mapping[str, Any]) -> str:
     'timm 1.0.30 resnet18, weights a1_in1k, trained on ImageNet-1k, sha256 0123456789ab'
     """
     data = provenance.get("trained_on")
-    known = ", ".join(map(str, data)) if isinstance(data, list) and data else "data not known"
+    known = f"trained on {', '.join(map(str, data))}" if isinstance(data, list) and data else "data not known"
     made = " ".join(str(provenance[key]) for key in ("package", "version", "model") if provenance.get(key))
     weights = provenance.get("weights")
-    of_weights = f"weights {weights}, trained on {known}" if weights else "random weights"
+    of_weights = f"weights {weights}, {known}" if weights else "random weights"
     return f"{made}, {of_weights}, sha256 {str(provenance.get('sha256'))[:12]}"
