@@ -6,9 +6,11 @@ are resized if that is wanted, and with pre-trained weights inputs are normalise
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +124,8 @@ class PackageBackbone(Backbone):
                 found: Any = self(torch.zeros(1, *self.input_shape))
         except Exception as error:  # other people's code: whatever it trips over, these images do not fit
             raise InputError(f"model {self.name!r} does not take {self._images()}: {brief(error)}.") from None
-        self.train(training)
+        finally:
+            self.train(training)
         if not isinstance(found, Tensor) or found.ndim != ndim or min(found.shape) < 1:
             what = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             shape = "a feature vector" if ndim == 2 else "a feature map"
@@ -137,11 +140,12 @@ class PackageBackbone(Backbone):
 
     def use_map(self) -> bool:
         """Give a feature map instead of vectors from now on, if the model has one."""
-        with torch.no_grad():
-            if self.to_map(self.model.eval(), self._prepared(torch.zeros(1, *self.input_shape))) is None:
-                return False
         self.kind = "map"
-        found = self._probe(4)
+        try:
+            found = self._probe(4)
+        except InputError:
+            self.kind = "vector"
+            return False
         self.width, self.sides = found.shape[1], (found.shape[2], found.shape[3])
         return True
 
@@ -172,9 +176,9 @@ class PackageBackbone(Backbone):
         """Get the pre-trained weights, by network if they are not at hand, and note where they come from."""
         if self.fetch is None:
             return
-        with seeded(
-            0
-        ):  # a package draws random weights before it loads its own; nobody else's numbers change
+        # A package draws random weights before it loads its own: nobody else's numbers may change. What it prints
+        # while it downloads is no output of ours.
+        with seeded(0), contextlib.redirect_stdout(sys.stderr):
             found = self.fetch(self.model)
         try:
             self.model.load_state_dict(found.tensors, strict=False)  # all there: batch counters may be absent
