@@ -41,7 +41,6 @@ from mlcl.models import (
     frozen_copy,
     share_statistics,
 )
-
 from mlcl.observers import Observer
 from mlcl.processes import join
 from mlcl.provenance import mark_leak

@@ -219,7 +219,7 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
     origin = manifest.origin
     if origin is not None and isinstance(origin.get("leak"), str):
         warnings.warn(f"{path}: {origin['leak']}", UserWarning, stacklevel=2)
-    return Dataset(manifest.name, tuple(manifest.classes), train, test, manifest.fingerprint, origin)
+    return Dataset(manifest.name, tuple(manifest.classes), train, test, manifest.fingerprint, origin=origin)
 
 
 def read_ids(path: str | Path) -> list[str]:
