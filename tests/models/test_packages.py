@@ -85,6 +85,26 @@ def test_pretrained_weights_bring_their_own_normalisation():
     assert bool((found.model.conv.weight == 0.01).all())
 
 
+def test_dropout_draws_by_seed_and_step_and_touches_no_other_numbers():
+    class Dropped(Net):
+        def forward(self, images):
+            return F.dropout(super().forward(images), 0.5, self.training)
+
+    torch.manual_seed(0)
+    found = backbone(module=Dropped())
+    saved, images = found.state_dict() | {"draws": found.draws.clone()}, torch.rand(2, 3, 8, 8)
+    before = torch.random.get_rng_state()
+    steps = [found(images) for _ in range(3)]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not torch.equal(steps[0], steps[1])
+    torch.manual_seed(99)
+    again = backbone(module=Dropped())
+    again.load_state_dict(saved)
+    assert all(torch.equal(again(images), step) for step in steps)
+    assert torch.equal(found.eval()(images), found(images))
+    assert found.draws[1] == 3
+
+
 def test_weights_of_another_shape_are_refused():
     def wrong(like):
         return Weights({"conv.weight": torch.zeros(2, 3, 3, 3)}, {"weights": "wrong"})
@@ -110,7 +130,8 @@ def test_images_that_do_not_fit_are_told_with_the_way_out():
 def test_a_missing_package_names_its_extra(package, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        PackageError, match=rf"need {package}; install it with: pip install 'mlcl\[{package}\]'"
+        PackageError,
+        match=rf"^model '{package}:resnet18': {package} is not installed; .*pip install 'mlcl\[{package}\]'",
     ):
         build_model(f"{package}:resnet18", (3, 32, 32), 5)
 
@@ -125,10 +146,10 @@ def test_a_torchvision_for_another_torch_is_one_sentence(package, monkeypatch, t
     for name in [name for name in sys.modules if name.partition(".")[0] in ("timm", "torchvision")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(PackageError) as caught:
-        require(package)
+        require(package, "my model")
     text = str(caught.value)
-    assert f"models '{package}:NAME' cannot be used: torchvision" in text
-    assert "(operator torchvision::nms does not exist); it is built for another torch" in text
+    assert text.startswith("my model: torchvision")
+    assert "(operator torchvision::nms does not exist): it is built for another torch" in text
     assert "\n" not in text
 
 

@@ -11,10 +11,11 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,21 +30,24 @@ class PackageError(InputError):
     """A package that a model needs is not there, or cannot be imported."""
 
 
-def require(package: str) -> Any:
-    """Import ``timm`` or ``torchvision``, or say in one sentence what to do."""
+def require(package: str, what: str) -> Any:
+    """Import a package of an extra, or say in one sentence what to do; ``what`` is what needs it."""
     if importlib.util.find_spec(package) is None:
         raise PackageError(
-            f"models '{package}:NAME' need {package}; install it with: pip install 'mlcl[{package}]'"
+            f"{what}: {package} is not installed; install it with: pip install 'mlcl[{package}]'"
         )
-    # timm imports torchvision, and it is torchvision that breaks: so it is imported, and blamed, first.
+    # They import torchvision, and it is torchvision that breaks: so it is imported, and blamed, first.
     for name in dict.fromkeys(("torchvision", package)):
         try:
             module = importlib.import_module(name)
         except Exception as error:  # a library for another torch fails in ways of its own
-            raise PackageError(
-                f"models '{package}:NAME' cannot be used: {name} {version(name)} cannot be imported ({brief(error)}); "
-                f"it is built for another torch than {torch.__version__}: install the two that belong together, "
+            hint = (
+                f": it is built for another torch than {torch.__version__}; install the two that belong together, "
                 f"see https://pytorch.org/get-started"
+            )
+            raise PackageError(
+                f"{what}: {name} {version(name)} cannot be imported ({brief(error)})"
+                f"{hint if name == 'torchvision' else '.'}"
             ) from None
     return module
 
@@ -92,6 +96,7 @@ class PackageBackbone(Backbone):
 
     mean: Tensor
     std: Tensor
+    draws: Tensor
 
     def __init__(
         self,
@@ -112,6 +117,9 @@ class PackageBackbone(Backbone):
         # Part of the weights: a run that is loaded or resumed needs no package's metadata for them.
         for part, values in zip(("mean", "std"), statistics or ((0.0,) * 3, (1.0,) * 3), strict=True):
             self.register_buffer(part, torch.tensor(values, dtype=torch.float32).view(1, 3, 1, 1))
+        self.register_buffer(
+            "draws", torch.cat([torch.randint(2**31, (1,)), torch.zeros(1, dtype=torch.int64)])
+        )
         self.kind = "vector"
         self.width = self._probe(2).shape[1]
 
@@ -157,9 +165,24 @@ class PackageBackbone(Backbone):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map images [B, C, H, W] to vectors [B, width], or to a feature map [B, width, h, w]."""
-        images = self._prepared(inputs)
-        features: Any = self.to_map(self.model, images) if self.kind == "map" else self.model(images)
+        with self._own_draws(inputs.device) if self.training else contextlib.nullcontext():
+            images = self._prepared(inputs)
+            features: Any = self.to_map(self.model, images) if self.kind == "map" else self.model(images)
         return features  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def _own_draws(self, device: torch.device) -> Iterator[None]:
+        """Let dropout and its kin draw from a generator of this step; all other random numbers stay as they were.
+
+        Seed and number of the step are a buffer, so a resumed run draws what a run in one go does.
+        """
+        seed = int(np.random.SeedSequence(self.draws.tolist()).generate_state(1, np.uint64)[0])
+        self.draws[1] += 1
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                torch.cuda.manual_seed(seed)
+            yield
 
     def _prepared(self, inputs: Tensor) -> Tensor:
         """Return images as the model wants them: three channels, its size, its normalisation."""

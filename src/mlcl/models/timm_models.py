@@ -12,14 +12,23 @@ from torch import Tensor, nn
 
 from mlcl.errors import InputError, nearest
 from mlcl.models.network import MODELS, image_channels
-from mlcl.models.packages import Fetch, PackageBackbone, PackageError, Weights, brief, check_resize, require
+from mlcl.models.packages import (
+    Fetch,
+    PackageBackbone,
+    PackageError,
+    Weights,
+    brief,
+    check_resize,
+    require,
+    version,
+)
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
 from mlcl.provenance import trained_on
 
 
 def list_timm() -> Mapping[str, str]:
     """Return the names of timm's models, each with the names of its weights."""
-    timm = require("timm")
+    timm = require("timm", "models 'timm:NAME'")
     tags: dict[str, list[str]] = {name: [] for name in timm.list_models()}
     for name in timm.list_pretrained():
         architecture, _, tag = name.partition(".")
@@ -53,7 +62,7 @@ def timm_backbone(
     name = f"timm:{member}"
     image_channels(name, input_shape, smallest=1)
     check_resize(name, resize)
-    timm = require("timm")
+    timm = require("timm", f"model {name!r}")
     architecture, _, tag = member.partition(".")
     if not timm.is_model(architecture):
         raise InputError(
@@ -149,7 +158,7 @@ def _from_file(create: Callable[..., nn.Module], path: Path, name: str, like: nn
 
 def _provenance(name: str) -> dict[str, Any]:
     architecture = name.removeprefix("timm:").partition(".")[0]
-    return {"package": "timm", "version": require("timm").__version__, "model": architecture}
+    return {"package": "timm", "version": version("timm"), "model": architecture}
 
 
 def _to_map(module: Any, inputs: Tensor) -> Tensor | None:

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from mlcl.errors import InputError, nearest
 from mlcl.models.network import MODELS, image_channels
-from mlcl.models.packages import Fetch, PackageBackbone, PackageError, Weights, brief, check_resize, require
+from mlcl.models.packages import (
+    Fetch,
+    PackageBackbone,
+    PackageError,
+    Weights,
+    brief,
+    check_resize,
+    require,
+    version,
+)
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
 from mlcl.provenance import trained_on
 
@@ -21,7 +30,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 def list_torchvision() -> Mapping[str, str]:
     """Return the names of torchvision's classification models, each with the names of its weights."""
-    models = require("torchvision").models
+    models = require("torchvision", "models 'torchvision:NAME'").models
     names = models.list_models(module=models)
     return {name: f"weights: {', '.join(w.name for w in models.get_model_weights(name))}" for name in names}
 
@@ -47,7 +56,7 @@ def torchvision_backbone(
     name = f"torchvision:{member}"
     image_channels(name, input_shape, smallest=1)
     check_resize(name, resize)
-    torchvision = require("torchvision")
+    torchvision = require("torchvision", f"model {name!r}")
     models = torchvision.models
     known = models.list_models(module=models)
     if member not in known:
@@ -148,7 +157,7 @@ def _from_file(path: Path, member: str, like: nn.Module) -> Weights:
 
 
 def _provenance(member: str) -> dict[str, Any]:
-    return {"package": "torchvision", "version": require("torchvision").__version__, "model": member}
+    return {"package": "torchvision", "version": version("torchvision"), "model": member}
 
 
 def _to_map(module: nn.Module, inputs: Tensor) -> Tensor | None:
