@@ -3,14 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BACKBONES := .venv-backbones
 
 .PHONY: demo test lint format bench fuzz results release-check install clean
+.PHONY: demo test test-backbones lint format bench fuzz install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
 
 test: install  ## all tests and doctests, on all cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
+
+test-backbones: $(BACKBONES)/.installed  ## models of timm and torchvision, Avalanche: with the real packages
+	OMP_NUM_THREADS=1 $(BACKBONES)/bin/python -m pytest -q -n auto tests/backbones
 
 lint: install  ## style, format, types
 	$(BIN)/ruff check .
@@ -44,5 +49,14 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# Packages that drag in half the world, in an environment of their own.
+$(BACKBONES)/.installed: pyproject.toml constraints.txt constraints-backbones.txt
+	test -x $(BACKBONES)/bin/python || $(PYTHON) -m venv $(BACKBONES)
+	$(BACKBONES)/bin/python -m pip install --quiet --upgrade pip
+	$(BACKBONES)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(BACKBONES)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-backbones.txt \
+		--editable '.[dev,timm,torchvision,avalanche]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BACKBONES) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -334,9 +334,9 @@ def cp_verb(arguments: list[str]) -> int:
     return 0
 
 
-@verb("data", "prepare raw data into a store, or tell what is in one")
+@verb("data", "prepare raw data into a store, embed a store with a model, or tell what is in one")
 def data_verb(arguments: list[str]) -> int:
-    """Data: ``mlcl data prepare KIND --root PATH``, ``mlcl data info NAME | STORE``."""
+    """Data: ``mlcl data prepare KIND --root PATH``, ``mlcl data features STORE``, ``mlcl data info STORE``."""
     from mlcl.data_command import data
 
     return data(arguments)

@@ -61,10 +61,12 @@ class ModelConfig:
     """The network: a backbone and one linear head of width K.
 
     Args:
-        kind: a name from ``mlcl ls models``.
+        kind: a name from ``mlcl ls models``; ``timm:NAME`` and ``torchvision:NAME`` are models of those packages.
         width: channels of the first stage (small ResNets).
         hidden: width of the hidden layers (MLP).
         depth: number of hidden layers (MLP).
+        pretrained: weights of a package's model: true (its default), their name, or a file.
+        resize: side to which images are resized for a package's model.
         head: ``linear``, or ``attention`` (KRT's incremental cross-attention).
     """
 
@@ -72,10 +74,12 @@ class ModelConfig:
     width: int | None = None
     hidden: int | None = None
     depth: int | None = None
+    pretrained: bool | str | None = None
+    resize: int | None = None
     head: Literal["linear", "attention"] = "linear"
 
     def __post_init__(self) -> None:
-        _at_least("model.", self, width=1, hidden=1, depth=1)
+        _at_least("model.", self, width=1, hidden=1, depth=1, resize=1)
 
 
 @dataclass(frozen=True)

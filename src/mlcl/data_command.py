@@ -23,13 +23,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def data(arguments: list[str]) -> int:
-    """Do ``mlcl data prepare`` or ``mlcl data info``."""
-    actions = {"prepare": prepare, "info": info}
+    """Do ``mlcl data prepare``, ``mlcl data features`` or ``mlcl data info``."""
+    actions = {"prepare": prepare, "features": features, "info": info}
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(
             "usage: mlcl data prepare KIND --root PATH [--out STORE] [--size N]\n"
+            "       mlcl data features STORE --model MODEL [--pretrained] [--out STORE2]\n"
             "       mlcl data info NAME | STORE [--classes] [--figure FILE]\n\n"
-            "prepare reads raw data once into a store; info tells what is in a store or a shipped benchmark.\n"
+            "prepare reads raw data once into a store; features embeds a store's pictures with a frozen model, once;\n"
+            "info tells what is in a store or a shipped benchmark.\n"
         )
         return 0
     if arguments[0] not in actions:
@@ -76,16 +78,7 @@ def prepare(arguments: list[str]) -> int:
         if not quiet:
             sys.stderr.write(f"{text}\n")
 
-    bar = Progress(
-        TextColumn("preparing"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=_stderr(),
-        transient=True,
-        disable=quiet or not sys.stderr.isatty(),
-    )
-    with bar:
+    with _bar("preparing", quiet=quiet) as bar:
         task = bar.add_task("preparing", total=None)
         made = prepare_source(
             kind,
@@ -98,6 +91,62 @@ def prepare(arguments: list[str]) -> int:
     note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes{dropped}; {state}")
     sys.stdout.write(f"{made.path}\n")
     return 0
+
+
+def features(arguments: list[str]) -> int:
+    """``mlcl data features STORE --model MODEL``: a model's embeddings of a store's pictures, as a new store."""
+    parser = Parser(
+        prog="mlcl data features",
+        description="Embed the pictures of a store with a frozen model, once, so that a comparison takes minutes: "
+        "mlcl run --benchmark STORE2 --model mlp.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("store", metavar="STORE", help="a store of pictures, by folder or name, or digits")
+    parser.add_argument(
+        "--model",
+        required=True,
+        help="timm:NAME, torchvision:NAME, one of `mlcl ls models`, or a run's folder",
+    )
+    parser.add_argument(
+        "--pretrained",
+        nargs="?",
+        const=True,
+        metavar="WEIGHTS",
+        help="the package's default weights, or their name, or a file (default: random weights)",
+    )
+    parser.add_argument("--resize", type=int, metavar="N", help="resize pictures to N x N for the model")
+    parser.add_argument("--out", type=Path, help="the store to make (default: in the cache, by both names)")
+    parser.add_argument("--batch-size", type=int, default=128, help="pictures at once (default: 128)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random weights (default: 0)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a store of other content")
+    parser.add_argument("--quiet", action="store_true", help="print the store's path only")
+    given = vars(parser.parse_args(arguments))
+    quiet = given.pop("quiet")
+    from mlcl.features import embed_store
+
+    with _bar("embedding", quiet=quiet) as bar:
+        task = bar.add_task("embedding", total=None)
+        made = embed_store(
+            **given, progress=lambda done, total: bar.update(task, completed=done, total=total)
+        )
+    if not quiet:
+        state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
+        sys.stderr.write(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}\n")
+    sys.stdout.write(f"{made.path}\n")
+    return 0
+
+
+def _bar(text: str, *, quiet: bool) -> Progress:
+    """Return a progress bar, shown on a terminal only."""
+    return Progress(
+        TextColumn(text),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=_stderr(),
+        transient=True,
+        disable=quiet or not sys.stderr.isatty(),
+    )
 
 
 def _explanation(source: Any, name: str) -> str:

@@ -123,7 +123,7 @@ def extend(
         raise InputError(f"--out {out} is the run that is extended; expected another folder.")
     settings = settled(settings)
     with started(settings.train.devices, extend, folder, out=out, config=settings, overwrite=overwrite):
-        learner = Learner(settings, extended_benchmark(base, settings))
+        learner = Learner(settings, extended_benchmark(base, settings), pretrained=False)
         begin(learner, base)
         record = {"run": str(base.folder.resolve()), "fingerprint": base.fingerprint}
         opened = learner.processes.on_first(
@@ -344,6 +344,7 @@ def _start(learner: Learner, base: Base) -> State:
         "pooled": [nothing] * done,
         "task_seconds": base.measured["task_seconds"],
         "labels": learner.parts.labels.state(),
+        "weights": base.trained.network.backbone.provenance,
     }
     return State(tensors, values)
 

@@ -57,6 +57,7 @@ def take_state(learner: Learner) -> State:
         "task_seconds": learner.measured.task_seconds,
         "labels": learner.parts.labels.state(),
         "updates": learner.average.updates if learner.in_task and learner.average is not None else 0,
+        "weights": learner.network.backbone.provenance,
     }
     if (scaler := _scaler(learner)) is not None:
         values["scaler"] = scaler.state_dict()
@@ -92,6 +93,7 @@ def load_state(learner: Learner, state: State) -> None:
         learner.add_classes(stage)
     learner.parts.regulariser.load_state(_section(tensors, "regulariser."))
     learner.parts.labels.load_state(state.values["labels"])
+    learner.network.backbone.provenance = state.values.get("weights")
     learner.task = task
     if in_task:
         taught = _section(tensors, "teacher.")

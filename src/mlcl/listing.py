@@ -29,6 +29,25 @@ def _part(part: str) -> Callable[[], Iterator[Row]]:
     return rows
 
 
+def _models() -> Iterator[Row]:
+    from mlcl.models import MODELS
+
+    yield from _part("model")()
+    for prefix in MODELS.families():
+        name = f"{prefix}:NAME"
+        yield name, f"{MODELS.summary(name)}; mlcl ls models '{prefix}:*'", MODELS.reference(name)
+
+
+def _members(pattern: str) -> Iterator[Row] | None:
+    """Return the models of another package, if the pattern asks for one (``timm:resnet*``)."""
+    from mlcl.models import MODELS
+
+    prefix, colon, _ = pattern.partition(":")
+    if not colon or prefix not in MODELS.families():
+        return None
+    return ((f"{prefix}:{name}", line, "") for name, line in MODELS.families()[prefix]().items())
+
+
 def _configs() -> Iterator[Row]:
     from mlcl.settings import shipped
 
@@ -43,7 +62,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "regularisers": _part("regulariser"),
     "labels": _part("labels"),
     "augmentations": _part("augment"),
-    "models": _part("model"),
+    "models": _models,
     "benchmarks": _configs,
     "configs": _configs,
 }
@@ -58,7 +77,8 @@ def listing(what: str | None, pattern: str = "*") -> Iterator[str]:
     if what is not None and what not in SECTIONS:
         raise InputError(f"unknown list {what!r}; known are: {', '.join(SECTIONS)}.{nearest(what, SECTIONS)}")
     for name in [what] if what else [section for section in SECTIONS if section != "configs"]:
-        rows = [row for row in SECTIONS[name]() if fnmatch.fnmatch(row[0], pattern)]
+        found = (what == "models" and _members(pattern)) or SECTIONS[name]()
+        rows = [row for row in found if fnmatch.fnmatch(row[0], pattern)]
         if what is None:
             yield f"{name}:"
         width = max((len(row[0]) for row in rows), default=0)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from mlcl.metrics import ResultMatrix
 from mlcl.observers import Observer
+from mlcl.provenance import describe
 from mlcl.results import Result
 from mlcl.streams import Task
 from mlcl.training import Learner
@@ -124,6 +125,8 @@ def result_lines(result: Result) -> list[str]:
         f"by class frequency: {thirds}",
         f"pooled over all classes and test images: Macro-AUC {pooled['macro_auc']:.2f}, mAP {pooled['map']:.2f}",
     ]
+    if (weights := result.learner.network.backbone.provenance) is not None:
+        lines.append(f"backbone: {describe(weights)}")
     undefined = int(np.isnan(result.per_class[-1]).sum())
     if undefined:
         lines.append(f"{undefined} classes have no positive or no negative test image and were left out")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
 from mlcl.errors import InputError, nearest
 
 T = TypeVar("T", bound=Callable[..., Any])
+Members = Callable[[], Mapping[str, str]]
+"""What is in a family: names, each with a line about it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Registry(Generic[T]):
     def __init__(self, noun: str) -> None:
         self.noun = noun
         self._entries: dict[str, _Entry[T]] = {}
+        self._families: dict[str, tuple[_Entry[T], Members]] = {}
 
     def register(self, name: str, *, summary: str, reference: str = "") -> Callable[[T], T]:
         """Decorate a function or class so that it can be asked for by ``name``."""
@@ -50,13 +54,42 @@ class Registry(Generic[T]):
 
         return add
 
+    def register_family(
+        self, prefix: str, *, members: Members, summary: str, reference: str = ""
+    ) -> Callable[[T], T]:
+        """Decorate a function whose first argument is a name, so that it is asked for by ``prefix:name``.
+
+        Args:
+            prefix: what stands before the colon.
+            members: called only when somebody wants to see a list of what is there.
+            summary: the family in one line.
+            reference: where it was published.
+
+        >>> PETS = Registry("pet")
+        >>> @PETS.register_family("dog", members=dict, summary="Any dog.")
+        ... def dog(name: str, *, age: int = 1) -> str:
+        ...     return f"{name}, {age}"
+        >>> PETS.build("dog:rex", age=3), PETS.options("dog:rex")
+        ('rex, 3', ('age',))
+        """
+
+        def add(value: T) -> T:
+            self._families[prefix] = (_Entry(value, summary, reference), members)
+            return value
+
+        return add
+
     def _entry(self, name: str) -> _Entry[T]:
-        try:
+        if name in self._entries:
             return self._entries[name]
-        except KeyError:
-            known = ", ".join(sorted(self._entries))
-            hint = nearest(name, self._entries)
-            raise InputError(f"unknown {self.noun} {name!r}; known are: {known}.{hint}") from None
+        prefix, _, member = name.partition(":")
+        if prefix in self._families and member:
+            family = self._families[prefix][0]
+            return _Entry(cast(T, partial(family.value, member)), family.summary, family.reference)
+        known = ", ".join([*sorted(self._entries), *(f"{family}:NAME" for family in self._families)])
+        near = [f"{family}:{member}" for family in self._families if member]
+        hint = nearest(name, [*self._entries, *near])
+        raise InputError(f"unknown {self.noun} {name!r}; known are: {known}.{hint}")
 
     def get(self, name: str) -> T:
         """Return what is registered as ``name``; an unknown name is an `InputError` with the nearest match."""
@@ -65,6 +98,10 @@ class Registry(Generic[T]):
     def names(self, pattern: str = "*") -> list[str]:
         """Return the registered names that match a glob, sorted."""
         return sorted(fnmatch.filter(self._entries, pattern))
+
+    def families(self) -> dict[str, Members]:
+        """Return the families by prefix, each with the function that lists its members."""
+        return {prefix: members for prefix, (_, members) in self._families.items()}
 
     def summary(self, name: str) -> str:
         """Return the one-line explanation of ``name``."""

@@ -98,6 +98,8 @@ def result_json(result: Result) -> dict[str, Any]:
         "memory": [len(samples.rows) for samples in result.learner.memory.tasks],
         "task_seconds": result.seconds,
         "seconds": sum(result.seconds),
+        "weights": result.learner.network.backbone.provenance,
+        "features": benchmark.dataset.origin,
         "config": to_dict(result.config),
     }
     found: dict[str, Any] = plain(values)

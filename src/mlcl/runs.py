@@ -72,11 +72,12 @@ def resume(
             from mlcl import extend
 
             base = extend.base_of(path)
-            learner = Learner(config, extend.extended_benchmark(base, config))
+            learner = Learner(config, extend.extended_benchmark(base, config), pretrained=False)
             opened = RunFolder.reopen(path, learner, begin=lambda: extend.begin(learner, base))
         else:
-            learner = Learner(config, benchmark if benchmark is not None else load_benchmark(config))
-            opened = RunFolder.reopen(path, learner)
+            tasks = benchmark if benchmark is not None else load_benchmark(config)
+            learner = Learner(config, tasks, pretrained=False)
+            opened = RunFolder.reopen(path, learner, begin=learner.load_pretrained)
         return go_on(learner, opened, observer)
 
 

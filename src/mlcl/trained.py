@@ -22,6 +22,7 @@ from mlcl.config import Config, options
 from mlcl.errors import InputError
 from mlcl.files import read_object
 from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout
+from mlcl.models.packages import PackageError
 from mlcl.run_folder import is_finished
 from mlcl.settings import config_from
 
@@ -69,7 +70,9 @@ def load_trained(folder: str | Path) -> Trained:
     classes, tasks, shape = _layout(result, path / "result.json")
     tensors = read_tensors(path / "weights.safetensors", sums=result.get("sha256"))
     try:
-        network = build_model(config.model.kind, shape, len(classes), **options(config.model))
+        network = build_model(config.model.kind, shape, len(classes), load=False, **options(config.model))
+        weights = result.get("weights")
+        network.backbone.provenance = weights if isinstance(weights, dict) else None
         if isinstance(network.head, IncrementalAttentionHead):
             joint = config.protocol == "joint"
             for ids in [np.arange(len(classes))] if joint else tasks:
@@ -79,6 +82,8 @@ def load_trained(folder: str | Path) -> Trained:
         if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:
             raise InputError(f"the normaliser is not one of inputs of shape {shape}")
         network.load_state_dict(tensors)
+    except PackageError:
+        raise  # it says what to install
     except Exception as error:  # names and shapes come from files
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise InputError(f"{path / 'weights.safetensors'} does not fit the run: {reason}.") from None

@@ -43,6 +43,7 @@ from mlcl.models import (
 )
 from mlcl.observers import Observer
 from mlcl.processes import join
+from mlcl.provenance import mark_leak
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
 
@@ -93,7 +94,8 @@ class Learner:
     plan: EpochPlan
     context: TaskContext
 
-    def __init__(self, config: Config, benchmark: Benchmark) -> None:
+    def __init__(self, config: Config, benchmark: Benchmark, *, pretrained: bool = True) -> None:
+        """Build all parts; without ``pretrained`` such weights are not loaded, as a state will be right after."""
         data, seed = benchmark.dataset, config.seed
         classes = len(data.classes)
         self.config, self.benchmark, self.data = config, benchmark, data
@@ -116,18 +118,29 @@ class Learner:
             data.train.inputs.shape[1:],
             classes,
             seed=derive_seed(seed, "model"),
+            load=False,
             **options(config.model),
         ).to(self.device)
+        if pretrained:
+            self.load_pretrained()
         self.layout = fast_layout(self.network)
         self.network.to(memory_format=self.layout)  # type: ignore[call-overload]
         if self.processes.size > 1:
             self.network = share_statistics(self.network, self.device)
         self.outputs = Outputs(self.network, compile=config.train.compile)
-        normaliser = Normaliser.fit(data.train, normalise=config.train.normalise)
+        normalise = config.train.normalise and not self.network.backbone.normalises
+        normaliser = Normaliser.fit(data.train, normalise=normalise)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
         self.task_of_class = torch.full((classes,), -1, device=self.device)
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
+
+    def load_pretrained(self) -> None:
+        """Load the backbone's pre-trained weights, if the config names any; warn if they know the benchmark."""
+        backbone = self.network.backbone
+        backbone.load_pretrained()
+        names = (self.data.name, self.config.benchmark)
+        mark_leak(backbone.provenance, data=names, classes=len(self.data.classes))
 
     def start_task(self, stage: Task) -> None:
         """Take in the classes and constants of a task; optimiser and schedule start anew (SPEC 3)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +82,8 @@ class Split:
 class Dataset:
     """Two splits over the same classes, and a fingerprint. Made by `Dataset.of`, which checks everything.
 
+    ``origin`` tells how features were computed, where a model computed them (``mlcl data features``).
+
     >>> y = [[1, 0], [1, 1], [0, 1]]
     >>> data = Dataset.of("tiny", ["cat", "dog"], np.eye(3), y, np.eye(3)[:2], y[:2])
     >>> data.kind, data.train.inputs.dtype.name, len(data.train), len(data.test)
@@ -95,6 +97,7 @@ class Dataset:
     fingerprint: str
     mirror: bool = True
     """Whether the mirror image of an image has the same labels: so for photographs, not for digits or text."""
+    origin: Mapping[str, Any] | None = None
 
     @property
     def kind(self) -> Kind:

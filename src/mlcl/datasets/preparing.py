@@ -71,8 +71,8 @@ def prepare(
         raise InputError(f"jobs is {jobs}, but a whole number of at least 1 was expected")
     plan, skipped = _without_missing(plan, skip_bad=skip_bad)
     fingerprint = plan.fingerprint(size)
-    if _is_finished(out, fingerprint, overwrite=overwrite):
-        return _info(out, already_there=True, seconds=time.monotonic() - began)
+    if is_prepared(out, fingerprint, overwrite=overwrite):
+        return store_info(out, already_there=True, seconds=time.monotonic() - began)
     partial = out.with_name(out.name + ".partial")
     try:
         with working_folder(partial, need=plan_bytes(plan, size=size)):
@@ -84,13 +84,13 @@ def prepare(
                 if ledger.bad:
                     plan, unread = _without_bad(plan, ledger)
                     skipped += unread
-            _write_manifest(plan, partial, fingerprint, size, skipped)
+            write_manifest(plan, partial, fingerprint, size, skipped)
             publish(partial, out)
     except OSError as error:
         if not isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
             raise
         raise InputError(f"{error.filename or out} could not be written: {reason(error)}") from None
-    return _info(out, already_there=False, seconds=time.monotonic() - began)
+    return store_info(out, already_there=False, seconds=time.monotonic() - began)
 
 
 def _shape(plan: Plan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -145,7 +145,7 @@ def _without_bad(plan: Plan, ledger: Ledger) -> tuple[Plan, list[list[str]]]:
     return rest, [[plan.ids[row], bad[row]] for row in sorted(bad)]
 
 
-def _is_finished(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
+def is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
     """Return whether ``out`` is this very store; refuse to touch what is something else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
@@ -158,7 +158,7 @@ def _is_finished(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
     return True
 
 
-def _write_manifest(
+def write_manifest(
     plan: Plan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
 ) -> None:
     """Write labels and ids, and last the manifest, which makes the folder a store."""
@@ -192,7 +192,8 @@ def _write_manifest(
     write_file(folder / MANIFEST, manifest.dumps().encode())
 
 
-def _info(out: Path, *, already_there: bool, seconds: float) -> StoreInfo:
+def store_info(out: Path, *, already_there: bool, seconds: float) -> StoreInfo:
+    """Return what was done, from the manifest of a finished store."""
     manifest = read_manifest(out)
     dropped = dict(manifest.dropped)
     if manifest.skipped:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from mlcl.labels import as_labels
 
 FORMAT, VERSION = "mlcl-store", 1
 INPUTS, LABELS, IDS, MANIFEST = "inputs.npy", "labels.npy", "ids.json", "manifest.json"
+FEATURES = "features"
+"""The source of a store whose inputs a model computed from another store (``mlcl data features``)."""
 _MAX_JSON_BYTES = 512 * 2**20
 _FIELDS: dict[str, type] = {
     "format": str,
@@ -82,6 +85,12 @@ class Manifest:
     def dumps(self) -> str:
         """Return the manifest as readable JSON."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def origin(self) -> dict[str, Any] | None:
+        """Return how a model computed the features, if one did."""
+        found = self.provenance.get("options")
+        return found if self.provenance.get("source") == FEATURES and isinstance(found, dict) else None
 
     @property
     def fingerprint(self) -> str:
@@ -207,7 +216,10 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
     inputs = np.array(inputs) if in_memory else inputs
     n = manifest.train
     train, test = Split(inputs[:n], matrix[:n]), Split(inputs[n:], matrix[n:])
-    return Dataset(manifest.name, tuple(manifest.classes), train, test, manifest.fingerprint)
+    origin = manifest.origin
+    if origin is not None and isinstance(origin.get("leak"), str):
+        warnings.warn(f"{path}: {origin['leak']}", UserWarning, stacklevel=2)
+    return Dataset(manifest.name, tuple(manifest.classes), train, test, manifest.fingerprint, origin=origin)
 
 
 def read_ids(path: str | Path) -> list[str]:

@@ -39,6 +39,41 @@ def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> N
                 progress(min(start + 4096, len(array)), len(array))
 
 
+Compute = Callable[[int, int], NDArray[np.float32]]
+"""Gives the inputs of the rows from the first number to before the second."""
+
+
+def write_computed(
+    compute: Compute, ledger: Ledger, width: int, step: int, progress: Progress | None
+) -> None:
+    """Compute what the ledger says is left, at least ``step`` rows at a time, into the store's file."""
+    path, rows = ledger.folder / INPUTS, ledger.rows
+    header = _header((rows, width), np.dtype(np.float32))
+    if not path.exists():
+        with path.open("wb") as file:
+            file.write(header)
+            file.truncate(len(header) + 4 * rows * width)
+    left = ledger.left()
+    counted = rows - sum(stop - start for start, stop in left)
+    try:
+        while left:
+            taken = [left.pop(0)]
+            while left and left[0][0] == taken[-1][1] and taken[-1][1] - taken[0][0] < step:
+                taken.append(left.pop(0))
+            first, last = taken[0][0], taken[-1][1]
+            block = np.ascontiguousarray(compute(first, last), dtype="<f4")
+            with path.open("r+b") as file:
+                file.seek(len(header) + 4 * first * width)
+                file.write(block.tobytes())
+            for chunk in taken:
+                ledger.record(chunk, [])
+            counted += last - first
+            if progress is not None:
+                progress(counted, rows)
+    finally:
+        ledger.save()
+
+
 def write_pictures(
     pictures: Pictures, ledger: Ledger, size: int, skip_bad: bool, jobs: int | None, progress: Progress | None
 ) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mlcl.errors import InputError, nearest
-from mlcl.models import mlp, resnet  # noqa: F401  (importing them registers their models)
+from mlcl.models import mlp, resnet, timm_models, torchvision_models  # noqa: F401  (they register their models)
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
 from mlcl.models.batch_norm import share_statistics
@@ -47,16 +47,22 @@ def build_model(
     width: int | None = None,
     hidden: int | None = None,
     depth: int | None = None,
+    pretrained: bool | str | None = None,
+    resize: int | None = None,
     head: str = "linear",
+    load: bool = True,
 ) -> Network:
-    """Build a network by its name in `MODELS`, initialised from ``seed`` alone.
+    """Build a network by its name in `MODELS`, initialised from ``seed`` alone, or with pre-trained weights.
 
-    Convolutions start Kaiming-normal (fan out), normalisations at scale 1, all else as PyTorch does. The
-    global random state stays as it was, and the backbone's weights do not depend on the head.
+    Convolutions start Kaiming-normal (fan out), normalisations at scale 1, all else as PyTorch does; models of
+    other packages start as those do. The global random state stays as it was, and the backbone's weights do not
+    depend on the head.
 
     Arguments: ``input_shape`` of one sample, (C, H, W) or (D,); ``classes``, K; ``width`` of the small
-    ResNets; ``hidden`` and ``depth`` of ``"mlp"``; ``head``, one of `HEADS` (before ``"attention"`` can be
-    used, ``network.head.add_session`` tells it the classes of the first task).
+    ResNets; ``hidden`` and ``depth`` of ``"mlp"``; ``pretrained`` and ``resize`` of ``"timm:NAME"`` and
+    ``"torchvision:NAME"``; ``head``, one of `HEADS` (before ``"attention"`` can be used,
+    ``network.head.add_session`` tells it the classes of the first task); ``load``: False leaves pre-trained
+    weights where they are, for those who load a whole state right after.
 
     >>> network = build_model("resnet8", (3, 16, 16), 20)
     >>> network.backbone.width, sum(p.numel() for p in network.parameters())
@@ -74,8 +80,18 @@ def build_model(
     if head not in HEADS:
         raise InputError(f"unknown head {head!r}; known are: {', '.join(HEADS)}.{nearest(head, HEADS)}")
     with seeded(seed):
-        backbone: Backbone = MODELS.build(name, input_shape, width=width, hidden=hidden, depth=depth)
-        return Network(backbone, _build_head(head, name, backbone, input_shape, classes, seed))
+        options = {
+            "width": width,
+            "hidden": hidden,
+            "depth": depth,
+            "pretrained": pretrained,
+            "resize": resize,
+        }
+        backbone: Backbone = MODELS.build(name, input_shape, **options)
+        network = Network(backbone, _build_head(head, name, backbone, input_shape, classes, seed))
+    if load:
+        backbone.load_pretrained()
+    return network
 
 
 def _build_head(
@@ -83,7 +99,7 @@ def _build_head(
 ) -> Head:
     if head == "linear":
         return LinearHead(backbone.width, classes)
-    if backbone.kind != "map":
+    if not backbone.use_map():
         raise InputError(f"the attention head needs a feature map; model {name!r} gives vectors")
     return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,12 +19,23 @@ from mlcl.registry import Registry
 class Backbone(nn.Module):
     """Inputs -> features: a map [B, width, h, w] (kind ``"map"``) or vectors [B, width] (kind ``"vector"``).
 
-    A map's sides are ``ceil(H / stride)`` and ``ceil(W / stride)``; vectors have stride 1.
+    A map's sides are ``ceil(H / stride)`` and ``ceil(W / stride)``; vectors have stride 1. A backbone with pre-trained
+    weights may normalise its inputs itself (``normalises``: it wants images in [0, 1]), and tells in ``provenance``
+    where its weights come from.
     """
 
     width: int
     kind: Literal["map", "vector"]
     stride: int = 1
+    normalises: bool = False
+    provenance: dict[str, Any] | None = None
+
+    def use_map(self) -> bool:
+        """Give a feature map from now on, if the backbone has one; return whether it does."""
+        return self.kind == "map"
+
+    def load_pretrained(self) -> None:
+        """Load pre-trained weights, if the backbone was built to have any."""
 
     def map_size(self, input_shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the height and width of the feature map of one image [C, H, W]."""

@@ -14,6 +14,7 @@ from mlcl.config import Config
 from mlcl.datasets.describe import shared_rows
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
+from mlcl.provenance import describe
 from mlcl.streams import Benchmark
 
 FORMATS = (".svg", ".pdf", ".png")
@@ -41,6 +42,7 @@ def overview_lines(benchmark: Benchmark) -> list[str]:
         f"{len(data.train)} training and {len(data.test)} test rows, {len(data.classes)} classes, "
         f"{data.train.labels.sum(1).mean():.3f} labels a training row, {data.test.labels.sum(1).mean():.3f} a test row",
         f"positives of a class in training: {counts.positive.min()} to {counts.positive.max()} (ratio {ratio})",
+        *([] if data.origin is None else [f"features of: {describe(data.origin)}"]),
     ]
 
 

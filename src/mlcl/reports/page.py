@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from mlcl import __version__
+from mlcl.provenance import describe
 from mlcl.reports import figures
 from mlcl.reports.drawing import Picture, to_inline
 from mlcl.reports.gather import Section
@@ -119,9 +120,21 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ),
         ("Commit", ", ".join(commits) or "not recorded"),
     ]
+    facts += _provenance(runs)
     spent = clock(sum(seconds)) if seconds else "not recorded"
     cores, device = first.environment.get("cores"), first.environment.get("device")
     facts.append(("Computing time", f"{spent}; {cores} cores, {device}" if cores else spent))
+    return facts
+
+
+def _provenance(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Return where weights and features of the runs come from, each origin once, and what is wrong with it."""
+    facts: list[tuple[str, str]] = []
+    for name in ("weights", "features"):
+        found = [record for run in runs if (record := getattr(run, name)) is not None]
+        facts += [(name.capitalize(), line) for line in dict.fromkeys(describe(record) for record in found)]
+        leaks = dict.fromkeys(str(record["leak"]) for record in found if record.get("leak"))
+        facts += [("Warning", text) for text in leaks]
     return facts
 
 

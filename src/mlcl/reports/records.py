@@ -41,6 +41,8 @@ class Run:
         tasks: class ids of each task.
         values: metric to value: those of `mlcl.sweeps.experiment.METRICS` and ``seconds``; nan if undefined.
         task_seconds: time of each task.
+        weights: where the backbone's pre-trained weights come from, if it has any.
+        features: where the features of the data set come from, if a model computed them.
     """
 
     folder: Path
@@ -56,6 +58,8 @@ class Run:
     tasks: tuple[tuple[int, ...], ...]
     values: Mapping[str, float]
     task_seconds: Floats
+    weights: Mapping[str, Any] | None = None
+    features: Mapping[str, Any] | None = None
 
     @property
     def joint(self) -> bool:
@@ -146,7 +150,15 @@ def read_run(folder: Path) -> Run:
         tasks=tasks,
         values=values,
         task_seconds=seconds,
+        weights=_record(result, "weights"),
+        features=_record(result, "features"),
     )
+
+
+def _record(result: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Return a mapping that may be absent: runs of an earlier version have none."""
+    found = result.get(name)
+    return found if isinstance(found, dict) else None
 
 
 def _check_shapes(

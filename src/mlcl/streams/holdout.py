@@ -48,6 +48,7 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
         test=_take(dataset.train, held),
         fingerprint=digest.hexdigest()[:16],
         mirror=dataset.mirror,
+        origin=dataset.origin,
     )
 
 
