@@ -44,8 +44,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()
-    print(f"{given.model}, {given.rows} rows a step, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    print("| pixels | compile, s | step, ms | compiled, ms | ratio | paid after steps |\n|---:|---:|---:|---:|---:|---:|")
+    print(
+        f"{given.model}, {given.rows} rows a step, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    )
+    print("| pixels | compile, s | step, ms | compiled, ms | ratio | paid after steps |")
+    print("|---:|---:|---:|---:|---:|---:|")
     for side in given.sides:
         plain, fast = (learner(side, given.model, given.rows, compiled=c) for c in (False, True))
         begun = time.perf_counter()
@@ -55,7 +58,9 @@ def main() -> None:
         rounds = [(seconds(plain, 5), seconds(fast, 5)) for _ in range(given.rounds)]
         before, after = (float(np.median([pair[i] for pair in rounds])) for i in (0, 1))
         paid = f"{compiling / (before - after):,.0f}" if after < before else "never"
-        print(f"| {side} | {compiling:.0f} | {1e3 * before:.1f} | {1e3 * after:.1f} | {before / after:.2f} | {paid} |")
+        print(
+            f"| {side} | {compiling:.0f} | {1e3 * before:.1f} | {1e3 * after:.1f} | {before / after:.2f} | {paid} |"
+        )
 
 
 if __name__ == "__main__":
