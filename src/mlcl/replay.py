@@ -159,7 +159,7 @@ class _TaggedBatches(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         plan = self.sampler.plan()
         steps = (plan.step(number) for number in range(len(self)))
-        return (list(zip(rows.tolist(), tasks.tolist(), strict=True)) for rows, tasks in steps)
+        return (list(zip(rows.tolist(), tasks.tolist(), strict=True)) for rows, tasks, _ in steps)
 
 
 @dataclass(frozen=True)
