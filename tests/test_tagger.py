@@ -194,7 +194,7 @@ def test_one_call_against_an_explicit_loop():
             task=2, batch_size=16, memory_batch=16, sampling="uniform",
         )  # fmt: skip
         for step in range(len(plan)):
-            rows, tasks = plan.step(step)
+            rows, tasks, _ = plan.step(step)
             loss = torch.zeros(())
             for task, weight, columns in ((2, 1.0, [3]), (0, 0.5, [0, 1]), (1, 0.5, [0, 2])):
                 mine = rows[tasks == task]

@@ -78,7 +78,10 @@ class MacroAUC(Metric):  # type: ignore[misc]  # torchmetrics is an extra, so it
         self.labels.append(known.reshape(-1))
 
     def compute(self) -> Tensor:
-        """Return Macro-AUC, a scalar (nan if no class has both signs), or one value a class ``[K]``."""
+        """Return Macro-AUC, a scalar (nan if no class has both signs), or one value a class ``[K]``.
+
+        torchmetrics makes a scalar of a vector of one, so ``average=None`` gives one for a single class.
+        """
         width = int(self.classes)
         scores, labels = _joined(self.scores), _joined(self.labels)
         like = {"dtype": torch.get_default_dtype(), "device": self.device}

@@ -27,7 +27,7 @@ from mlcl.losses import build_loss
 from mlcl.memories import Memory, TaskSamples, joined_task
 from mlcl.models import Network, build_model
 from mlcl.seeds import derive_seed, numpy_generator
-from mlcl.training import TrainingError, make_optimiser, learning_rate
+from mlcl.training import TrainingError, learning_rate, make_optimiser
 
 Ids = NDArray[np.int64]
 Inputs = NDArray[np.float32]
