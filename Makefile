@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BACKBONES := .venv-backbones
+EXTRAS := .venv-extras
 
-.PHONY: demo test lint format bench fuzz results release-check install clean
-.PHONY: demo test test-backbones lint format bench fuzz install clean
+.PHONY: demo test test-backbones test-extras lint format bench fuzz results release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -16,6 +16,9 @@ test: install  ## all tests and doctests, on all cores
 
 test-backbones: $(BACKBONES)/.installed  ## models of timm and torchvision, Avalanche: with the real packages
 	OMP_NUM_THREADS=1 $(BACKBONES)/bin/python -m pytest -q -n auto tests/backbones
+
+test-extras: $(EXTRAS)/.installed  ## Lightning, torchmetrics, pandas: with the real packages
+	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -n auto tests/extras tests/test_guides.py src/mlcl/metrics/stateful.py
 
 lint: install  ## style, format, types
 	$(BIN)/ruff check .
@@ -58,5 +61,13 @@ $(BACKBONES)/.installed: pyproject.toml constraints.txt constraints-backbones.tx
 		--editable '.[dev,timm,torchvision,avalanche]'
 	touch $@
 
+$(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
+	test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
+	$(EXTRAS)/bin/python -m pip install --quiet --upgrade pip
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-extras.txt \
+		--editable '.[dev,torchmetrics,lightning]' pandas
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(BACKBONES) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.datasets.base import Split
-from mlcl.memories import Memory
 
 Rows = NDArray[np.int64]
 
@@ -150,9 +149,23 @@ class EpochPlan:
         return rows, tags, np.concatenate([np.full(len(now), -1), self.memory_slots[past]])
 
 
+class Stored(Protocol):
+    """What a plan needs to know of a memory; `mlcl.Memory` is one."""
+
+    @property
+    def rows(self) -> Rows:
+        """Return the row numbers of all samples."""
+
+    @property
+    def task_of_row(self) -> Rows:
+        """Return the task of each of them."""
+
+    def __len__(self) -> int: ...
+
+
 def plan_epoch(
     train_rows: Rows,
-    memory: Memory,
+    memory: Stored,
     rng: np.random.Generator,
     *,
     task: int,

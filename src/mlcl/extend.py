@@ -201,7 +201,7 @@ def extended_benchmark(base: Base, config: Config) -> ExtendedBenchmark:
             test=np.empty(0, np.int64) if before is None else before.tasks[samples.task].test,
             counts=samples.counts,
         )
-        for samples in _own_rows(base.memory)
+        for samples in own_rows(base.memory)
     ]
     last = Task(
         index=len(tasks),
@@ -283,7 +283,7 @@ def base_of(folder: Path) -> Base:
     return base
 
 
-def _own_rows(memory: Memory) -> list[TaskSamples]:
+def own_rows(memory: Memory) -> list[TaskSamples]:
     """Number the stored samples from 0, as their inputs lie in the run folder."""
     ends = np.cumsum([len(samples) for samples in memory.tasks])
     return [
@@ -294,7 +294,7 @@ def _own_rows(memory: Memory) -> list[TaskSamples]:
 
 def _stored_labels(base: Base) -> Labels:
     labels = np.zeros((len(base.memory), len(base.trained.classes)), np.uint8)
-    for samples in _own_rows(base.memory):
+    for samples in own_rows(base.memory):
         labels[np.ix_(samples.rows, samples.classes)] = samples.labels
     return labels
 
@@ -325,7 +325,7 @@ def _start(learner: Learner, base: Base) -> State:
         for name, value in base.trained.network.state_dict().items()
     }
     memory = Memory.from_state(base.memory.state())
-    memory.tasks = tuple(_own_rows(memory))
+    memory.tasks = tuple(own_rows(memory))
     tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in memory.state().items()}
     for name, value in base.regulariser.items():
         like = fresh.get(

@@ -92,6 +92,33 @@ class TaskSamples:
         return replace(self, rows=self.rows[kept], labels=self.labels[kept], extra=extra)
 
 
+def joined_task(stored: TaskSamples, more: TaskSamples) -> TaskSamples:
+    """Return a task that goes on: its stored rows, then ``more`` rows of it, with the counts of all it ever had.
+
+    The column ``mass`` says what a row stands for: a stored one for an equal share of all rows before, a new one for
+    itself. Both number their rows in one training split; ``more`` must be of the same task and classes.
+
+    >>> first = TaskSamples.of(0, [5], rows=[0, 1, 2, 3], labels=[[1], [0], [0], [0]]).take([1])
+    >>> both = joined_task(first, TaskSamples.of(0, [5], rows=[4, 5], labels=[[1], [0]]))
+    >>> both.rows, both.extra["mass"], both.counts
+    (array([1, 4, 5]), array([4., 1., 1.]), LabelCounts(positive=array([2]), negative=array([4]), total=6))
+    """
+    if stored.task != more.task or not np.array_equal(stored.classes, more.classes):
+        raise InputError(
+            f"more is of task {more.task} with classes {more.classes.tolist()}, but task {stored.task} with "
+            f"classes {stored.classes.tolist()} was expected"
+        )
+    share = stored.counts.total / max(len(stored), 1)
+    return TaskSamples(
+        task=stored.task,
+        classes=stored.classes,
+        counts=stored.counts + more.counts,
+        rows=np.concatenate([stored.rows, more.rows]),
+        labels=np.concatenate([stored.labels, more.labels]),
+        extra={"mass": np.repeat([share, 1.0], [len(stored), len(more)])},
+    )
+
+
 Strategy: TypeAlias = Callable[..., tuple[TaskSamples, ...]]
 MEMORIES: Registry[Strategy] = Registry("memory")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,6 +99,10 @@ def update_wru(
     of a greedy selection is a greedy selection), ``"greedy_removal"`` drops one row at a time so that
     ``J`` of the rest is least (within a pattern the row chosen last), ``"random"`` drops rows uniformly.
     The order of the kept rows never changes.
+
+    ``new`` may have the extra column ``mass``: how many rows of the stream each of its rows stands for. Rows of a
+    pattern are then drawn in proportion to it, and its counts, not its rows, say what is aimed at. So a task goes on:
+    what is stored of it and its further rows, together, are ``new`` (see `joined_task`).
     """
     check_choice("shrink", shrink, SHRINKS)
     *old, fresh = quotas(size, [len(samples) for samples in (*stored, new)])
@@ -111,8 +116,17 @@ def update_wru(
             index = _thin_out(samples, quota, criterion)
         kept.append(samples.take(index))
     warn_undefined(new.counts, new.classes, f"task {new.task}")
-    chosen = _select(new.labels, new.counts, fresh, rng, candidates=candidates, criterion=criterion)
-    return (*kept, new.take(chosen))
+    chosen = _select(
+        new.labels,
+        new.counts,
+        fresh,
+        rng,
+        candidates=candidates,
+        criterion=criterion,
+        mass=new.extra.get("mass"),
+    )
+    extra = {name: column for name, column in new.extra.items() if name != "mass"}
+    return (*kept, replace(new, extra=extra).take(chosen))
 
 
 def _select(
@@ -123,11 +137,14 @@ def _select(
     *,
     candidates: int | None,
     criterion: str,
+    mass: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int64]:
     patterns = Patterns.of(labels)
     shuffled, picks = choose_patterns(
         patterns.rows, patterns.counts, counts, size, rng, candidates=candidates, criterion=criterion
     )
+    if mass is not None:  # the order in which independent exponential clocks of these rates ring
+        shuffled = np.argsort(rng.exponential(1 / mass))
     grouped = shuffled[np.argsort(patterns.inverse[shuffled], kind="stable")]
     start = np.cumsum(patterns.counts) - patterns.counts
     return np.asarray(grouped[start[picks] + occurrence(picks)], dtype=np.int64)

@@ -1,15 +1,21 @@
 """Metrics: exact Macro-AUC, average precision, F1, bootstrap, and everything derived from the result matrix.
 
-Numpy only; tensors are accepted. Values are in [0, 1] unless a caller brings points.
+Numpy only; tensors are accepted. Values are in [0, 1] unless a caller brings points. `MacroAUC`, the torchmetrics
+``Metric``, is loaded when it is asked for: torchmetrics is an extra.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from mlcl.metrics.bootstrap import bootstrap_interval, bootstrap_macro_auc
 from mlcl.metrics.intervals import Interval, mean_std, paired_interval
 from mlcl.metrics.matrix import ResultMatrix
 from mlcl.metrics.ranking import AucReport, auc_report, average_precision, batch_mean_auc, macro_auc
 from mlcl.metrics.thresholded import F1Scores, by_frequency, f1_scores
+
+if TYPE_CHECKING:
+    from mlcl.metrics.stateful import MacroAUC as MacroAUC
 
 __all__ = [
     "AucReport",
@@ -27,3 +33,11 @@ __all__ = [
     "mean_std",
     "paired_interval",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "MacroAUC":  # not in __all__, so that a star import works without the extra
+        raise AttributeError(f"module 'mlcl.metrics' has no attribute {name!r}")
+    from mlcl.metrics.stateful import MacroAUC
+
+    return MacroAUC

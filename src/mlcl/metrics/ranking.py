@@ -94,7 +94,7 @@ def macro_auc(
     >>> macro_auc(scores, [[1, 0], [0, 0], [0, 0]], average=None)
     array([0.75,  nan])
     """
-    _check_average(average)
+    check_average(average)
     check_choice("ties", ties, ("half", "strict", "lenient"))
     per_class = by_class(partial(_auc, ties=ties), *check_scores(scores, labels, mask))
     return per_class if average is None else mean_defined(per_class)
@@ -142,7 +142,7 @@ def average_precision(
     >>> average_precision([[0.9], [0.8], [0.3], [0.1]], [[1], [0], [1], [0]])  # (1/1 + 2/3) / 2
     0.833...
     """
-    _check_average(average)
+    check_average(average)
     per_class = by_class(_average_precision, *check_scores(scores, labels, mask))
     return per_class if average is None else mean_defined(per_class)
 
@@ -178,7 +178,8 @@ def batch_mean_auc(scores: ArrayLike, labels: ArrayLike, *, batch_size: int, see
     return mean_defined(np.array(means, dtype=np.float64))
 
 
-def _check_average(average: object) -> None:
+def check_average(average: object) -> None:
+    """Refuse an ``average`` that is neither ``"macro"`` nor None."""
     if average is not None and average != "macro":
         raise InputError(f"average is {average!r}, but 'macro' or None was expected")
 

@@ -1,0 +1,242 @@
+"""The estimator: scikit-learn's conventions over `mlcl.sklearn.learning`."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mlcl.config import TrainConfig
+from mlcl.errors import InputError
+from mlcl.losses.batch import number, one_of
+from mlcl.memories import Memory
+from mlcl.memories.base import check_int
+from mlcl.metrics import macro_auc
+from mlcl.models import MODELS
+from mlcl.sklearn.learning import Inputs, Learnt, Settings, begin, learn, scores
+from mlcl.sklearn.saving import read_tagger, write_tagger
+from mlcl.sklearn.targets import class_array, read_targets
+
+Floats = NDArray[np.float64]
+
+
+class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A multi-label tagger on feature vectors that gains labels call by call, with the RLDAM loss and a WRU memory.
+
+    ``partial_fit(X, y, classes=names)`` may bring names that nobody has heard of, known ones, or both. The names are
+    the columns of ``y``. A known class that is not among them is *unknown* for these rows, not negative; so rows are
+    judged on what they were annotated for. Each call makes ``epochs`` passes over its rows, beside rows of earlier
+    calls that are stored in the estimator, raw: at most ``memory_size``, chosen so that every label set keeps its
+    proportions.
+
+    Bring rows in calls of hundreds or more, not one by one: inputs are normalised by the first call, and the loss
+    compares the positives and negatives of a batch. Rows with the same label set belong together whenever they come;
+    many label sets with few rows each are hard to learn from.
+
+    Args:
+        model: ``mlp``, or ``linear``: a row of weights for each class and no layer that all share.
+        hidden: width of the hidden layers (``mlp``; 256 if not given).
+        depth: number of hidden layers (``mlp``; 2 if not given).
+        memory_size: rows to store over all calls.
+        margin: lambda of the margins lambda / P_k^(1/4).
+        epochs: passes over the rows of a call.
+        batch_size: rows of the call a step, and as many of the memory.
+        lr: learning rate of SGD, cut to 0.4 of itself after 3/8 and 5/8 of the epochs, anew in each call.
+        weight_decay: weight decay.
+        random_state: seed of everything that is drawn. The same calls with the same seed give the same tagger, on the
+            same number of CPU threads.
+
+    Attributes:
+        classes_: names of all classes, in the order in which they came: the columns of every output.
+        memory_: the stored rows' labels and the counts of each label set, a `Memory`.
+        memory_inputs_: the stored rows, raw.
+        n_features_in_: number of features.
+        feature_names_in_: their names, if the first ``X`` had names that are strings.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random((400, 3)) < 0.3).astype(int)
+    >>> x = y + rng.normal(0, 0.25, y.shape)
+    >>> tagger = ContinualTagger(epochs=5, random_state=0)
+    >>> tagger = tagger.partial_fit(x[:300], y[:300, :2], classes=["cat", "dog"])
+    >>> tagger = tagger.partial_fit(x[:300], y[:300, 2:], classes=["car"])  # a label nobody knew before
+    >>> tagger.classes_
+    array(['cat', 'dog', 'car'], dtype=object)
+    >>> tagger.score(x[300:], y[300:]) > 0.95
+    True
+    """
+
+    classes_: NDArray[Any]
+    _learnt: Learnt
+
+    def __init__(
+        self,
+        *,
+        model: Literal["mlp", "linear"] = "mlp",
+        hidden: int | None = None,
+        depth: int | None = None,
+        memory_size: int = 1000,
+        margin: float = 1.0,
+        epochs: int = 20,
+        batch_size: int = 32,
+        lr: float = 0.05,
+        weight_decay: float = 1e-5,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.model = model
+        self.hidden = hidden
+        self.depth = depth
+        self.memory_size = memory_size
+        self.margin = margin
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn: many labels, each 0 or 1, in a matrix."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.one_d_labels = tags.target_tags.single_output = False
+        tags.target_tags.two_d_labels = tags.target_tags.multi_output = True
+        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: ArrayLike, y: Any, classes: Any | None = None) -> Self:
+        """Forget everything and learn from these rows alone; arguments as of `partial_fit`."""
+        return self._take_in(X, y, classes, first=True)
+
+    def partial_fit(self, X: ArrayLike, y: Any, classes: Any | None = None) -> Self:
+        """Learn from more rows, which may have new classes, known ones, or both.
+
+        Args:
+            X: features, ``[n, D]``: an array, or a data frame, whose columns must then be those of the first call.
+            y: 0 or 1, ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame, whose columns name the
+                classes.
+            classes: a name (string or whole number) for each column of ``y``. Not given: the columns of a data frame,
+                or else the classes known so far; in the first call 0, 1, 2, ...
+        """
+        return self._take_in(X, y, classes, first=not hasattr(self, "classes_"))
+
+    def _take_in(self, X: ArrayLike, y: Any, classes: Any | None, *, first: bool) -> Self:
+        settings = self._settings()
+        x = self._inputs(X, reset=first)
+        known = [] if first else self.classes_.tolist()
+        names, labels = read_targets(y, classes, known=known, rows=len(x))
+        position = {name: k for k, name in enumerate(dict.fromkeys([*known, *names]))}
+        if first:
+            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            before = begin(x, settings, seed=seed)
+        else:
+            before = self._learnt
+        ids = np.array([position[name] for name in names], np.int64)
+        self._learnt = learn(before, x, labels, ids, classes=len(position), settings=settings)
+        self.classes_ = class_array(list(position))
+        lacking = [name for name, k in zip(names, ids, strict=True) if not self._learnt.counts.defined[k]]
+        if lacking:
+            warnings.warn(
+                f"the classes {lacking} have no positive or no negative row so far: nothing is learnt of them yet",
+                UserWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the log-odds of each class, ``[n, K]``, in the order of ``classes_``."""
+        check_is_fitted(self, "classes_")
+        return scores(self._learnt, self._inputs(X, reset=False))
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the probability of each class, ``[n, K]``; the rows do not add up to 1, for labels are independent."""
+        return np.exp(-np.logaddexp(0, -self.decision_function(X)))
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Return 1 for each class that is more likely than not, ``[n, K]``."""
+        return (self.decision_function(X) > 0).astype(np.int64)
+
+    def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
+        """Return the Macro-AUC over the columns of ``y``; classes without both signs are left out.
+
+        Args:
+            X: features, ``[n, D]``.
+            y: 0 or 1, ``[n, K]``.
+            classes: the names of the columns of ``y``, as in `partial_fit`; they must be known.
+        """
+        values = self.decision_function(X)
+        known = self.classes_.tolist()
+        names, labels = read_targets(y, classes, known=known, rows=len(values), only_known=True)
+        return macro_auc(values[:, [known.index(name) for name in names]], labels)
+
+    @property
+    def memory_(self) -> Memory:
+        """Labels and counts of what is stored, one task a label set."""
+        check_is_fitted(self, "classes_")
+        return self._learnt.memory
+
+    @property
+    def memory_inputs_(self) -> Inputs:
+        """The stored rows ``[M, D]``, numbered as ``memory_.rows`` says."""
+        check_is_fitted(self, "classes_")
+        return self._learnt.inputs
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything to one file that holds tensors and JSON (safetensors); loading it runs no code.
+
+        A ``random_state`` that is not a number is not kept; a loaded tagger goes on exactly as this one all the same.
+
+        Args:
+            path: the file.
+            overwrite: replace a file that is there already.
+        """
+        check_is_fitted(self, "classes_")
+        names = getattr(self, "feature_names_in_", None)
+        write_tagger(
+            Path(path),
+            self._learnt,
+            params=self.get_params(),
+            classes=self.classes_.tolist(),
+            feature_names=None if names is None else list(names),
+            overwrite=overwrite,
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the tagger that `save` wrote; a file that is damaged or something else is an `InputError`."""
+        learnt, params, classes, feature_names = read_tagger(Path(path))
+        try:
+            tagger = cls(**params)
+            tagger._settings()
+        except (TypeError, InputError) as error:
+            raise InputError(f"{path}: is damaged: {error}.") from None
+        tagger._learnt, tagger.classes_ = learnt, class_array(classes)
+        tagger.n_features_in_ = learnt.inputs.shape[1]
+        if feature_names is not None:
+            tagger.feature_names_in_ = np.array(feature_names, dtype=object)
+        return tagger
+
+    def _inputs(self, X: ArrayLike, *, reset: bool) -> Inputs:
+        """Check features the way scikit-learn does, and in its words."""
+        x: Inputs = validate_data(self, X, reset=reset, dtype=np.float32)
+        return x
+
+    def _settings(self) -> Settings:
+        """Check the parameters; scikit-learn wants that done here and not in ``__init__``."""
+        one_of("model", self.model, ("mlp", "linear"))
+        given = {"hidden": self.hidden, "depth": self.depth}
+        options = {name: check_int(name, value, 1) for name, value in given.items() if value is not None}
+        MODELS.check(self.model, options)
+        check_int("memory_size", self.memory_size, 0)
+        check_int("epochs", self.epochs, 1)
+        check_int("batch_size", self.batch_size, 1)
+        for name in ("margin", "lr", "weight_decay"):
+            number(name, getattr(self, name))
+        train = TrainConfig(
+            epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay
+        )
+        return Settings({"kind": self.model, **options}, self.memory_size, self.margin, train)

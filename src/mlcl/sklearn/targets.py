@@ -1,0 +1,125 @@
+"""Reading targets: which classes the columns of y are, and whether they are 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.errors import InputError
+from mlcl.labels import Labels, as_labels
+
+Name: TypeAlias = str | int
+
+
+def read_targets(
+    y: Any, classes: Any | None, *, known: Sequence[Name], rows: int, only_known: bool = False
+) -> tuple[list[Name], Labels]:
+    """Return the class of each column, and the labels as 0 and 1.
+
+    The names are ``classes``, or else the column names of a data frame, or else the classes known so far; if there are
+    none yet, 0, 1, 2, ...
+
+    Args:
+        y: ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame.
+        classes: a name for each column, or None.
+        known: the classes of earlier calls, in order.
+        rows: the number of rows expected.
+        only_known: refuse names that are not known yet.
+
+    >>> read_targets([[1, 0], [0, 0]], ["cat", "dog"], known=[], rows=2)[0]
+    ['cat', 'dog']
+    >>> read_targets([[1, 0], [0, 0]], None, known=["cat"], rows=2)
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: y has 2 columns without names and 1 class is known; expected as many, or names in classes
+    """
+    if y is None:
+        raise InputError("ContinualTagger requires y to be passed, but the target y is None")
+    columns = None if not hasattr(y, "columns") else _names(list(y.columns), "y.columns", known)
+    given = None if classes is None else _names(classes, "classes", known)
+    if given is not None and columns is not None and given != columns:
+        raise InputError(f"classes is {_shown(given)}, but the columns of y are {_shown(columns)}")
+    labels = _as_labels(y, rows)
+    names = given or columns
+    if names is None:
+        names = list(known) or list(range(labels.shape[1]))
+        if len(names) != labels.shape[1]:
+            are = "class is" if len(known) == 1 else "classes are"
+            raise InputError(
+                f"y has {labels.shape[1]} columns without names and {len(known)} {are} known; expected as many, "
+                f"or names in classes"
+            )
+    if len(names) != labels.shape[1] or not names:
+        raise InputError(
+            f"classes has {len(names)} names and y has {labels.shape[1]} columns; expected one name for each, "
+            f"and at least one"
+        )
+    unknown = [name for name in names if name not in known] if only_known else []
+    if unknown:
+        raise InputError(f"classes has {_shown(unknown)}, but only these are known: {_shown(known)}")
+    return names, labels
+
+
+def _as_labels(y: Any, rows: int) -> Labels:
+    """Return any kind of matrix as labels; what is none is told in scikit-learn's words, then in ours."""
+    try:
+        matrix = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+        if matrix.dtype == object and hasattr(y, "columns"):  # a data frame with columns of several types
+            matrix = matrix.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"Unknown label type: y is not a matrix of 0 and 1: {error}") from None
+    if matrix.ndim == 1:
+        raise InputError(
+            f"Unknown label type: y has shape {matrix.shape}, but a matrix [samples, classes] was expected: for one "
+            f"class y.reshape(-1, 1), for sets of names scikit-learn's MultiLabelBinarizer"
+        )
+    if matrix.ndim == 2 and len(matrix) != rows:
+        raise InputError(
+            f"y has {len(matrix)} rows and X has {rows}, but a row of y for each of X was expected"
+        )
+    try:
+        return as_labels(matrix, name="y")
+    except InputError as error:
+        raise InputError(f"Unknown label type: {error}") from None
+
+
+def class_array(names: Sequence[Name]) -> NDArray[Any]:
+    """Return names as the array that scikit-learn expects in ``classes_``.
+
+    >>> class_array(["cat", "dog"])
+    array(['cat', 'dog'], dtype=object)
+    """
+    if all(isinstance(name, int) for name in names):
+        return np.array(names, dtype=np.int64)
+    return np.array(names, dtype=object)  # fixed-width strings would be cut short by whoever assigns to them
+
+
+def _names(classes: Any, source: str, known: Sequence[Name]) -> list[Name]:
+    """Check that names are distinct, not blank, and all strings or all whole numbers, as those known before."""
+    names = classes.tolist() if hasattr(classes, "tolist") else classes
+    if isinstance(names, str) or not isinstance(names, list | tuple):
+        raise InputError(f"{source} is {classes!r}, but a list of names was expected")
+    names = [name.item() if isinstance(name, np.generic) else name for name in names]
+    seen: set[Name] = set()
+    wanted = type((list(known) or names or [""])[0])
+    for name in names:
+        if type(name) not in (str, int) or (isinstance(name, str) and not name.strip()):
+            raise InputError(f"{source} has the entry {name!r}, but a name that is not blank was expected")
+        if type(name) is not wanted:
+            raise InputError(
+                f"{source} has the entry {name!r}, but names of one kind were expected, as the others "
+                f"({'strings' if wanted is str else 'whole numbers'})"
+            )
+        if isinstance(name, int) and not 0 <= name < 2**63:
+            raise InputError(f"{source} has the entry {name}, but numbers from 0 to 2^63 - 1 were expected")
+        if name in seen:
+            raise InputError(f"{source} has the name {name!r} twice, but distinct names were expected")
+        seen.add(name)
+    return names
+
+
+def _shown(names: Sequence[Name]) -> str:
+    return str(list(names)) if len(names) <= 6 else f"{list(names[:6])} and {len(names) - 6} more"

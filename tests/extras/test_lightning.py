@@ -1,0 +1,82 @@
+"""The LightningModule example makes the very steps of the plain loop; the sampler on Lightning's devices."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from mlcl.replay import ReplaySampler, replay_loader
+
+lightning = pytest.importorskip("lightning", reason="the extra lightning is not installed: make test-extras")
+pytest.importorskip("torchmetrics", reason="the extra torchmetrics is not installed: make test-extras")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_the_example_learns_what_the_plain_loop_learns():
+    """Equal numbers mean the same batches: Lightning has called ``set_epoch`` before each epoch."""
+    small = {"pictures": 500, "epochs": 2}
+    plain, module = (
+        runpy.run_path(str(EXAMPLES / name))["main"](100, **small)
+        for name in ("pytorch_loop.py", "lightning_module.py")
+    )
+    assert module == pytest.approx(plain, abs=1e-6)
+
+
+def test_the_example_runs_as_a_script():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "lightning_module.py"), "50"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "after task 5: Macro-AUC" in done.stdout
+    assert "50 rows stored" in done.stdout
+
+
+class Recorder(lightning.LightningModule):
+    """Notes which rows it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.epochs = []
+
+    def on_train_epoch_start(self):
+        self.epochs.append([])
+
+    def training_step(self, batch, number):
+        (rows,), tasks = batch
+        self.epochs[-1].append((rows.tolist(), tasks.tolist()))
+        return self.weight * 0.0
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_epoch_has_its_own_draw(workers):
+    sampler = ReplaySampler(np.arange(5, 25), np.arange(5), batch_size=4, memory_batch=2)
+    loader = replay_loader(TensorDataset(torch.arange(25)), sampler, num_workers=workers)
+    recorder = Recorder()
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    lightning.Trainer(max_epochs=3, accelerator="cpu", enable_model_summary=False, **quiet).fit(
+        recorder, loader
+    )
+    expected = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        plan = sampler.plan()
+        expected.append(
+            [tuple(part.tolist() for part in plan.step(number)[:2]) for number in range(len(plan))]
+        )
+    assert recorder.epochs == expected
+    assert expected[0] != expected[1] != expected[2]
