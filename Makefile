@@ -5,8 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BACKBONES := .venv-backbones
 
-.PHONY: demo test lint format bench fuzz results release-check install clean
-.PHONY: demo test test-backbones lint format bench fuzz install clean
+.PHONY: demo test test-backbones lint format bench fuzz results release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
