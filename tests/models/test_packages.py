@@ -12,7 +12,8 @@ from torch import nn
 
 from mlcl.errors import InputError
 from mlcl.listing import listing
-from mlcl.models import MODELS, build_model
+from mlcl.models import MODELS, LinearHead, Network, build_model
+from mlcl.models.batch_norm import share_statistics
 from mlcl.models.packages import PackageBackbone, PackageError, Weights, require
 from mlcl.registry import Registry
 
@@ -103,6 +104,20 @@ def test_dropout_draws_by_seed_and_step_and_touches_no_other_numbers():
     assert all(torch.equal(again(images), step) for step in steps)
     assert torch.equal(found.eval()(images), found(images))
     assert found.draws[1] == 3
+
+
+def test_layers_with_more_than_a_normalisation_are_not_replaced_in_silence():
+    class NormAct(nn.BatchNorm2d):
+        def forward(self, inputs):
+            return super().forward(inputs).relu()
+
+    network = Network(backbone(module=nn.Sequential(Net())), LinearHead(16, 2))
+    assert share_statistics(network, torch.device("cpu")) is network
+    network.backbone.model.add_module("norm", NormAct(16))
+    with pytest.raises(
+        InputError, match="layers of the kind NormAct, whose statistics several processes cannot"
+    ):
+        share_statistics(network, torch.device("cpu"))
 
 
 def test_weights_of_another_shape_are_refused():

@@ -15,7 +15,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mlcl.errors import InputError
 from mlcl.models.network import Network
+
+_PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def share_statistics(network: Network, device: torch.device) -> Network:
@@ -23,6 +26,13 @@ def share_statistics(network: Network, device: torch.device) -> Network:
 
     Parameters, statistics and their names stay; in evaluation mode nothing changes.
     """
+    for module in network.modules():
+        # timm has batch normalisations with an activation inside, which would be lost without a word.
+        if isinstance(module, _BatchNorm) and type(module) not in _PLAIN:
+            raise InputError(
+                f"the network has layers of the kind {type(module).__name__}, whose statistics several processes "
+                f"cannot share; expected train.devices 1, or a model with torch's own batch normalisation"
+            )
     if device.type == "cpu":
         return cast(Network, _replaced(network))
     return cast(Network, nn.SyncBatchNorm.convert_sync_batchnorm(network))  # type: ignore[no-untyped-call]

@@ -157,7 +157,8 @@ def image_channels(name: str, input_shape: tuple[int, ...], *, smallest: int) ->
     3
     """
     if len(input_shape) != 3:
-        raise InputError(f"model {name!r} takes images (C, H, W), not inputs of shape {input_shape}")
+        hint = "; 'mlp' and 'linear' take feature vectors" if len(input_shape) == 1 else ""
+        raise InputError(f"model {name!r} takes images (C, H, W), not inputs of shape {input_shape}{hint}")
     channels, height, width = input_shape
     if channels not in (1, 3):
         raise InputError(
