@@ -64,7 +64,11 @@ def test_there_is_an_example_for_each_part_that_can_be_added():
 
 
 def cells(notebook: Path, kind: str) -> list[dict]:
-    return [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == kind]
+    return [
+        cell
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == kind
+    ]
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -83,7 +87,9 @@ def test_notebooks_are_stored_without_outputs():
         "compare-methods",
     }
     for notebook in NOTEBOOKS:
-        assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells(notebook, "code"))
+        assert all(
+            cell["outputs"] == [] and cell["execution_count"] is None for cell in cells(notebook, "code")
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -22,7 +22,9 @@ def with_examples(text: str) -> str:
     start = next((i for i, line in enumerate(lines) if line.startswith(">>>")), None)
     if start is None:
         return text
-    return "\n".join([*lines[:start], "Examples:", *(f"    {line}" if line else "" for line in lines[start:])])
+    return "\n".join(
+        [*lines[:start], "Examples:", *(f"    {line}" if line else "" for line in lines[start:])]
+    )
 
 
 class Doctests(griffe.Extension):

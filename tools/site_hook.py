@@ -21,7 +21,9 @@ _file_of_page: dict[str, str] = {page: file for file, page in ROOT_PAGES.items()
 
 def on_config(config: Any) -> Any:
     """Expand the patterns of the navigation."""
-    found = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*") if path.suffix in {".md", ".ipynb"}]
+    found = [
+        path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*") if path.suffix in {".md", ".ipynb"}
+    ]
     config.nav = expand_nav(config.nav, [file for file in found if ".ipynb_checkpoints" not in file])
     return config
 
@@ -41,6 +43,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
     """Make links of the repository links of the site."""
     name = page.file.src_uri
+    if name == "index.md":
+        page.meta["hide"] = ["navigation"]  # it is alone in its section
     return site_links(markdown, file=_file_of_page.get(name, f"docs/{name}"), page=name, root=ROOT)
 
 

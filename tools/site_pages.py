@@ -118,7 +118,9 @@ def site_links(markdown: str, *, file: str, page: str, root: Path) -> str:
             return text
         else:
             return match[0]
-        return f"{mark}[{text}]({posixpath.relpath(inside, posixpath.dirname(page) or '.')}{anchor}{fragment})"
+        return (
+            f"{mark}[{text}]({posixpath.relpath(inside, posixpath.dirname(page) or '.')}{anchor}{fragment})"
+        )
 
     out, end = [], 0
     for block in _FENCE.finditer(markdown):
