@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BACKBONES := .venv-backbones
 EXTRAS := .venv-extras
+DOCS := .venv-docs
 
-.PHONY: demo test test-backbones test-extras lint format bench fuzz results release-check install clean
+.PHONY: demo test test-backbones test-extras lint format bench fuzz results docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -39,6 +40,10 @@ results: install  ## docs/results.md and docs/beyond.md from the committed resul
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
 
+docs: $(DOCS)/.installed  ## the documentation site, in site/; the build itself needs no network
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@echo site/index.html
+
 release-check: install  ## build sdist and wheel, install the wheel in a clean environment elsewhere, use it there
 	$(BIN)/python tools/release_check.py --out dist
 
@@ -69,5 +74,11 @@ $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 		--editable '.[dev,torchmetrics,lightning]' pandas
 	touch $@
 
+# An environment of its own: the site is made from source text alone, without torch.
+$(DOCS)/.installed: docs/requirements.txt
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --requirement $<
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(DOCS) site .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -129,12 +129,11 @@ def margin_loss(
 
 
 class MarginLoss(nn.Module):
-    """The margin-loss family as a module: `margin_loss` with the counts and options held.
+    """The margin-loss family as a module: `margin_loss` with the counts held, and its options, which are the same.
 
     Args:
         counts: ``P_k`` and ``N_k`` of the whole data set of each class's task. A class that was counted but
             lacks a sign is named in one warning, if the loss uses counts.
-        margin, reweight, base, power, margin_count, scale: as in `margin_loss`.
 
     >>> loss = MarginLoss(LabelCounts.of([[1, 0], [0, 1], [0, 0]]), margin=1.0)
     >>> loss(torch.tensor([[2.0, -1.0], [-1.0, 0.5], [0.0, -3.0]]), torch.tensor([[1, 0], [0, 1], [0, 0]]))
