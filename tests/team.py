@@ -27,6 +27,7 @@ RUNS = {
         {"method": "ocdm", "labels": {"kind": "negatives"}, "train": {"average": 0.9, "batch_size": 17}},
         False,
     ),
+    "der": ({"method": "er", "regulariser": {"kind": "der"}}, False),
     "joint": ({"method": "joint"}, False),
 }
 

@@ -353,5 +353,10 @@ def make_optimiser(settings: TrainConfig, parameters: list[nn.Parameter]) -> tor
         betas = (settings.momentum, 0.999)
         return torch.optim.Adam(parameters, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay)
     return torch.optim.SGD(
-        parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        parameters,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        # One kernel: a half to a quarter of the time, and on a CPU the same bits.
+        fused=parameters[0].device.type in ("cpu", "cuda"),
     )
