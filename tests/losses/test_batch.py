@@ -52,7 +52,8 @@ def test_groups_are_counted_from_the_weights_or_the_rows():
     assert check_batch(F, Y, classes=2, groups=groups).weights.tolist() == [1.0, 1.0, 1.0]
     weighted = check_batch(F, Y, classes=2, groups=groups, group_weights=torch.tensor([1, 2, 3, 4]))
     assert weighted.weights.tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert weighted.group_sum(torch.ones(3, 2)).tolist() == [[1, 1], [0, 0], [2, 2], [0, 0]]
+    (counts,) = weighted.group_counts(torch.ones(3, 2))
+    assert counts.tolist() == [[1, 1], [0, 0], [2, 2], [0, 0]]
 
 
 def test_no_gradient_reaches_the_group_weights():

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
-from mlcl.memories import TaskSamples, joined_task, select_wru, wru_gap
+from mlcl.memories import TaskSamples, greedy, joined_task, select_wru, wru_gap
 from mlcl.memories.wru import update_wru
 
 
@@ -80,6 +80,37 @@ def test_greedy_removal_removes_what_brute_force_would(labels: np.ndarray, crite
         rest = old.rows.tolist()
         assert objective(labels, rest, criterion) == pytest.approx(best, abs=1e-9)
         assert old.counts == LabelCounts.of(labels)  # the target stays that of the whole task
+
+
+@settings(deadline=None, max_examples=30)
+@given(matrices.filter(lambda y: y.size > 1), st.sampled_from(["ratio", "prevalence"]), st.integers(1, 14))
+def test_patterns_by_their_labels_give_the_same_choice(labels: np.ndarray, criterion: str, size: int) -> None:
+    whole = TaskSamples.of(0, np.arange(labels.shape[1]), np.arange(len(labels)), labels)
+    empty = TaskSamples.of(1, [99], [], np.zeros((0, 1)))
+
+    def choose() -> tuple[np.ndarray, np.ndarray]:
+        thin = update_wru(
+            (whole,), empty, size, np.random.default_rng(0), shrink="greedy_removal", criterion=criterion
+        )
+        return quiet_select(labels, size, criterion=criterion), thin[0].rows
+
+    dense = choose()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(greedy, "_SMALL", 0)
+        patch.setattr(greedy, "_LARGE", 1)  # as where patterns times classes are too many
+        sparse = choose()
+    np.testing.assert_array_equal(dense[0], sparse[0])
+    np.testing.assert_array_equal(dense[1], sparse[1])
+
+
+def test_candidates_come_near_to_the_exact_choice() -> None:
+    rng = np.random.default_rng(2)
+    labels = (rng.random((4000, 30)) < np.geomspace(0.3, 0.01, 30)).astype(np.uint8)
+    counts = LabelCounts.of(labels)
+    gaps = [wru_gap(counts, labels[select_wru(labels, 300, candidates=c)]) for c in (1, 20, 400, None)]
+    assert gaps[0] > 2 * gaps[1]
+    assert gaps[1] > gaps[2]
+    assert gaps[2] < 1.5 * gaps[3]
 
 
 def test_greedy_removal_drops_the_row_chosen_last() -> None:

@@ -39,14 +39,20 @@ class Batch(NamedTuple):
         """Return 1 for a judged cell and 0 for another, ``[B, K]`` in the logits' dtype."""
         return torch.ones_like(self.labels) if self.mask is None else self.mask
 
-    def group_sum(self, cells: Tensor) -> Tensor:
-        """Sum the rows ``[B, K]`` of each group: ``[G, K]``."""
+    def if_judged(self, cells: Tensor) -> Tensor:
+        """Return ``cells``, or 0 where a cell is not judged."""
+        return cells if self.mask is None else cells * self.mask
+
+    def group_counts(self, *tables: Tensor) -> tuple[Tensor, ...]:
+        """Count for each group and class the rows with a 1: ``[G, K]`` for each table ``[B, K]`` of 0 and 1."""
         if self.groups is None or self.weights is None:
-            return cells.sum(0, keepdim=True)
+            return tuple(table.sum(0, keepdim=True) for table in tables)
+        numbers = torch.arange(len(self.weights), device=self.groups.device).unsqueeze(1)
+        members = (self.groups == numbers).to(self.labels.dtype)
         if self.groups.dim() == 2:  # each class is in one group, whatever the row
-            table = cells.new_zeros(len(self.weights), cells.shape[1])
-            return table.scatter_(0, self.groups, cells.sum(0, keepdim=True))
-        return cells.new_zeros(len(self.weights), cells.shape[1]).index_add_(0, self.groups, cells)
+            return tuple(members * table.sum(0) for table in tables)
+        # A product with who is in which group: exact for 0 and 1, and several times as fast as index_add.
+        return tuple(members @ table for table in tables)
 
     def group_weight(self) -> Tensor:
         """Return ``w_g`` as a column ``[G, 1]``."""
@@ -180,27 +186,32 @@ def mean_weights(batch: Batch) -> Tensor:
     tensor([[0.3333, 0.3333],
             [0.3333, 0.0000]])
     """
-    judged = batch.judged()
-    cells = batch.group_sum(judged).sum(1, keepdim=True)
-    return batch.to_rows(batch.group_weight() * inverse(cells)) * judged
+    (rows,) = batch.group_counts(batch.judged())
+    return batch.if_judged(batch.to_rows(batch.group_weight() * inverse(rows.sum(1, keepdim=True))))
 
 
 def pair_weights(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what means inside the batch need: each group's positives and negatives, and class weights.
+    """Return what means inside the batch need: each group's positives and negatives, and the weight of a pair.
 
     Returns:
-        positives and negatives ``[G, K]``, and ``w_g / V_g`` where group g has both signs of class k and 0
-        elsewhere, ``[G, K]``, with ``V_g`` the number of such classes.
+        positives and negatives ``[G, K]``, and ``w_g / (V_g positives negatives)``, ``[G, K]``, with ``V_g`` the
+        number of classes with both signs in group g. Without both signs there is no pair to be weighed.
 
     >>> y = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 1, 1]])
     >>> positives, negatives, weights = pair_weights(check_batch(torch.zeros(3, 3), y, classes=3))
     >>> positives.tolist(), negatives.tolist(), weights.tolist()
-    ([[1.0, 3.0, 2.0]], [[2.0, 0.0, 1.0]], [[0.5, 0.0, 0.5]])
+    ([[1.0, 3.0, 2.0]], [[2.0, 0.0, 1.0]], [[0.25, 1.0, 0.25]])
     """
-    positives = batch.group_sum(batch.labels)
-    negatives = batch.group_sum(batch.judged()) - positives
-    both = ((positives > 0) & (negatives > 0)).to(positives.dtype)
-    return positives, negatives, batch.group_weight() * both * inverse(both.sum(1, keepdim=True))
+    if batch.mask is None and batch.groups is None:
+        (positives,) = batch.group_counts(batch.labels)
+        negatives = len(batch.labels) - positives
+    else:
+        positives, rows = batch.group_counts(batch.labels, batch.judged())
+        negatives = rows - positives
+    pairs = positives * negatives
+    defined = torch.linalg.vector_norm(pairs, ord=0, dim=1, keepdim=True)  # V_g: how many are not 0
+    weight = pairs.mul_(defined).clamp_min_(1).reciprocal_()
+    return positives, negatives, weight if batch.weights is None else weight * batch.group_weight()
 
 
 def warn_degenerate(counts: LabelCounts) -> None:

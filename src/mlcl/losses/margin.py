@@ -124,7 +124,10 @@ def margin_loss(
     batch = check_batch(
         logits, labels, classes=len(positive), mask=mask, groups=groups, group_weights=group_weights
     )
-    constants = _class_constants(positive, negative, batch.logits, margin, reweight, power, margin_count)
+    cells = _cells(batch, reweight)
+    constants = _class_constants(
+        positive, negative, batch.logits, cells, margin, reweight, power, margin_count
+    )
     return _loss(batch, constants, reweight, base, scale)
 
 
@@ -165,7 +168,7 @@ class MarginLoss(nn.Module):
         # hand.
         self.register_buffer("positive", torch.tensor(counts.positive), persistent=False)
         self.register_buffer("negative", torch.tensor(counts.negative), persistent=False)
-        self._made: tuple[torch.dtype, torch.device, ClassConstants] | None = None
+        self._made: tuple[torch.dtype, torch.device, int, ClassConstants] | None = None
 
     def forward(
         self,
@@ -180,13 +183,14 @@ class MarginLoss(nn.Module):
         batch = check_batch(
             logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
         )
-        made, like = self._made, batch.logits
-        if made is None or made[0] != like.dtype or made[1] != like.device:
+        made, like, cells = self._made, batch.logits, _cells(batch, self.reweight)
+        if made is None or made[2] != cells or made[0] != like.dtype or made[1] != like.device:
+            counts = self.positive, self.negative
             constants = _class_constants(
-                self.positive, self.negative, like, self.margin, self.reweight, self.power, self.margin_count
+                *counts, like, cells, self.margin, self.reweight, self.power, self.margin_count
             )
-            self._made = made = (like.dtype, like.device, constants)
-        return _loss(batch, made[2], self.reweight, self.base, self.scale)
+            self._made = made = (like.dtype, like.device, cells, constants)
+        return _loss(batch, made[3], self.reweight, self.base, self.scale)
 
     def extra_repr(self) -> str:
         """Return the settings that differ between the members of the family."""
@@ -203,10 +207,20 @@ def _check_options(
     one_of("margin_count", margin_count, get_args(MarginCount))
 
 
+def _cells(batch: Batch, reweight: Reweight) -> int:
+    """Return by what the constants of the classes are to be divided.
+
+    In a plain batch S = B and K_g = K, so 1/(K S) is one over the number of cells. Where it goes to the few
+    constants, nothing is left to do for the many cells.
+    """
+    return batch.logits.numel() if reweight == "dataset" and batch.plain else 1
+
+
 def _class_constants(
     positive: Tensor,
     negative: Tensor,
     like: Tensor,
+    cells: int,
     margin: float,
     reweight: Reweight,
     power: float,
@@ -223,7 +237,7 @@ def _class_constants(
             wide = margins(positive, negative, margin=margin, power=power, margin_count=margin_count)
         shift = None if wide is None else -2 * wide
         if reweight == "dataset":
-            factor = defined * (positive + negative)
+            factor = defined * (positive + negative) / cells
             return ClassConstants(wide, shift, factor * inverse(positive), factor * inverse(negative))
         if bool(defined.all()):
             return ClassConstants(wide, shift, None, None)
@@ -237,8 +251,7 @@ def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Bas
         # lerp is exact at 0 and 1, and one pass over the cells
         weight = torch.lerp(constants.negative, constants.positive, batch.labels)
     if batch.plain and reweight != "batch":
-        # One group, all judged: S = B and K_g = K, so 1/(K S) is the mean over the cells.
-        total = _total(batch, constants, base, weight, reduction="mean")
+        total = _total(batch, constants, base, weight, reduction="mean" if reweight == "none" else "sum")
     else:
         groups = _group_weights(batch, reweight)
         total = _total(batch, constants, base, groups if weight is None else groups * weight, reduction="sum")
@@ -250,13 +263,14 @@ def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
     if reweight == "none":
         return mean_weights(batch)
     if reweight == "dataset":
-        judged = batch.judged()
-        rows = batch.group_sum(judged)  # S_gk
-        classes = rows.sign().sum(1, keepdim=True)  # K_g
-        return batch.to_rows(batch.group_weight() * inverse(classes) * inverse(rows)) * judged
-    positives, negatives, classes = pair_weights(batch)
-    positives, negatives = classes * inverse(positives), classes * inverse(negatives)
-    return torch.lerp(batch.to_rows(negatives), batch.to_rows(positives), batch.labels) * batch.judged()
+        (rows,) = batch.group_counts(batch.judged())  # S_gk
+        present = rows.sign()
+        classes = present.sum(1, keepdim=True).clamp_min_(1)  # K_g
+        return batch.if_judged(batch.to_rows(batch.group_weight() * present / (classes * rows.clamp_min_(1))))
+    positives, negatives, pairs = pair_weights(batch)
+    # 1 / positives is negatives / (positives negatives): 0 for a class without both signs.
+    ends = batch.to_rows(pairs * positives), batch.to_rows(pairs * negatives)
+    return batch.if_judged(torch.lerp(*ends, batch.labels))
 
 
 def _total(

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.losses.batch import Batch, check_batch, inverse, number, pair_weights
+from mlcl.losses.batch import Batch, check_batch, number, pair_weights
 
 
 def squared_hinge_pairs(batch: Batch) -> Tensor:
@@ -27,8 +27,7 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
     >>> squared_hinge_pairs(check_batch(scores, labels, classes=1))  # (0.5^2 + 0) / 2
     tensor(0.1250)
     """
-    positives, negatives, classes = pair_weights(batch)
-    weight = batch.to_rows(classes * inverse(positives) * inverse(negatives)) * batch.labels
+    weight = batch.to_rows(pair_weights(batch)[2]) * batch.labels
     is_negative = (batch.judged() - batch.labels).double()
     # Pairs see differences alone; around 0 the squares are small.
     scores = batch.logits.double() - batch.logits.detach().double().mean(0)
@@ -62,8 +61,7 @@ def logistic_pairs(batch: Batch) -> Tensor:
     >>> logistic_pairs(check_batch(scores, labels, classes=1))  # log 2
     tensor(0.6931)
     """
-    positives, negatives, classes = pair_weights(batch)
-    first = batch.to_rows(classes * inverse(positives) * inverse(negatives)) * batch.labels
+    first = batch.to_rows(pair_weights(batch)[2]) * batch.labels
     second = batch.judged() - batch.labels
     weight = first.unsqueeze(1) * second.unsqueeze(0)  # [positive row, negative row, K]
     if batch.row_groups is not None:

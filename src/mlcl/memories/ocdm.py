@@ -107,10 +107,11 @@ def ocdm_pass(
         held[first:last] = True
         for sample, pattern in enumerate(batch.tolist(), start=first):
             pools[pattern].append(sample)
-        removal.add(np.bincount(batch, minlength=len(rows)))
+        labels = rows[batch].sum(axis=0, dtype=np.int64)
+        removal.add(batch, labels)
         if first >= start:
-            seen += np.bincount(batch, minlength=len(rows)) @ rows.astype(np.int64)
-        overflow = int(removal.left.sum()) - size
+            seen += labels
+        overflow = removal.held - size
         if overflow <= 0:
             continue
         power = np.where(seen > 0, np.maximum(seen, 1.0) ** rho, 0.0)
@@ -133,27 +134,34 @@ class _Removal:
     """
 
     def __init__(self, rows: Labels, distance: str) -> None:
-        self.rows = rows.astype(np.float64)
+        self.rows = rows
         self.width = rows.sum(axis=1, dtype=np.int64)
         self.distance = distance
+        self.held = 0
         self.left = np.zeros(len(rows), dtype=np.int64)
+        self.live = np.zeros(0, dtype=np.int64)  # the patterns of which something is left, in their order
         self.inside = np.zeros(rows.shape[1])  # l_k
 
-    def add(self, counts: NDArray[np.int64]) -> None:
-        self.left += counts
-        self.inside += counts @ self.rows
+    def add(self, batch: NDArray[np.int64], labels: NDArray[np.int64]) -> None:
+        """Take in samples: the pattern of each, and how many labels of each class they have together."""
+        patterns, counts = np.unique(batch, return_counts=True)
+        self.left[patterns] += counts
+        self.live = np.union1d(self.live, patterns)
+        self.held += len(batch)
+        self.inside += labels
 
     def remove(self, steps: int, p: NDArray[np.float64]) -> list[int]:
         """Remove ``steps`` samples one at a time and return their patterns; ``p`` is the target ``[K]``."""
         picks: list[int] = []
-        for pattern in np.flatnonzero((self.width == 0) & (self.left > 0)).tolist():
+        self.held -= steps
+        for pattern in self.live[self.width[self.live] == 0].tolist():
             here = min(steps - len(picks), int(self.left[pattern]))
             self.left[pattern] -= here
             picks += [pattern] * here
         # Which entries of the table are the labels of which pattern, among the patterns that are there.
-        live = np.flatnonzero((self.width > 0) & (self.left > 0))
+        live = self.live[self.width[self.live] > 0]
         sizes, group = np.unique(self.width[live], return_inverse=True)
-        pattern_of, column = np.nonzero(np.column_stack([self.rows[live], np.ones(len(live))]))
+        pattern_of, column = np.nonzero(np.column_stack([self.rows[live], np.ones(len(live), np.uint8)]))
         entries = group[pattern_of] * (len(p) + 1) + column
         starts = np.searchsorted(pattern_of, np.arange(len(live)))
         # About 10 microseconds a step, most of it the cost of calling numpy: so all arrays and views of
@@ -192,4 +200,5 @@ class _Removal:
                 closed[best] = np.inf
             picks.append(pattern)
         self.inside = counts[0, 0].copy()
+        self.live = self.live[self.left[self.live] > 0]
         return picks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlcl.memories.base import MEMORIES, TaskSamples
 
@@ -32,7 +33,22 @@ def update_reservoir(
     """
     tasks = (*stored, replace(new, extra={**new.extra, "key": rng.random(len(new))}))
     keys = np.concatenate([samples.extra["key"] for samples in tasks])
-    held = np.zeros(len(keys), dtype=bool)
-    held[np.argsort(-keys, kind="stable")[:size]] = True
+    held = _largest(keys, size)
     parts = np.split(held, np.cumsum([len(samples) for samples in tasks])[:-1])
     return tuple(samples.take(np.flatnonzero(part)) for samples, part in zip(tasks, parts, strict=True))
+
+
+def _largest(keys: NDArray[np.float64], size: int) -> NDArray[np.bool_]:
+    """Mark the ``size`` largest keys, the first of equal ones, in linear time.
+
+    >>> _largest(np.array([0.5, 0.9, 0.5, 0.1]), 2).tolist()
+    [True, True, False, False]
+    """
+    if len(keys) <= size:
+        return np.ones(len(keys), dtype=np.bool_)
+    if size == 0:
+        return np.zeros(len(keys), dtype=np.bool_)
+    least = np.partition(keys, len(keys) - size)[len(keys) - size]
+    held: NDArray[np.bool_] = keys > least
+    held[np.flatnonzero(keys == least)[: size - np.count_nonzero(held)]] = True
+    return held

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mlcl.labels import LabelCounts, Labels, Patterns, as_labels
+from mlcl.labels import LabelCounts, Labels, Patterns
 from mlcl.memories.base import MEMORIES, TaskSamples, check_choice, check_int, quotas
+from mlcl.memories.greedy import gaps, greedy, greedy_among
 
 CRITERIA = ("ratio", "prevalence")
 SHRINKS = ("prefix", "greedy_removal", "random")
@@ -31,7 +32,8 @@ def select_wru(
             with a warning.
         size: Rows to choose; more than there are gives all rows, in greedy order.
         seed: Seed of the draws.
-        candidates: If given, each step looks only at so many random remaining rows (the paper's appendix).
+        candidates: If given, each step looks only at so many random remaining rows (the paper's appendix): for
+            selections of many thousands among very many label patterns.
         criterion: ``"ratio"`` as above, or ``"prevalence"``: ``| P_k/n - (c_k + y_k)/(s + 1) |``.
 
     Returns:
@@ -43,12 +45,12 @@ def select_wru(
     >>> labels[chosen].mean(axis=0), labels.mean(axis=0)
     (array([0.25, 0.5 ]), array([0.25 , 0.625]))
     """
-    checked = as_labels(labels)
-    counts = LabelCounts.of(checked)
-    warn_undefined(counts, np.arange(checked.shape[1]), "labels")
+    patterns = Patterns.of(labels)
+    counts = patterns.label_counts()
+    warn_undefined(counts, np.arange(len(counts)), "labels")
     rng = np.random.default_rng(check_int("seed", seed, 0))
     size = check_int("size", size, 0)
-    return _select(checked, counts, size, rng, candidates=candidates, criterion=criterion)
+    return _select(patterns, counts, size, rng, candidates=candidates, criterion=criterion)
 
 
 def wru_gap(counts: LabelCounts, labels: Labels, *, criterion: str = "ratio") -> float:
@@ -74,7 +76,7 @@ def gap_terms(
     """
     target, columns = _target(counts, check_choice("criterion", criterion, CRITERIA))
     terms = np.full(chosen.shape, np.nan)
-    terms[..., columns] = _terms(target, chosen[..., columns], held, criterion)
+    terms[..., columns] = gaps(target, chosen[..., columns], held, criterion)
     return terms
 
 
@@ -117,7 +119,7 @@ def update_wru(
         kept.append(samples.take(index))
     warn_undefined(new.counts, new.classes, f"task {new.task}")
     chosen = _select(
-        new.labels,
+        Patterns.of(new.labels),
         new.counts,
         fresh,
         rng,
@@ -130,7 +132,7 @@ def update_wru(
 
 
 def _select(
-    labels: Labels,
+    patterns: Patterns,
     counts: LabelCounts,
     size: int,
     rng: np.random.Generator,
@@ -139,13 +141,14 @@ def _select(
     criterion: str,
     mass: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int64]:
-    patterns = Patterns.of(labels)
     shuffled, picks = choose_patterns(
         patterns.rows, patterns.counts, counts, size, rng, candidates=candidates, criterion=criterion
     )
     if mass is not None:  # the order in which independent exponential clocks of these rates ring
         shuffled = np.argsort(rng.exponential(1 / mass))
-    grouped = shuffled[np.argsort(patterns.inverse[shuffled], kind="stable")]
+    # Numbers of 16 bits are sorted in linear time.
+    narrow = np.uint16 if len(patterns) < 2**16 else np.int64
+    grouped = shuffled[patterns.inverse.astype(narrow)[shuffled].argsort(kind="stable")]
     start = np.cumsum(patterns.counts) - patterns.counts
     return np.asarray(grouped[start[picks] + occurrence(picks)], dtype=np.int64)
 
@@ -182,18 +185,12 @@ def choose_patterns(
     # One shuffle, made before any other draw, decides which row of a pattern comes first, which second, ...:
     # a longer selection with the same seed begins with the shorter one.
     shuffled = rng.permutation(total)
-    picks = _greedy(
-        rows[:, columns],
-        counts.copy(),
-        target,
-        np.zeros(len(target)),
-        0,
-        size,
-        1,
-        criterion=criterion,
-        candidates=candidates,
-        rng=rng,
-    )
+    if len(columns) < len(task):
+        rows = rows[:, columns]
+    if candidates is not None and candidates < total:
+        picks = greedy_among(rows, counts, target, size, candidates, rng, criterion=criterion)
+    else:
+        picks = greedy(rows, counts.copy(), target, np.zeros(len(target)), 0, size, 1, criterion=criterion)
     return shuffled, picks
 
 
@@ -207,63 +204,9 @@ def _thin_out(samples: TaskSamples, quota: int, criterion: str) -> NDArray[np.in
     left = patterns.counts.copy()
     have = samples.labels[:, columns].sum(axis=0, dtype=np.float64)
     steps = len(samples) - quota
-    _greedy(patterns.rows[:, columns], left, target, have, len(samples), steps, -1, criterion=criterion)
+    greedy(patterns.rows[:, columns], left, target, have, len(samples), steps, -1, criterion=criterion)
     # The rows of a pattern that were chosen last go first.
     return np.flatnonzero(occurrence(patterns.inverse) < left[patterns.inverse])
-
-
-def _greedy(
-    rows: Labels,
-    left: NDArray[np.int64],
-    target: NDArray[np.float64],
-    have: NDArray[np.float64],
-    held: int,
-    steps: int,
-    sign: int,
-    *,
-    criterion: str,
-    candidates: int | None = None,
-    rng: np.random.Generator | None = None,
-) -> NDArray[np.int64]:
-    """Add (``sign`` 1) or remove (-1) rows one at a time so that ``J`` is least; return the patterns taken.
-
-    ``rows`` are the patterns ``[U, K]``, ``left`` how many rows of each can still be taken (counted down
-    in place), ``have`` the class counts of the ``held`` rows to start from.
-
-    For each class there are only two possible counts after a step, ``c_k`` and ``c_k + sign``, so
-    ``J(pattern) = sum_k J_k(c_k) + pattern . (J(c + sign) - J(c))``: one matrix-vector product scores all
-    patterns.
-    """
-    patterns = rows.astype(np.float64)
-    counts = np.stack([have, have + sign])
-    closed = np.where(left > 0, 0.0, np.inf)
-    picks = np.empty(steps, dtype=np.int64)
-    for step in range(steps):
-        terms = _terms(target, counts, held + sign * (step + 1), criterion)
-        score = patterns @ (terms[1] - terms[0]) + closed
-        if candidates is not None and rng is not None:
-            # How many of each pattern are among `candidates` rows drawn without replacement.
-            drawn = rng.multivariate_hypergeometric(left, min(candidates, int(left.sum())))
-            score[drawn == 0] = np.inf
-        # The first pattern that is best up to rounding, so that the choice does not hang on the order of
-        # a sum.
-        least = score.min()
-        best = int(np.argmax(score <= least + 1e-12 * (1.0 + terms[0].sum() + abs(least))))
-        picks[step] = best
-        counts += sign * patterns[best]
-        left[best] -= 1
-        if left[best] == 0:
-            closed[best] = np.inf
-    return picks
-
-
-def _terms(
-    target: NDArray[np.float64], counts: NDArray[np.int64] | NDArray[np.float64], held: int, criterion: str
-) -> NDArray[np.float64]:
-    """Return each class's part of ``J`` for class counts ``[..., K]`` among ``held`` rows."""
-    if criterion == "ratio":
-        return np.abs(target - counts / (held + 0.01 - counts))
-    return np.abs(target - counts / max(held, 1))
 
 
 def _target(counts: LabelCounts, criterion: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Metrics: exact Macro-AUC, average precision, F1, bootstrap, and everything derived from the result matrix.
+"""Metrics: exact and streaming Macro-AUC, AP, F1, bootstrap, and everything derived from the result matrix.
 
 Numpy only; tensors are accepted. Values are in [0, 1] unless a caller brings points. `MacroAUC`, the torchmetrics
 ``Metric``, is loaded when it is asked for: torchmetrics is an extra.
@@ -12,6 +12,7 @@ from mlcl.metrics.bootstrap import bootstrap_interval, bootstrap_macro_auc
 from mlcl.metrics.intervals import Interval, mean_std, paired_interval
 from mlcl.metrics.matrix import ResultMatrix
 from mlcl.metrics.ranking import AucReport, auc_report, average_precision, batch_mean_auc, macro_auc
+from mlcl.metrics.streaming import StreamingMacroAUC
 from mlcl.metrics.thresholded import F1Scores, by_frequency, f1_scores
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "F1Scores",
     "Interval",
     "ResultMatrix",
+    "StreamingMacroAUC",
     "auc_report",
     "average_precision",
     "batch_mean_auc",

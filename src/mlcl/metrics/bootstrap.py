@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlcl.errors import InputError
 from mlcl.metrics.columns import Column, in_threads, insertion_points, transposed
-from mlcl.metrics.inputs import Bools, Floats, Scores, check_level, check_scores
+from mlcl.metrics.inputs import Bools, Floats, Scores, check_count, check_level, check_scores
 from mlcl.metrics.intervals import Interval
 from mlcl.metrics.ranking import macro_auc
 
@@ -88,8 +88,7 @@ def bootstrap_macro_auc(
     array([1., 1., 1.])
     """
     values, truth, _ = check_scores(scores, labels)
-    if not isinstance(resamples, int | np.integer) or resamples < 1:
-        raise InputError(f"resamples is {resamples!r}, but a whole number of at least 1 was expected")
+    check_count("resamples", resamples, 1)
     n = len(values)
     if not n:
         raise InputError("scores has no rows, but at least one was expected")

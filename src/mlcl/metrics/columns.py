@@ -42,19 +42,26 @@ def by_class(kernel: Kernel, values: Scores, truth: Bools, known: Bools | None =
     >>> by_class(lambda column, positive: column[positive].mean(), scores, labels)
     array([3.])
     """
+    return np.array(each_class(kernel, values, truth, known), dtype=np.float64)
+
+
+def each_class(
+    work: Callable[[Column, Bools], R], values: Scores, truth: Bools, known: Bools | None = None
+) -> list[R]:
+    """Return ``work(column, positive)`` of each class, whatever that is; arguments as of `by_class`."""
     # One share of the classes a thread, and never a copy of more than 64 columns at a time.
     width = min(64, max(1, -(-values.shape[1] // cores())))
 
-    def share(start: int) -> list[float]:
+    def share(start: int) -> list[R]:
         part = slice(start, start + width)
         columns, signs = transposed(values[:, part]), transposed(truth[:, part])
         if known is None:
-            return [kernel(column, sign) for column, sign in zip(columns, signs, strict=True)]
+            return [work(column, sign) for column, sign in zip(columns, signs, strict=True)]
         triples = zip(columns, signs, transposed(known[:, part]), strict=True)
-        return [kernel(column[keep], sign[keep]) for column, sign, keep in triples]
+        return [work(column[keep], sign[keep]) for column, sign, keep in triples]
 
     shares = in_threads(share, range(0, values.shape[1], width), size=values.size)
-    return np.array([value for part in shares for value in part], dtype=np.float64)
+    return [value for part in shares for value in part]
 
 
 def ordered_pairs(column: Column, positive: Bools) -> tuple[int, int]:

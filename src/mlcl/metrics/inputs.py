@@ -82,6 +82,25 @@ def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
         )
 
 
+def check_count(name: str, value: object, least: int) -> int:
+    """Return ``value`` as an int if it is a whole number of at least ``least``.
+
+    >>> check_count("bins", 1, 2)
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: bins is 1, but a whole number of at least 2 was expected
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} is {value!r}, but a whole number of at least {least} was expected")
+    return int(value)
+
+
+def check_average(average: object) -> None:
+    """Refuse an average that is neither ``"macro"`` nor None."""
+    if average is not None and average != "macro":
+        raise InputError(f"average is {average!r}, but 'macro' or None was expected")
+
+
 def check_level(level: float) -> None:
     """Refuse a confidence level outside (0, 1)."""
     if not 0 < level < 1:

@@ -13,9 +13,8 @@ from typing import Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mlcl.errors import InputError
 from mlcl.metrics.columns import Column, by_class, insertion_points, mean_defined, ordered_pairs, split
-from mlcl.metrics.inputs import Bools, Floats, check_choice, check_scores
+from mlcl.metrics.inputs import Bools, Floats, check_average, check_choice, check_count, check_scores
 
 Ties = Literal["half", "strict", "lenient"]
 
@@ -168,20 +167,13 @@ def batch_mean_auc(scores: ArrayLike, labels: ArrayLike, *, batch_size: int, see
     0.75
     """
     values, truth, _ = check_scores(scores, labels)
-    if not isinstance(batch_size, int | np.integer) or batch_size < 2:
-        raise InputError(f"batch_size is {batch_size!r}, but a whole number of at least 2 was expected")
+    check_count("batch_size", batch_size, 2)
     full = len(values) // batch_size
     order = np.random.default_rng(seed).permutation(len(values))
     batches = order[: full * batch_size].reshape(full, batch_size)
     kernel = partial(_auc, ties="half")
     means = [mean_defined(by_class(kernel, values[rows], truth[rows])) for rows in batches]
     return mean_defined(np.array(means, dtype=np.float64))
-
-
-def check_average(average: object) -> None:
-    """Refuse an ``average`` that is neither ``"macro"`` nor None."""
-    if average is not None and average != "macro":
-        raise InputError(f"average is {average!r}, but 'macro' or None was expected")
 
 
 def _auc(column: Column, positive: Bools, *, ties: Ties) -> float:

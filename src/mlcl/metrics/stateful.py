@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from mlcl.errors import InputError
-from mlcl.metrics.inputs import check_choice
-from mlcl.metrics.ranking import Ties, check_average, macro_auc
+from mlcl.metrics.inputs import check_average, check_choice
+from mlcl.metrics.ranking import Ties, macro_auc
 
 try:
     from torchmetrics import Metric
