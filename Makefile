@@ -40,8 +40,8 @@ results: install  ## docs/results.md and docs/beyond.md from the committed resul
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
 
-docs: $(DOCS)/.installed  ## the documentation site, in site/; the build itself needs no network
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+docs: $(DOCS)/.installed  ## the documentation site, in site/; no --quiet here: it would hide warnings from --strict
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@echo site/index.html
 
 release-check: install  ## build sdist and wheel, install the wheel in a clean environment elsewhere, use it there
