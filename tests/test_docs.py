@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import json
 import re
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "tools"))
 
+import site_pages  # noqa: E402
 from site_pages import (  # noqa: E402
     ROOT_PAGES,
     expand_nav,
@@ -158,3 +160,9 @@ def test_a_notebook_is_a_page_that_holds_all_of_it():
 )
 def test_what_a_browser_would_fetch_elsewhere_is_found(html, foreign):
     assert bool(loaded_from_elsewhere(html)) is foreign
+
+
+def test_examples_of_the_sites_functions():
+    found = doctest.testmod(site_pages)
+    assert found.attempted > 5
+    assert not found.failed

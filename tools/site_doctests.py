@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
+import sys
+from pathlib import Path
 from typing import Any
 
 import griffe
 
+sys.path.insert(0, str(Path(__file__).parent))
 
-def with_examples(text: str) -> str:
-    """Put a doctest that stands at the margin under a heading of its own.
-
-    >>> print(with_examples("Add.\\n\\n>>> 1 + 1\\n2"))
-    Add.
-    <BLANKLINE>
-    Examples:
-        >>> 1 + 1
-        2
-    """
-    lines = inspect.cleandoc(text).splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith(">>>")), None)
-    if start is None:
-        return text
-    return "\n".join(
-        [*lines[:start], "Examples:", *(f"    {line}" if line else "" for line in lines[start:])]
-    )
+from site_pages import with_examples
 
 
 class Doctests(griffe.Extension):

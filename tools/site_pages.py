@@ -6,6 +6,7 @@ The same Markdown is read on a code host, where links run through the repository
 
 from __future__ import annotations
 
+import inspect
 import json
 import posixpath
 import re
@@ -127,6 +128,21 @@ def site_links(markdown: str, *, file: str, page: str, root: Path) -> str:
         out += [_LINK.sub(rewrite, markdown[end : block.start()]), block[0]]
         end = block.end()
     return "".join([*out, _LINK.sub(rewrite, markdown[end:])])
+
+
+def with_examples(text: str) -> str:
+    """Put a doctest that stands at the margin under a heading of its own.
+
+    >>> with_examples("Add.\\n\\n>>> 1 + 1\\n2").splitlines()
+    ['Add.', '', 'Examples:', '    >>> 1 + 1', '    2']
+    """
+    lines = inspect.cleandoc(text).splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith(">>>")), None)
+    if start is None:
+        return text
+    return "\n".join(
+        [*lines[:start], "Examples:", *(f"    {line}" if line else "" for line in lines[start:])]
+    )
 
 
 def loaded_from_elsewhere(html: str) -> list[str]:
