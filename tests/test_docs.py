@@ -128,6 +128,9 @@ def test_links_of_the_repository_become_links_of_the_site():
     text = "[a](../results.md) [b](../../CHANGELOG.md) [c](compare-methods.ipynb)"
     found = site_links(text, file="docs/notebooks/x.ipynb", page="notebooks/x.md", root=ROOT)
     assert found == "[a](../results.md) [b](../changelog.md) [c](compare-methods.md)"
+    text = "[a](../../examples/pytorch_loop.py) [b](../../examples/nowhere.py)"
+    found = site_links(text, file="docs/guides/x.md", page="guides/x.md", root=ROOT)
+    assert found == "[a](../examples/pytorch_loop.md) [b](../../examples/nowhere.py)"
     code = "```\n[a](../README.md)\n```\n"
     assert site_links(code, file="docs/x.md", page="x.md", root=ROOT) == code
 

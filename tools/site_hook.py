@@ -11,12 +11,22 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from site_pages import ROOT_PAGES, expand_nav, loaded_from_elsewhere, notebook_page, page_name, site_links
+from site_pages import (
+    ROOT_PAGES,
+    example_page,
+    expand_nav,
+    loaded_from_elsewhere,
+    notebook_page,
+    outside_page,
+    page_name,
+    site_links,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 log = logging.getLogger("mkdocs.site_hook")
-_file_of_page: dict[str, str] = {page: file for file, page in ROOT_PAGES.items()}
+OUTSIDE = [*ROOT_PAGES, *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("examples/*.py"))]
+_file_of_page: dict[str, str] = {str(outside_page(file)): file for file in OUTSIDE}
 
 
 def on_config(config: Any) -> Any:
@@ -24,19 +34,22 @@ def on_config(config: Any) -> Any:
     found = [
         path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*") if path.suffix in {".md", ".ipynb"}
     ]
-    config.nav = expand_nav(config.nav, [file for file in found if ".ipynb_checkpoints" not in file])
+    found = [file for file in found if ".ipynb_checkpoints" not in file]
+    config.nav = expand_nav(config.nav, [*found, *_file_of_page])
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are not in docs/ as Markdown: notebooks, and files of the repository's root."""
+    """Add the pages that are not in docs/ as Markdown: notebooks, examples, and files of the root."""
     for path in sorted(DOCS.glob("notebooks/*.ipynb")):
         name = path.relative_to(DOCS).as_posix()
         text = notebook_page(path.read_text(encoding="utf-8"), path.name)
         files.append(File.generated(config, page_name(name), content=text))
         _file_of_page[page_name(name)] = f"docs/{name}"
-    for file, page in ROOT_PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / file).read_text(encoding="utf-8")))
+    for file in OUTSIDE:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        text = example_page(text, file) if file.endswith(".py") else text
+        files.append(File.generated(config, str(outside_page(file)), content=text))
     return files
 
 

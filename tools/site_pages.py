@@ -18,6 +18,7 @@ from typing import Any
 ROOT_PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Files outside ``docs/`` that are pages of the site, and their names there."""
 
+EXAMPLES = re.compile(r"examples/(\w+)\.py")
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\S\n]*$", re.DOTALL | re.MULTILINE)
 _LOADED = re.compile(
@@ -70,6 +71,29 @@ def page_name(file: str) -> str:
     return file.removesuffix(".ipynb") + ".md" if file.endswith(".ipynb") else file
 
 
+def outside_page(file: str) -> str | None:
+    """Return the page made from a file outside ``docs/``, or None: scripts of ``examples/`` and `ROOT_PAGES` have one.
+
+    >>> outside_page("examples/loop.py"), outside_page("README.md"), outside_page("Makefile")
+    ('examples/loop.md', 'readme.md', None)
+    """
+    script = EXAMPLES.fullmatch(file)
+    return f"examples/{script[1]}.md" if script else ROOT_PAGES.get(file)
+
+
+def example_page(source: str, file: str) -> str:
+    """Return a script as a page.
+
+    >>> print(example_page("1 + 1", "examples/sum.py"))
+    # examples/sum.py
+    <BLANKLINE>
+    ```python
+    1 + 1
+    ```
+    """
+    return f"# {file}\n\n```python\n{source.rstrip()}\n```"
+
+
 def notebook_page(text: str, name: str) -> str:
     """Return a notebook as Markdown: its cells in order, and where to get it.
 
@@ -109,8 +133,8 @@ def site_links(markdown: str, *, file: str, page: str, root: Path) -> str:
         if not path or ":" in path or path.startswith("/"):
             return match[0]
         found = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
-        if found in ROOT_PAGES:
-            inside = ROOT_PAGES[found]
+        if (outside := outside_page(found)) and (root / found).exists():
+            inside = outside
         elif found.startswith("docs/"):
             inside = found.removeprefix("docs/")
             if inside.endswith(".ipynb") and posixpath.basename(file) != posixpath.basename(inside):
