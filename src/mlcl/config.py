@@ -177,7 +177,7 @@ class RegulariserConfig:
         decay: EWC online: what is kept of the old Fisher.
         samples: EWC: samples of a task that the Fisher is estimated on.
         fisher: EWC: labels of the data (``empirical``) or drawn from the model (``true``).
-        distance: LwF: ``bce`` on soft targets or ``mse`` on logits.
+        distance: LwF: ``bce`` on soft targets, ``mse`` on logits, or ``huber``: mse that is linear beyond 1.
         temperature: LwF: softens both sides of ``bce``.
     """
 
@@ -187,7 +187,7 @@ class RegulariserConfig:
     decay: float | None = None
     samples: int | None = None
     fisher: Literal["empirical", "true"] | None = None
-    distance: Literal["bce", "mse"] | None = None
+    distance: Literal["bce", "mse", "huber"] | None = None
     temperature: float | None = None
 
     def __post_init__(self) -> None:

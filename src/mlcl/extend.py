@@ -219,7 +219,9 @@ def extended_benchmark(base: Base, config: Config) -> ExtendedBenchmark:
     )
     parts = [base.fingerprint, data.fingerprint, None if before is None else before.dataset.fingerprint]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    dataset = Dataset(f"{data.name}-extended", names, train, test, fingerprint, mirror=data.mirror)
+    dataset = Dataset(
+        f"{data.name}-extended", names, train, test, fingerprint, augmentation=data.augmentation
+    )
     return ExtendedBenchmark(config.benchmark, dataset, (*tasks, last))
 
 

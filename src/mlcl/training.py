@@ -107,7 +107,7 @@ class Learner:
         self.in_task = False
         self.epoch_loss = self.spent = 0.0
         self.measured = Measured()
-        self.parts = build_parts(config, mirror=data.mirror)
+        self.parts = build_parts(config, suits=data.augmentation)
         self.memory: Memory = build_memory(config)
         self.processes = join(config.train)
         self.fabric, self.device = self.processes.fabric, self.processes.fabric.device

@@ -198,12 +198,12 @@ def test_the_cosine_ends_near_zero_and_averages_to_half():
 def test_automatic_augmentation_suits_the_data():
     images = torch.arange(2 * 3 * 8 * 8, dtype=torch.uint8).reshape(2, 3, 8, 8)
     first, second = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
-    for mirror, kind in ((True, "flip-crop"), (False, "crop")):
-        auto, named = AUGMENTATIONS.build("auto", mirror=mirror), AUGMENTATIONS.build(kind)
+    for kind in ("flip-crop", "crop", "none"):
+        auto, named = AUGMENTATIONS.build("auto", suits=kind), AUGMENTATIONS.build(kind)
         assert torch.equal(auto(images, first), named(images, second))
     features = torch.randn(4, 5)
     assert torch.equal(AUGMENTATIONS.build("auto")(features, first), features)
-    assert not load_dataset("digits").mirror
+    assert load_dataset("digits").augmentation == "none"
 
 
 def test_a_crop_never_mirrors():

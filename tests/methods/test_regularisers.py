@@ -137,12 +137,16 @@ def test_ewc_options_that_do_nothing_are_refused():
         REGULARISERS.build("ewc", decay=0.5)
 
 
-@pytest.mark.parametrize("distance", ["bce", "mse"])
+@pytest.mark.parametrize("distance", ["bce", "mse", "huber"])
 def test_distillation_follows_its_formula(distance):
     new, old = torch.randn(2, 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = distillation_loss(new, old, distance=distance, temperature=3.0)
     if distance == "mse":
         expected = ((new - old) ** 2).mean()
+    elif distance == "huber":
+        gap = (new - old).abs()
+        assert (gap > 1).any()
+        expected = torch.where(gap < 1, gap**2, 2 * gap - 1).mean()
     else:
         p, q = torch.sigmoid(old / 3), torch.sigmoid(new / 3)
         expected = -9 * (p * q.log() + (1 - p) * (1 - q).log()).mean()

@@ -95,8 +95,9 @@ class Dataset:
     train: Split
     test: Split
     fingerprint: str
-    mirror: bool = True
-    """Whether the mirror image of an image has the same labels: so for photographs, not for digits or text."""
+    augmentation: str = "flip-crop"
+    """The augmentation that leaves labels true, which ``--augment auto`` uses: a mirrored photograph shows what it showed,
+    a mirrored digit does not."""
     origin: Mapping[str, Any] | None = None
 
     @property

@@ -80,7 +80,9 @@ def make_digits(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Datase
         bits = np.random.PCG64([seed, part])
         labels = _draw_labels(bits, count)
         parts += [_draw_canvases(bits, labels, glyphs[rows], digits[rows]), labels]
-    return replace(Dataset.of("digits", CLASSES, *parts), mirror=False)  # a mirrored 2 is no 2
+    return replace(
+        Dataset.of("digits", CLASSES, *parts), augmentation="none"
+    )  # digits fill the canvas: a crop cuts them
 
 
 def load_digits_dataset(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Dataset:

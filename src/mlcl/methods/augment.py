@@ -58,14 +58,12 @@ def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
 
 @AUGMENTATIONS.register(
     "auto",
-    summary="What suits the data: flip-crop on images, crop where a mirror image is wrong, nothing on features.",
+    summary="What the data set says leaves labels true: flip-crop on photographs, nothing on digits or features.",
 )
-def auto_augmentation(*, padding: int | None = None, mirror: bool = True) -> Augmentation:
-    """Return `random_crop`, after `random_flip` if ``mirror``; feature vectors stay as they are.
-
-    ``mirror`` is the data set's: the mirror image of a photograph is a photograph, that of a digit is no digit.
-    """
-    on_images = (flip_crop_augmentation if mirror else crop_augmentation)(padding=padding)
+def auto_augmentation(*, padding: int | None = None, suits: str = "flip-crop") -> Augmentation:
+    """Return the augmentation ``suits``, which the data set names; feature vectors stay as they are."""
+    takes = AUGMENTATIONS.options(suits)
+    on_images = AUGMENTATIONS.build(suits, **({"padding": padding} if "padding" in takes else {}))
 
     def apply(inputs: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
         return on_images(inputs, generator, share) if inputs.dim() == 4 else inputs

@@ -51,11 +51,11 @@ def part_options(part: str, kind: str) -> tuple[str, ...]:
     return ("kind", *GENERAL.get(part, ()), *REGISTRIES[part].options(kind))
 
 
-def build_parts(config: Config, *, mirror: bool = True) -> Parts:
-    """Build label policy, regulariser and augmentation; ``mirror``: may the data set's images be mirrored?"""
+def build_parts(config: Config, *, suits: str = "flip-crop") -> Parts:
+    """Build label policy, regulariser and augmentation; ``suits`` is the augmentation that the data set names."""
     chosen = options(config.augment)
-    if "mirror" in AUGMENTATIONS.options(config.augment.kind):
-        chosen["mirror"] = mirror
+    if "suits" in AUGMENTATIONS.options(config.augment.kind):
+        chosen["suits"] = suits
     augment = AUGMENTATIONS.build(config.augment.kind, **chosen)
     return Parts(
         LABEL_POLICIES.build(config.labels.kind, **options(config.labels)),

@@ -105,7 +105,7 @@ PRESETS: dict[str, Preset] = {
         {
             "loss": {"kind": "rldam"},
             "memory": {"kind": "wru"},
-            "regulariser": {"kind": "lwf", "distance": "mse"},
+            "regulariser": {"kind": "lwf", "distance": "huber"},
             "augment": {"kind": "auto"},
             "train": {"schedule": "cosine"},
         },

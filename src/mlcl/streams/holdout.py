@@ -47,7 +47,7 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
         train=_take(dataset.train, kept),
         test=_take(dataset.train, held),
         fingerprint=digest.hexdigest()[:16],
-        mirror=dataset.mirror,
+        augmentation=dataset.augmentation,
         origin=dataset.origin,
     )
 

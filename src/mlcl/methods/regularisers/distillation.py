@@ -24,14 +24,19 @@ class LogitDistillation(Regulariser):
     Args:
         strength: factor on the mean over rows and old classes.
         distance: ``bce``: cross-entropy with the old network's probabilities as soft targets (LwF's, for independent
-            labels); ``mse``: squared difference of logits.
+            labels); ``mse``: squared difference of logits; ``huber``: the same up to a difference of 1 and
+            linear beyond, so that a step cannot overshoot further and further.
         temperature: divides both logits before ``bce``; the loss is multiplied by its square, as Hinton et al. do.
     """
 
     needs_teacher = True
 
     def __init__(
-        self, *, strength: float = 1.0, distance: Literal["bce", "mse"] = "bce", temperature: float = 2.0
+        self,
+        *,
+        strength: float = 1.0,
+        distance: Literal["bce", "mse", "huber"] = "bce",
+        temperature: float = 2.0,
     ) -> None:
         if not temperature > 0:
             raise InputError(f"regulariser.temperature is {temperature}; expected a number above 0.")
@@ -50,7 +55,11 @@ class LogitDistillation(Regulariser):
 
 
 def distillation_loss(
-    logits: Tensor, taught: Tensor, *, distance: Literal["bce", "mse"] = "bce", temperature: float = 2.0
+    logits: Tensor,
+    taught: Tensor,
+    *,
+    distance: Literal["bce", "mse", "huber"] = "bce",
+    temperature: float = 2.0,
 ) -> Tensor:
     """Return the mean difference of new logits from the old network's, [B, K] each.
 
@@ -60,6 +69,8 @@ def distillation_loss(
     """
     if distance == "mse":
         return functional.mse_loss(logits, taught)
+    if distance == "huber":
+        return 2 * functional.huber_loss(logits, taught)  # d^2 where |d| < 1, else 2|d| - 1
     soft = (taught / temperature).sigmoid()
     return temperature**2 * functional.binary_cross_entropy_with_logits(logits / temperature, soft)
 
