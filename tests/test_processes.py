@@ -70,6 +70,24 @@ def test_the_failure_of_another_process_is_an_exception_here(kind, error, words)
     assert not torch.distributed.is_initialized()
 
 
+def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
+    code = "import team_failing, mlcl.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 1
+    assert done.stderr == "mlcl: error: process 1 of the run failed: it ended with code 9\n"
+
+
+def test_the_others_end_when_the_first_process_is_killed():
+    code = "import team_failing; team_failing.abandoned()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
+    )  # returns when the second process, which holds the same pipe, has ended too: of itself it sleeps longer
+    assert done.returncode == -signal.SIGKILL
+    assert done.stderr.strip().isdecimal()
+
+
 class Terminate(Observer):
     """Sends this process a SIGTERM in the middle of the second task."""
 
