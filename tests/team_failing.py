@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import time
 
 from mlcl.errors import InputError
 from mlcl.launching import member, started
@@ -25,3 +28,22 @@ def failing(kind):
         if second:
             os._exit(9)
         return processes.exchange(1)
+
+
+def unnoticed():
+    """Let the second process end while the first one is busy with something else, as in a transfer that hangs."""
+    with started(2, unnoticed):
+        if member().rank == 1:
+            os._exit(9)
+        time.sleep(60)
+
+
+def abandoned():
+    """Kill the first process while the second one is busy; its number is printed before."""
+    with started(2, abandoned):
+        if member().rank == 1:
+            sys.stderr.write(f"{os.getpid()}\n")
+            member().meet()
+            time.sleep(60)
+        member().meet()
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -20,11 +20,13 @@ import team
 import team_failing
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.batches import Share
+from mlcl.checkpoints import Checkpoint, Identity, refuse_changes, warn_of_versions
 from mlcl.cli import main
 from mlcl.config import Config, TrainConfig
 from mlcl.errors import InputError
 from mlcl.interrupts import Signals
 from mlcl.launching import ProcessError
+from mlcl.learner_state import State
 from mlcl.methods.augment import AUGMENTATIONS
 from mlcl.observers import Both, Interrupted, Observer
 from mlcl.processes import Processes, settled
@@ -68,6 +70,24 @@ def test_the_failure_of_another_process_is_an_exception_here(kind, error, words)
         team_failing.failing(kind)
     assert ("team_failing.py" in "".join(getattr(caught.value, "__notes__", ()))) == (kind == "error")
     assert not torch.distributed.is_initialized()
+
+
+def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
+    code = "import team_failing, mlcl.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 1
+    assert done.stderr == "mlcl: error: process 1 of the run failed: it ended with code 9\n"
+
+
+def test_the_others_end_when_the_first_process_is_killed():
+    code = "import team_failing; team_failing.abandoned()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
+    )  # returns when the second process, which holds the same pipe, has ended too: of itself it sleeps longer
+    assert done.returncode == -signal.SIGKILL
+    assert done.stderr.strip().isdecimal()
 
 
 class Terminate(Observer):
@@ -202,3 +222,12 @@ def test_pieces_are_dealt_out_in_rounds():
     pieces = [slice(0, 4), slice(4, 8), slice(8, 12), slice(12, 13)]
     dealt = list(Pretended(None).pieces(iter(pieces)))
     assert dealt == [(slice(8, 12), [4, 4, 4]), (slice(13, 13), [1, 0, 0])]
+
+
+def test_another_number_of_devices_is_a_warning_when_a_run_goes_on():
+    before, now = (Identity("x", {"train": {"devices": n}}, "data", "tasks") for n in (2, 1))
+    refuse_changes(before, now, source=Path("x"))
+    found = Checkpoint(Path("x"), State({}, {}), before, 0, {"torch": "0.1"})
+    with pytest.warns(UserWarning) as told:
+        warn_of_versions(found, now)
+    assert any("begun with train.devices 2 and goes on with 1" in str(warning.message) for warning in told)

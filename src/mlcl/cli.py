@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcl import __version__
 from mlcl.errors import InputError, nearest
-from mlcl.launching import ProcessError, rank
+from mlcl.launching import ProcessError, leave, rank, torchrun
 
 if TYPE_CHECKING:
     from mlcl.observers import Observer
@@ -41,11 +41,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    if rank() > 0:  # started by torchrun beside the process that talks to the user
-        warnings.simplefilter("ignore")
-        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-            return _main(arguments)
-    return _main(arguments)
+    if torchrun() is None:
+        return _main(arguments)
+    with contextlib.ExitStack() as silence:
+        if rank() > 0:  # the first process talks to the user
+            warnings.simplefilter("ignore")
+            nowhere = silence.enter_context(Path(os.devnull).open("w"))
+            silence.enter_context(contextlib.redirect_stdout(nowhere))
+        code = _main(arguments)
+    if code in (0, 3):  # all processes come to this end
+        leave()
+    return code
 
 
 def _main(arguments: list[str]) -> int:

@@ -112,7 +112,9 @@ def started(devices: int, function: Callable[..., Any], *args: Any, **kwargs: An
     finally:
         _member = None
         children.end()
-        _leave(threads)
+        leave()
+        if threads is not None:
+            sys.modules["torch"].set_num_threads(threads)
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
@@ -232,11 +234,13 @@ def follow() -> None:
         function, args, kwargs = pickle.load(source)  # noqa: S301
         threading.Thread(target=_end_with_the_first, daemon=True).start()
         function(*args, **kwargs)
+        leave()
         code = 0
     except Exception as error:
         sentence = str(error) or type(error).__name__
         report(kind=type(error).__name__, sentence=sentence, trace=traceback.format_exc())
-    sys.exit(code)
+    sys.stderr.flush()
+    os._exit(code)  # threads of a broken transfer would abort an orderly end
 
 
 def _end_with_the_first() -> None:
@@ -260,10 +264,8 @@ def _threads() -> int | None:
     return None if torch is None else int(torch.get_num_threads())
 
 
-def _leave(threads: int | None) -> None:
+def leave() -> None:
     """Leave the group of processes, so that this one can go on alone, or start others."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-    if torch is not None and threads is not None:
-        torch.set_num_threads(threads)

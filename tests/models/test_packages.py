@@ -14,6 +14,7 @@ from mlcl.errors import InputError
 from mlcl.listing import listing
 from mlcl.models import MODELS, LinearHead, Network, build_model
 from mlcl.models.batch_norm import share_statistics
+from mlcl.models.network import seeded
 from mlcl.models.packages import PackageBackbone, PackageError, Weights, require
 from mlcl.registry import Registry
 
@@ -205,3 +206,16 @@ def test_models_of_packages_are_listed(monkeypatch):
     entry, _ = MODELS._families["timm"]
     monkeypatch.setitem(MODELS._families, "timm", (entry, lambda: {"resnet18": "weights: x", "vit": ""}))
     assert [line.split() for line in listing("models", "timm:res*")] == [["timm:resnet18", "weights:", "x"]]
+
+
+def test_processes_draw_dropout_for_their_own_rows(monkeypatch):
+    def outputs(rank):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: rank is not None)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+        with seeded(0):
+            made = backbone(module=nn.Sequential(nn.Flatten(), nn.Dropout(0.5)))
+        return made.train()(torch.ones(2, 3, 8, 8))
+
+    alone, first, second = (outputs(rank) for rank in (None, 0, 1))
+    assert torch.equal(alone, first)
+    assert not torch.equal(first, second)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -174,9 +175,12 @@ class PackageBackbone(Backbone):
     def _own_draws(self, device: torch.device) -> Iterator[None]:
         """Let dropout and its kin draw from a generator of this step; all other random numbers stay as they were.
 
-        Seed and number of the step are a buffer, so a resumed run draws what a run in one go does.
+        Seed and number of the step are a buffer, so a resumed run draws what a run in one go does. Of several
+        processes each draws for its own rows.
         """
-        seed = int(np.random.SeedSequence(self.draws.tolist()).generate_state(1, np.uint64)[0])
+        others = [dist.get_rank()] if dist.is_initialized() and dist.get_rank() > 0 else []
+        entropy = [*self.draws.tolist(), *others]
+        seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
         self.draws[1] += 1
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.default_generator.manual_seed(seed)
