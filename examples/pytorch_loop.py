@@ -28,7 +28,7 @@ def network() -> nn.Module:
     )
 
 
-def main(memory_size: int = 300, *, pictures: int = 2000, epochs: int = 4, seed: int = 0) -> float:
+def main(memory_size: int = 300, *, pictures: int = 6000, epochs: int = 4, seed: int = 0) -> float:
     """Learn the tasks one after the other and return the Macro-AUC over all labels at the end."""
     torch.manual_seed(seed)
     digits = load_digits_dataset(train=pictures, test=1000)  # small pictures with 20 labels

@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 import yaml
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -38,6 +40,7 @@ from mlcl.errors import InputError
 from mlcl.extend import base_of, begin, extend, extended_benchmark, load_base
 from mlcl.observers import Interrupted, Observer
 from mlcl.settings import config_from, merge, shipped, to_yaml
+from mlcl.sklearn import ContinualTagger
 from mlcl.sweeps.plan import read_result
 from mlcl.training import Learner
 
@@ -171,6 +174,21 @@ def make_targets(folder: Path) -> dict[str, Target]:
         warnings.simplefilter("ignore")
         extend(used, config=settings, out=second)
 
+    # A tagger: its header with the checksum made right, and its bytes.
+    x, y = small_arrays()
+    tagger = folder / "tagger"
+    ContinualTagger(epochs=1, hidden=4, depth=1, memory_size=9, random_state=0).fit(x, y).save(tagger)
+    with safe_open(tagger, framework="pt") as file:
+        header, parts = file.metadata()["mlcl"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+    def read_tagger(data: bytes) -> object:
+        tagger.write_bytes(data)
+        return ContinualTagger.load(tagger)
+
+    def read_tagger_header(data: bytes) -> object:
+        save_file(parts, tagger, {"mlcl": data.decode(errors="replace")})
+        return ContinualTagger.load(tagger).predict(x)
+
     def read_extends(data: bytes) -> object:
         (second / "extends.json").write_bytes(data)
         return base_of(second)
@@ -251,6 +269,8 @@ def make_targets(folder: Path) -> dict[str, Target]:
         "memory": Target(
             ((used / "memory.safetensors").read_bytes(),), read_file_of_run("memory.safetensors")
         ),
+        "tagger": Target((tagger.read_bytes(),), read_tagger),
+        "tagger header": Target((header.encode(),), read_tagger_header, True),
         "extends.json": Target(((second / "extends.json").read_bytes(),), read_extends, True),
         "store manifest": Target(
             ((store / "manifest.json").read_bytes(),), read_store("manifest.json"), True

@@ -228,6 +228,6 @@ def test_another_number_of_devices_is_a_warning_when_a_run_goes_on():
     before, now = (Identity("x", {"train": {"devices": n}}, "data", "tasks") for n in (2, 1))
     refuse_changes(before, now, source=Path("x"))
     found = Checkpoint(Path("x"), State({}, {}), before, 0, {"torch": "0.1"})
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="0.1") as told:
         warn_of_versions(found, now)
     assert any("begun with train.devices 2 and goes on with 1" in str(warning.message) for warning in told)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mlcl.metrics import bootstrap_interval as bootstrap_interval
     from mlcl.metrics import macro_auc as macro_auc
     from mlcl.models import build_model as build_model
+    from mlcl.replay import ReplaySampler as ReplaySampler
+    from mlcl.replay import replay_loader as replay_loader
     from mlcl.results import Result as Result
     from mlcl.runs import resume as resume
     from mlcl.runs import run as run
@@ -40,6 +42,7 @@ _HOME = {
     "LabelCounts": "mlcl.labels",
     "MarginLoss": "mlcl.losses",
     "Memory": "mlcl.memories",
+    "ReplaySampler": "mlcl.replay",
     "Result": "mlcl.results",
     "ResultMatrix": "mlcl.metrics",
     "TaskSamples": "mlcl.memories",
@@ -50,6 +53,7 @@ _HOME = {
     "load_dataset": "mlcl.datasets",
     "macro_auc": "mlcl.metrics",
     "margin_loss": "mlcl.losses",
+    "replay_loader": "mlcl.replay",
     "resume": "mlcl.runs",
     "run": "mlcl.runs",
     "select_wru": "mlcl.memories",

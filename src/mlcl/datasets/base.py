@@ -96,8 +96,8 @@ class Dataset:
     test: Split
     fingerprint: str
     augmentation: str = "flip-crop"
-    """The augmentation that leaves labels true, which ``--augment auto`` uses: a mirrored photograph shows what it showed,
-    a mirrored digit does not."""
+    """The augmentation that leaves labels true, which ``--augment auto`` uses: a mirrored photograph shows what
+    it showed, a mirrored digit does not."""
     origin: Mapping[str, Any] | None = None
 
     @property

@@ -20,7 +20,7 @@ from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
 from mlcl.sklearn.learning import Learnt, new_network
-from mlcl.sklearn.targets import Name
+from mlcl.sklearn.targets import Name, check_names
 
 FORMAT, VERSION = "mlcl-tagger", 1
 KEY = "mlcl"
@@ -90,7 +90,10 @@ def _restore(
     header: Mapping[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
     """Put a tagger together; anything that does not fit raises something."""
-    classes, sets = header["classes"], [np.array(ids, np.int64) for ids in header["label_sets"]]
+    classes, sets = (
+        check_names(header["classes"], "classes", []),
+        [np.array(ids, np.int64) for ids in header["label_sets"]],
+    )
     width, inputs = len(classes), tensors["inputs"]
     counts = LabelCounts(
         tensors["counts.positive"].numpy(), tensors["counts.negative"].numpy(), header["total"]
@@ -107,8 +110,7 @@ def _restore(
         and header["seed"] >= 0
         and type(header["calls"]) is int
         and header["calls"] >= 1
-        and (all(type(name) is str for name in classes) or all(type(name) is int for name in classes))
-        and len(set(classes)) == width == len(counts)
+        and width == len(counts)
         and all(
             np.array_equal(ids, np.unique(ids)) and len(ids) and ids[0] >= 0 and ids[-1] < width
             for ids in sets

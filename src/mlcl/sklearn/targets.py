@@ -38,8 +38,8 @@ def read_targets(
     """
     if y is None:
         raise InputError("ContinualTagger requires y to be passed, but the target y is None")
-    columns = None if not hasattr(y, "columns") else _names(list(y.columns), "y.columns", known)
-    given = None if classes is None else _names(classes, "classes", known)
+    columns = None if not hasattr(y, "columns") else check_names(list(y.columns), "y.columns", known)
+    given = None if classes is None else check_names(classes, "classes", known)
     if given is not None and columns is not None and given != columns:
         raise InputError(f"classes is {_shown(given)}, but the columns of y are {_shown(columns)}")
     labels = _as_labels(y, rows)
@@ -97,7 +97,7 @@ def class_array(names: Sequence[Name]) -> NDArray[Any]:
     return np.array(names, dtype=object)  # fixed-width strings would be cut short by whoever assigns to them
 
 
-def _names(classes: Any, source: str, known: Sequence[Name]) -> list[Name]:
+def check_names(classes: Any, source: str, known: Sequence[Name]) -> list[Name]:
     """Check that names are distinct, not blank, and all strings or all whole numbers, as those known before."""
     names = classes.tolist() if hasattr(classes, "tolist") else classes
     if isinstance(names, str) or not isinstance(names, list | tuple):
