@@ -80,9 +80,7 @@ def make_digits(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Datase
         bits = np.random.PCG64([seed, part])
         labels = _draw_labels(bits, count)
         parts += [_draw_canvases(bits, labels, glyphs[rows], digits[rows]), labels]
-    return replace(
-        Dataset.of("digits", CLASSES, *parts), augmentation="none"
-    )  # digits fill the canvas: a crop cuts them
+    return _digits(*parts)
 
 
 def load_digits_dataset(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Dataset:
@@ -154,13 +152,16 @@ def _draw_canvases(
     return pixels.astype(np.uint8)
 
 
+def _digits(*parts: NDArray[np.uint8]) -> Dataset:
+    # A mirrored 2 is no 2, and digits fill the canvas, so that a crop cuts them.
+    return replace(Dataset.of("digits", CLASSES, *parts), augmentation="none")
+
+
 def _read(path: Path) -> Dataset | None:
     """Return the data set of a cache file, or None if it is not there or not what was written."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            data = Dataset.of(
-                "digits", CLASSES, file["x_train"], file["y_train"], file["x_test"], file["y_test"]
-            )
+            data = _digits(file["x_train"], file["y_train"], file["x_test"], file["y_test"])
             return data if data.fingerprint == str(file["fingerprint"]) else None
     except Exception:
         return None  # a damaged archive can raise nearly anything; whatever it was, the data is made again
