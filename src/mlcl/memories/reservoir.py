@@ -22,7 +22,9 @@ def update_reservoir(
 
     The same distribution as Vitter's algorithm R (accept sample ``n + 1`` with probability ``M/(n+1)``
     into a random slot), without its loop: the keys are exchangeable, so each ``M``-subset of the stream
-    is equally likely. The key of a held row stays with it, in the extra column ``key``.
+    is equally likely. The key of a held row stays with it, in the extra column ``key``. Once the memory is
+    full, only keys above the least of those held matter: how many rows have one is drawn, and which, so that
+    a task costs as much as there are such rows.
 
     >>> rng = np.random.default_rng(0)
     >>> first = TaskSamples.of(0, [0], rows=np.arange(5), labels=[[1], [0], [0], [1], [0]])
@@ -31,10 +33,15 @@ def update_reservoir(
     >>> sum(len(samples) for samples in tasks)
     3
     """
-    tasks = (*stored, replace(new, extra={**new.extra, "key": rng.random(len(new))}))
-    keys = np.concatenate([samples.extra["key"] for samples in tasks])
-    held = _largest(keys, size)
-    parts = np.split(held, np.cumsum([len(samples) for samples in tasks])[:-1])
+    held = np.concatenate([np.zeros(0), *(samples.extra["key"] for samples in stored)])
+    least = float(held.min()) if size and len(held) >= size else 0.0
+    if least > 0:
+        some = rng.binomial(len(new), 1 - least)
+        new = new.take(np.sort(rng.choice(len(new), some, replace=False, shuffle=False)))
+    key = least + (1 - least) * rng.random(len(new))
+    tasks = (*stored, replace(new, extra={**new.extra, "key": key}))
+    chosen = _largest(np.concatenate([held, key]), size)
+    parts = np.split(chosen, np.cumsum([len(samples) for samples in tasks])[:-1])
     return tuple(samples.take(np.flatnonzero(part)) for samples, part in zip(tasks, parts, strict=True))
 
 
