@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BACKBONES := .venv-backbones
 EXTRAS := .venv-extras
+BENCH := .venv-bench
 
-.PHONY: demo test test-backbones test-extras lint format bench fuzz results release-check install clean
+.PHONY: demo test test-backbones test-extras lint format bench growth fuzz results release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -29,8 +30,11 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install  ## ratios to what one would otherwise use
-	for file in benches/bench_*.py; do $(BIN)/python $$file || exit 1; done
+bench: $(BENCH)/.installed  ## ratios to what one would otherwise use, with goals: benches/results.json, docs/performance.md
+	$(BENCH)/bin/python -m benches
+
+growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, memory and tasks: benches/growth.json, docs/performance.md
+	$(BENCH)/bin/python -m benches.growth
 
 fuzz: install  ## every reader of files, on 12,000 mutated inputs
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
@@ -69,5 +73,14 @@ $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 		--editable '.[dev,torchmetrics,lightning]' pandas
 	touch $@
 
+# With the rivals, so that what is compared with is the real package.
+$(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-extras.txt \
+		--editable '.[torchmetrics]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
