@@ -6,8 +6,9 @@ STAMP := $(VENV)/.installed
 BACKBONES := .venv-backbones
 EXTRAS := .venv-extras
 DOCS := .venv-docs
+BENCH := .venv-bench
 
-.PHONY: demo test test-backbones test-extras lint format bench fuzz results docs release-check install clean
+.PHONY: demo test test-backbones test-extras lint format bench growth fuzz results docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -30,8 +31,11 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install  ## ratios to what one would otherwise use
-	for file in benches/bench_*.py; do $(BIN)/python $$file || exit 1; done
+bench: $(BENCH)/.installed  ## ratios to what one would otherwise use, with goals: benches/results.json, docs/performance.md
+	$(BENCH)/bin/python -m benches
+
+growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, memory and tasks: benches/growth.json, docs/performance.md
+	$(BENCH)/bin/python -m benches.growth
 
 fuzz: install  ## every reader of files, on 12,000 mutated inputs
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
@@ -80,5 +84,14 @@ $(DOCS)/.installed: docs/requirements.txt
 	$(DOCS)/bin/python -m pip install --quiet --requirement $<
 	touch $@
 
+# With the rivals, so that what is compared with is the real package.
+$(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-extras.txt \
+		--editable '.[torchmetrics]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(DOCS) site .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(DOCS) $(BENCH) site .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

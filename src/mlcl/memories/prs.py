@@ -87,13 +87,10 @@ def prs_pass(
     array([10, 10])
     """
     m, room = len(memory), min(max(size - len(memory), 0), len(stream))
-    filled = np.zeros((room, memory.shape[1]), dtype=np.uint8)
-    filled[:, columns] = stream[:room]
-    held = np.concatenate([memory, filled])
-    ids = np.arange(m + room)
     if size == 0:
-        return ids[:0]
-    inside, width = held.sum(axis=0, dtype=np.float64), held.sum(axis=1, dtype=np.int64)
+        return np.arange(0)
+    held = _Held(np.concatenate([memory, _placed(stream[:room], columns, memory.shape[1])]))
+    ids = np.arange(m + room)
     outside = np.delete(np.arange(memory.shape[1]), columns)
     power = np.where(seen > 0, np.maximum(seen, 1.0) ** rho, 0.0)
     seen_now = seen[columns] + stream[:room].sum(axis=0, dtype=np.int64)
@@ -106,18 +103,23 @@ def prs_pass(
         powers = np.where(before > 0, np.maximum(before, 1.0) ** rho, 0.0)
         total = powers.sum(axis=1) + power[outside].sum()
         chance = _acceptance(labels, before, powers, total, size)
-        for j in np.flatnonzero(draws[start : start + _CHUNK, 0] < chance):
+        accepted = np.flatnonzero(draws[start : start + _CHUNK, 0] < chance)
+        for j, (class_draw, tie_draw) in zip(
+            accepted.tolist(), draws[start + accepted, 1:].tolist(), strict=True
+        ):
             power[columns] = powers[j]
-            p = power / max(total[j], 1e-300)  # nothing seen at all: p is 0 everywhere
-            slot = _victim(held, width, inside, p, *draws[start + j, 1:])
-            inside -= held[slot]
-            held[slot] = 0
-            held[slot, columns] = labels[j]
-            inside += held[slot]
-            width[slot] = labels[j].sum()
+            slot = held.victim(power / max(total[j], 1e-300), class_draw, tie_draw)  # nothing seen: p is 0
+            held.put(slot, columns, labels[j])
             ids[slot] = m + start + j
         seen_now = after[-1]
     return np.sort(ids)
+
+
+def _placed(labels: Labels, columns: NDArray[np.int64], width: int) -> Labels:
+    """Return labels over some classes as labels over all ``width`` of them."""
+    wide = np.zeros((len(labels), width), dtype=np.uint8)
+    wide[:, columns] = labels
+    return wide
 
 
 def _acceptance(
@@ -136,28 +138,51 @@ def _acceptance(
     return np.asarray((weight * ratio).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0), dtype=np.float64)
 
 
-def _victim(
-    held: Labels,
-    width: NDArray[np.int64],
-    inside: NDArray[np.float64],
-    p: NDArray[np.float64],
-    class_draw: float,
-    tie_draw: float,
-) -> int:
-    """Return the slot to evict; ``held`` has row sums ``width`` and column sums ``inside`` (``l``)."""
-    bare = np.flatnonzero(width == 0)
-    if len(bare):
-        return int(bare[int(tie_draw * len(bare))])
-    excess = inside - p * inside.sum()  # d_i
-    present = np.flatnonzero(inside > 0)
-    weight = np.exp(excess[present] - excess[present].max())
-    drawn = np.searchsorted(np.cumsum(weight), class_draw * weight.sum(), side="right")
-    slots = np.flatnonzero(held[:, present[min(int(drawn), len(present) - 1)]])
-    labels = held[slots].astype(np.float64)
-    scarce = labels @ (excess <= _EQUAL).astype(np.float64)
-    fewest = scarce == scarce.min()
-    slots, labels = slots[fewest], labels[fewest]
-    rest = inside - labels
-    gap = np.abs(rest - p * rest.sum(axis=1, keepdims=True)).sum(axis=1)
-    ties = slots[gap <= gap.min() + _EQUAL]
-    return int(ties[int(tie_draw * len(ties))])
+class _Held:
+    """The samples in memory. An eviction is a few dozen calls on short arrays, so what it needs is kept at hand."""
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels.astype(np.float32)  # exact, and multiplied fast
+        self.having = np.ascontiguousarray(labels.T).view(np.bool_)  # for each class, who has it
+        self.width = labels.sum(axis=1, dtype=np.int64)
+        self.inside = labels.sum(axis=0, dtype=np.float64)  # l
+        self.total = int(self.width.sum())
+        self.bare = int(np.count_nonzero(self.width == 0))
+        self.ones = np.ones(labels.shape[1])
+
+    def put(self, slot: int, columns: NDArray[np.int64], labels: Labels) -> None:
+        """Put another sample into a slot."""
+        row = self.labels[slot]
+        self.inside -= row
+        row[:] = 0
+        row[columns] = labels
+        self.inside += row
+        self.having[:, slot] = row
+        width, before = int(np.count_nonzero(labels)), int(self.width[slot])
+        self.total += width - before
+        self.bare += (width == 0) - (before == 0)
+        self.width[slot] = width
+
+    def victim(self, p: NDArray[np.float64], class_draw: float, tie_draw: float) -> int:
+        """Return the slot to evict."""
+        if self.bare:
+            slots = (self.width == 0).nonzero()[0]
+            return int(slots[int(tie_draw * len(slots))])
+        excess = self.inside - p * self.total  # d_i
+        # The largest is that of a class in memory: those of all others are not above 0, and they sum up to 0.
+        weight = np.exp(excess - excess[excess.argmax()])
+        weight *= self.inside > 0
+        upto = weight.cumsum()
+        drawn = int(upto.searchsorted(class_draw * upto[-1], side="right"))
+        if drawn == len(upto):
+            drawn = int(weight.nonzero()[0][-1])
+        slots = self.having[drawn].nonzero()[0]
+        labels = self.labels.take(slots, axis=0)
+        scarce = labels.dot((excess <= _EQUAL).astype(np.float32))
+        fewest = (scarce == scarce[scarce.argmin()]).nonzero()[0]
+        slots = slots.take(fewest)
+        rest = self.inside - labels.take(fewest, axis=0)
+        rest -= np.multiply.outer(self.total - self.width.take(slots), p)
+        gap = np.abs(rest, out=rest).dot(self.ones)
+        ties = slots[gap <= gap[gap.argmin()] + _EQUAL]
+        return int(ties[int(tie_draw * len(ties))])

@@ -3,7 +3,7 @@
 Prints the ratio of the last ten tasks to tasks 6 to 15 (1 is flat), and draws a figure. What does grow is what is
 measured: after task t the pooled measures look at the classes of t tasks.
 
-    python benches/bench_stream.py [--figure docs/images/stream-50.svg]
+    python -m benches.stream [--figure docs/images/stream-50.svg]
 """
 
 from __future__ import annotations

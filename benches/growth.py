@@ -1,0 +1,310 @@
+"""``python -m benches.growth [ROOM ...]``: how time and memory grow with n, K, M and T; ``make growth``.
+
+Writes ``benches/growth.json``, pictures in ``docs/images`` and the page (with rooms named, or ``--quick``, nothing).
+A point that fails, or that would take too long, ends its curve and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import sys
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+import numpy as np
+
+from benches.machine import describe
+from benches.page import FOLDER, seconds_text, write_page
+from benches.problems import is_real, labels_of, synthetic
+from benches.timing import once
+from mlcl.labels import LabelCounts
+from mlcl.memories import Memory, TaskSamples, select_wru, wru_gap
+from mlcl.metrics import StreamingMacroAUC, average_precision, bootstrap_macro_auc, macro_auc
+
+ROOMS = {"memories": "Memories", "metrics": "Metrics", "step": "A training step"}
+PATIENCE = 40.0
+STEPS = {"n": (10_000, 30_000, 100_000, 300_000, 1_000_000), "K": (10, 30, 100, 300, 1_000)}
+STEPS |= {"M": (1_000, 3_000, 10_000, 30_000, 100_000), "T": (1, 3, 10, 30, 100)}
+Prepare = Callable[[int], Callable[[], object]]
+"""Takes a size, makes what is needed, and returns what is to be timed."""
+
+
+@dataclass
+class Curve:
+    """Time and memory of one thing against one size."""
+
+    room: str
+    what: str
+    axis: str
+    fixed: str
+    x: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    megabytes: list[float | None] = field(default_factory=list)
+    slope: float | None = None
+    memory_slope: float | None = None
+    error: str | None = None
+
+
+def slope(x: Sequence[int], y: Sequence[float | None]) -> float | None:
+    """Return the exponent between the last two points."""
+    if len(x) < 2 or not y[-1] or not y[-2]:
+        return None
+    return math.log(y[-1] / y[-2]) / math.log(x[-1] / x[-2])
+
+
+def measure(curve: Curve, prepare: Prepare, *, sizes: Sequence[int], patience: float = PATIENCE) -> Curve:
+    """Fill a curve, point by point."""
+    for size in sizes:
+        if (
+            curve.seconds
+            and curve.seconds[-1] * (size / curve.x[-1]) ** (slope(curve.x, curve.seconds) or 1) > patience
+        ):
+            break
+        try:
+            job = prepare(size)
+            seconds = once(job)[0]
+            if seconds < 2:
+                seconds = min(seconds, *(once(job)[0] for _ in range(3)))
+            megabytes = _peak(job) if seconds < 10 else None
+        except Exception as error:  # one point, not all, is lost
+            curve.error = f"{type(error).__name__}: {error}"
+            break
+        curve.x.append(size)
+        curve.seconds.append(seconds)
+        curve.megabytes.append(megabytes)
+    curve.slope, curve.memory_slope = slope(curve.x, curve.seconds), slope(curve.x, curve.megabytes)
+    return curve
+
+
+def _peak(job: Callable[[], object]) -> float:
+    tracemalloc.start()
+    try:
+        job()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def task_of(labels: np.ndarray, number: int = 0) -> TaskSamples:
+    """Return a whole task with these labels."""
+    classes = np.arange(labels.shape[1]) + number * labels.shape[1]
+    return TaskSamples.of(number, classes, np.arange(len(labels)), labels)
+
+
+def memory_curves(cut: int) -> list[tuple[Curve, Prepare]]:
+    """Return the curves of one update of every memory."""
+    kinds: list[tuple[str, dict[str, object]]] = [
+        ("random", {}), ("reservoir", {}), ("wru", {}), ("wru", {"candidates": 200}), ("prs", {}), ("ocdm", {}),
+    ]  # fmt: skip
+
+    def update(
+        kind: str, options: dict[str, object], n: int, classes: int, size: int, tasks: int
+    ) -> Callable[[], object]:
+        stream = [task_of(synthetic(n, classes, seed=number), number) for number in range(tasks)]
+        memory = Memory(kind, size, **options)
+        for task in stream[:-1]:
+            memory.update(task)
+        before = memory.tasks
+
+        def last() -> None:
+            memory.tasks = before
+            memory.update(stream[-1])
+
+        return last
+
+    curves = []
+    for kind, options in kinds:
+        made = partial(update, kind, options)
+        words = f"{kind}, 200 candidates" if options else kind
+        curve = partial(Curve, "memories", words)
+        curves += [
+            (curve("n", "K 10, M 2,000"), lambda n, made=made: made(n, 10, 2000 // cut, 1)),
+            (curve("K", "n 20,000, M 2,000"), lambda k, made=made: made(20_000 // cut, k, 2000 // cut, 1)),
+            (curve("M", "n 200,000, K 80"), lambda m, made=made: made(200_000 // cut, 80, m, 1)),
+            (
+                curve("T", "2,000 rows and 10 classes a task, M 2,000"),
+                lambda t, made=made: made(2000 // cut, 10, 2000, t),
+            ),
+        ]
+    return curves
+
+
+def metric_curves(cut: int) -> list[tuple[Curve, Prepare]]:
+    """Return the curves of the metrics."""
+
+    def streaming(scores: np.ndarray, labels: np.ndarray) -> float:
+        metric = StreamingMacroAUC(scores.shape[1])
+        for start in range(0, len(scores), 512):
+            metric.update(scores[start : start + 512], labels[start : start + 512])
+        return metric.compute()
+
+    jobs: dict[str, Callable[[np.ndarray, np.ndarray], object]] = {
+        "macro_auc": macro_auc,
+        "average_precision": average_precision,
+        "streaming": streaming,
+        "bootstrap, 100 resamples": partial(bootstrap_macro_auc, resamples=100),
+    }
+
+    def on(job: Callable[..., object], n: int, classes: int) -> Callable[[], object]:
+        labels = synthetic(n, classes)
+        scores = np.random.default_rng(0).random(labels.shape, dtype=np.float32)
+        scores += labels
+        return partial(job, scores, labels)
+
+    curves: list[tuple[Curve, Prepare]] = []
+    for words, job in jobs.items():
+        curves.append((Curve("metrics", words, "n", "K 20"), lambda n, job=job: on(job, n, 20)))
+        curves.append(
+            (Curve("metrics", words, "K", "n 10,000"), lambda k, job=job: on(job, 10_000 // cut, k))
+        )
+    return curves
+
+
+def step_curves(cut: int) -> list[tuple[Curve, Prepare]]:
+    """Return the curves of a training step of RLDAM + WRU on features: there, what is not the network shows most."""
+    from mlcl.settings import config_from
+    from mlcl.streams import Benchmark
+    from mlcl.training import Learner
+
+    def steps(n: int, classes: int, size: int, tasks: int) -> Callable[[], object]:
+        labels = synthetic(n, classes)
+        inputs = np.random.default_rng(0).random((n, 32), dtype=np.float32)
+        benchmark = Benchmark.from_arrays(inputs, labels, inputs[:200], labels[:200], tasks=tasks, seed=0)
+        config = config_from(
+            {
+                "method": "rldam-wru",
+                "model": {"kind": "mlp", "hidden": 64, "depth": 1},
+                "memory": {"size": size},
+                "train": {"epochs": 1, "batch_size": 32, "lr": 0.01},
+            }
+        )
+        learner = Learner(config, benchmark)
+        for stage in learner.stages[:-1]:
+            learner.start_task(stage)
+            learner.finish_task(stage)
+        learner.start_task(learner.stages[-1])
+
+        def run() -> None:
+            for number in range(20):
+                learner.learn(*learner.plan.step(number % len(learner.plan)))
+
+        return run
+
+    curve = partial(Curve, "step", "20 steps")
+    return [
+        (curve("n", "K 20, M 2,000, T 2"), lambda n: steps(n, 20, 2000, 2)),
+        (curve("K", "n 10,000, M 2,000, T 2"), lambda k: steps(10_000 // cut, k, 2000, 2)),
+        (curve("M", "n 200,000, K 20, T 2"), lambda m: steps(200_000 // cut, 20, m, 2)),
+        (curve("T", "n 10,000, K 200, M 2,000"), lambda t: steps(10_000 // cut, 200, 2000, t)),
+    ]
+
+
+def candidate_table(cut: int) -> list[dict[str, object]]:
+    """Say what a candidate set costs in WRU's objective: all classes of COCO as one task, many label patterns."""
+    labels = labels_of("coco2017", 117_266 // cut)
+    counts = LabelCounts.of(labels)
+    words = f"{'COCO' if is_real('coco2017') else 'synthetic'}, {len(labels):,} x {labels.shape[1]}"
+    rows = []
+    for size in (2000 // cut, 10_000 // cut):
+        exact = None
+        for candidates in (None, 200, 1000, 4000):
+            seconds, chosen = once(partial(select_wru, labels, size, candidates=candidates))
+            gap = wru_gap(counts, labels[chosen])
+            exact = gap if exact is None else exact
+            rows.append(
+                {
+                    "labels": words,
+                    "size": size,
+                    "candidates": candidates,
+                    "seconds": seconds,
+                    "gap": gap,
+                    "exact": exact,
+                }
+            )
+    return rows
+
+
+def draw(curves: list[Curve]) -> None:
+    """Draw a room's curves: a panel for each axis, time above, memory below."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "mlcl"
+    from matplotlib import pyplot
+
+    for room in dict.fromkeys(curve.room for curve in curves):
+        mine = [curve for curve in curves if curve.room == room and curve.x]
+        axes = list(dict.fromkeys(curve.axis for curve in mine))
+        with_memory = room != "step"
+        figure, panels = pyplot.subplots(
+            1 + with_memory, len(axes), figsize=(3 * len(axes), 2.6 * (1 + with_memory)), layout="constrained",
+            squeeze=False,
+        )  # fmt: skip
+        names = list(dict.fromkeys(curve.what for curve in mine))
+        for curve in mine:
+            column, colour = axes.index(curve.axis), f"C{names.index(curve.what)}"
+            panels[0][column].loglog(curve.x, curve.seconds, "o-", ms=3, color=colour, label=curve.what)
+            if with_memory:
+                points = [(x, y) for x, y in zip(curve.x, curve.megabytes, strict=True) if y]
+                panels[1][column].loglog(
+                    *zip(*points, strict=True) if points else ((), ()), "o-", ms=3, color=colour
+                )
+            panels[0][column].set_title(f"against {curve.axis} ({curve.fixed})", fontsize=7)
+            panels[-1][column].set_xlabel(curve.axis)
+        panels[0][0].set_ylabel("seconds")
+        if with_memory:
+            panels[1][0].set_ylabel("MB")
+        panels[0][0].legend(frameon=False, fontsize=6)
+        path = FOLDER.parent / "docs" / "images" / f"growth-{room}.svg"
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benches.growth", description=__doc__.splitlines()[0])
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"some of: {', '.join(ROOMS)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes: whether it works")
+    given = parser.parse_args()
+    if unknown := set(given.rooms) - set(ROOMS):
+        parser.error(f"no room {sorted(unknown)[0]!r}; expected some of: {', '.join(ROOMS)}")
+    warnings.simplefilter("ignore", UserWarning)  # made-up labels leave some classes without a sign
+    record = describe()
+    # A point that is too large is to fail by itself, not to take the machine with it.
+    most = int(record["machine"]["memory_gb"] * 0.8 * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    begin = time.perf_counter()
+    makers = {"memories": memory_curves, "metrics": metric_curves, "step": step_curves}
+    curves = []
+    for room in given.rooms or ROOMS:
+        for curve, prepare in makers[room](10 if given.quick else 1):
+            sizes = STEPS[curve.axis][: 2 if given.quick else None]
+            measure(curve, prepare, sizes=sizes)
+            last = f"{seconds_text(curve.seconds[-1])} at {curve.x[-1]:,}" if curve.x else ""
+            words = f"{room:9s} {curve.what:26s} {curve.axis}  {last:24s} slope {curve.slope}  {curve.error or ''}"
+            print(words.rstrip(), flush=True)
+            curves.append(curve)
+    table = candidate_table(20 if given.quick else 1)
+    record |= {
+        "seconds": round(time.perf_counter() - begin, 1),
+        "patience": PATIENCE,
+        "rooms": ROOMS,
+        "curves": [asdict(curve) for curve in curves],
+        "candidates": table,
+    }
+    if not given.quick and not given.rooms:
+        (FOLDER / "growth.json").write_text(json.dumps(record, indent=1) + "\n")
+        draw(curves)
+        print(write_page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
