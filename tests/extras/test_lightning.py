@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import sys
@@ -84,3 +85,22 @@ def test_every_epoch_has_its_own_draw(workers):
         )
     assert recorder.epochs == expected
     assert expected[0] != expected[1] != expected[2]
+
+
+def test_two_devices_share_the_rows(tmp_path):
+    script = Path(__file__).with_name("lightning_devices.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    for epoch in range(2):
+        for rank in range(2):
+            sampler = ReplaySampler(
+                range(4, 25), range(4), batch_size=4, memory_batch=2, rank=rank, world_size=2
+            )
+            sampler.set_epoch(epoch)
+            assert found[rank][epoch] == list(sampler)
+        seen = [row for one in found for batch in one[epoch] for row in batch if row >= 4]
+        assert sorted(set(seen)) == list(range(4, 25))
+        assert len(seen) == 22  # one row twice, so that both make the same number of steps
