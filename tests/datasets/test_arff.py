@@ -246,7 +246,8 @@ NAMES = (
 def test_what_is_written_is_read(data):
     """Any names and numbers, dense or sparse, survive quoting."""
     names = data.draw(st.lists(NAMES, min_size=2, max_size=4, unique=True))
-    values = data.draw(st.lists(NAMES, min_size=2, max_size=3, unique=True))
+    # A nominal value '?' is read as missing, quoted or not (docs/data.md).
+    values = data.draw(st.lists(NAMES.filter(lambda text: text != "?"), min_size=2, max_size=3, unique=True))
     rows = data.draw(
         st.lists(
             st.tuples(*[st.floats(-100, 100, width=32) for _ in names[1:]], st.integers(0, len(values) - 1)),
