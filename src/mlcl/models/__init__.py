@@ -12,7 +12,6 @@ from mlcl.errors import InputError, nearest
 from mlcl.models import mlp, resnet, timm_models, torchvision_models  # noqa: F401  (they register their models)
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
-from mlcl.models.batch_norm import share_statistics
 from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.outputs import Outputs
 from mlcl.models.resnet import load_torchvision_weights
@@ -102,6 +101,14 @@ def _build_head(
     if not backbone.use_map():
         raise InputError(f"the attention head needs a feature map; model {name!r} gives vectors")
     return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)
+
+
+def share_statistics(network: Network, device: torch.device) -> Network:
+    """Return the network with every batch normalisation going over the rows of all processes."""
+    # Imported for several processes alone: what it needs of torch.compiler takes a second to load.
+    from mlcl.models import batch_norm
+
+    return batch_norm.share_statistics(network, device)
 
 
 def fast_layout(network: Network) -> torch.memory_format:
