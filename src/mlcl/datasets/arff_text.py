@@ -93,7 +93,7 @@ def _attribute(text: str, where: str) -> Attribute:
         raise InputError(f"{where} has the attribute {text[:60]!r}, but a name and a type were expected")
     name, kind = _unquote(match[1]), match[2].strip()
     if kind.startswith("{") and kind.endswith("}"):
-        return Attribute(name, tuple(_cells(kind[1:-1], where)))
+        return Attribute(name, tuple(MISSING if v is None else v for v in _cells(kind[1:-1], where)))
     if kind.split(" ")[0].lower() in _NUMERIC:
         return Attribute(name, None)
     raise InputError(
@@ -102,16 +102,21 @@ def _attribute(text: str, where: str) -> Attribute:
     )
 
 
-def _cells(line: str, where: str) -> list[str]:
+def _entry(text: str) -> str | None:
+    """Return what a cell says: None if it is missing; a question mark in quotes is a value like any other."""
+    return None if text == MISSING else _unquote(text)
+
+
+def _cells(line: str, where: str) -> list[str | None]:
     """Split at commas that are not quoted."""
     if "'" not in line and '"' not in line:
-        return [cell.strip() for cell in line.split(",")]
-    cells, place = [], 0
+        return [None if cell == MISSING else cell for cell in map(str.strip, line.split(","))]
+    cells, place = list[str | None](), 0
     while True:
         match = _CELL.match(line, place)
         if match is None:
             raise InputError(f"{where} has a quote that is not closed: {line[place : place + 60]!r}")
-        cells.append(_unquote(match[1]))
+        cells.append(_entry(match[1]))
         place = match.end()
         if not match[2]:
             return cells
@@ -125,7 +130,7 @@ def _blocks(
     lines = iter(lines)
     while block := list(islice(lines, _BLOCK)):
         cells = np.zeros((len(block), len(attributes)), dtype=np.float32)
-        dense: list[list[str]] = []
+        dense: list[list[str | None]] = []
         place: list[int] = []
         for row, (number, line) in enumerate(block):
             at = f"{where}, line {number},"
@@ -145,21 +150,21 @@ def _blocks(
 
 
 def _column(
-    entries: Sequence[str],
+    entries: Sequence[str | None],
     attribute: Attribute,
     values: dict[str, float] | None,
     lines: Sequence[int],
     where: str,
 ) -> NDArray[np.float32]:
     """Return one column as numbers; at the first value that will not do, say where it is."""
-    missing = np.asarray([entry == MISSING for entry in entries])
+    missing = np.asarray([entry is None for entry in entries])
     try:
         if values is None:
-            given = ["nan" if entry == MISSING else entry for entry in entries]
+            given = ["nan" if entry is None else entry for entry in entries]
             with np.errstate(over="ignore"):  # found as an infinity just below
                 column = np.asarray(given, dtype=np.str_).astype(np.float32)
         else:
-            column = np.asarray([np.nan if t == MISSING else values[t] for t in entries], dtype=np.float32)
+            column = np.asarray([np.nan if t is None else values[t] for t in entries], dtype=np.float32)
         if np.isfinite(column[~missing]).all():
             return column
     except (ValueError, KeyError, OverflowError):
@@ -169,9 +174,9 @@ def _column(
     raise InputError(f"{where} has a value of {attribute.name!r} that does not fit into float32")
 
 
-def _value(entry: str, attribute: Attribute, values: dict[str, float] | None, at: str) -> float:
+def _value(entry: str | None, attribute: Attribute, values: dict[str, float] | None, at: str) -> float:
     """Return one value as a number."""
-    if entry == MISSING:
+    if entry is None:
         return float("nan")
     try:
         with np.errstate(over="ignore"):
@@ -206,5 +211,5 @@ def _sparse(
                 f"not used before, and a value were expected"
             )
         seen.add(index)
-        row[index] = _value(_unquote(match[2]), attributes[index], values[index], at)
+        row[index] = _value(_entry(match[2]), attributes[index], values[index], at)
         place = match.end()
