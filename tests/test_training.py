@@ -17,6 +17,7 @@ from mlcl.methods.presets import PRESETS
 from mlcl.metrics import macro_auc
 from mlcl.runs import run
 from mlcl.settings import config_from, merge
+from mlcl.streams import Benchmark
 from mlcl.training import Learner, TrainingError, make_optimiser, train
 
 CONVOLUTIONAL = ("krt", "krt-r")
@@ -155,6 +156,29 @@ def test_an_epoch_plan_covers_the_task_and_balances_the_memory():
         assert np.array_equal(memory.rows[s[t < 2]], r[t < 2])
         assert set(s[t == 2]) == {-1}
         assert set(r[t == 0]) <= set(memory.tasks[0].rows)
+
+
+def test_a_row_left_over_joins_the_last_step():
+    """A ResNet's last map of one pixel cannot be normalised over a batch of one row."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (9, 3, 32, 32), dtype=np.uint8)
+    labels = np.eye(3, dtype=np.uint8)[np.arange(9) % 3]
+    benchmark = Benchmark.from_arrays(images, labels, images, labels, tasks=1, seed=0)
+
+    def learner(batch_size):
+        train = {"epochs": 1, "batch_size": batch_size, "lr": 0.01}
+        made = Learner(config_from({"method": "ft", "model": {"kind": "resnet18"}, "train": train}), benchmark)
+        made.start_task(made.stages[0])
+        return made
+
+    made = learner(4)
+    steps = [made.plan.step(number) for number in range(len(made.plan))]
+    assert [len(rows) for rows, *_ in steps] == [4, 5]
+    assert sorted(np.concatenate([rows for rows, *_ in steps])) == list(range(9))
+    made.learn(*steps[1])
+    alone = learner(1)
+    with pytest.raises(TrainingError, match=r"a step of one row.*train.batch_size \(now 1\)"):
+        alone.learn(*alone.plan.step(0))
 
 
 def test_cycled_rows_come_once_before_any_comes_twice():

@@ -120,6 +120,17 @@ class Share:
         return cls(slice(number * total // parts, (number + 1) * total // parts), total)
 
 
+def count_steps(rows: int, batch_size: int) -> int:
+    """Return the steps of an epoch. One row that is left over joins the last step: alone it has no spread, and a batch
+    normalisation of one value fails.
+
+    >>> [count_steps(rows, 4) for rows in (0, 1, 4, 5, 6)]
+    [0, 1, 1, 1, 2]
+    """
+    alone = batch_size > 1 and rows > batch_size and rows % batch_size == 1
+    return -(-rows // batch_size) - alone
+
+
 @dataclass(frozen=True)
 class EpochPlan:
     """All rows of one epoch, drawn beforehand: step s sees ``rows[s]`` with the task numbers ``tags[s]``.
@@ -136,13 +147,14 @@ class EpochPlan:
     memory_batch: int
 
     def __len__(self) -> int:
-        return -(-len(self.current) // self.batch_size)
+        return count_steps(len(self.current), self.batch_size)
 
     def step(self, number: int) -> tuple[Rows, Rows, Rows]:
         """Return row numbers, their task numbers, and their places in the memory (-1 for the current rows, which
         come first).
         """
-        now = self.current[number * self.batch_size : (number + 1) * self.batch_size]
+        last = number == len(self) - 1
+        now = self.current[number * self.batch_size : None if last else (number + 1) * self.batch_size]
         past = slice(number * self.memory_batch, (number + 1) * self.memory_batch)
         rows = np.concatenate([now, self.memory_rows[past]])
         tags = np.concatenate([np.full(len(now), self.task), self.memory_tags[past]])
@@ -185,7 +197,7 @@ def plan_epoch(
         sampling: ``uniform`` over the memory, or ``balanced``: past tasks take turns, so each has an equal share.
     """
     current = rng.permutation(train_rows)
-    steps = -(-len(current) // batch_size)
+    steps = count_steps(len(current), batch_size)
     width = min(memory_batch, len(memory))
     if width == 0:
         nothing = np.empty(0, np.int64)

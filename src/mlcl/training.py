@@ -226,7 +226,7 @@ class Learner:
         own = self.task_of_class == groups[:, None]
         known = self.labels[self._tensor(rows)] * own  # labels of other tasks are not known
         of_all = partial(self.processes.gather_outputs, total=len(rows))
-        logits, embeddings = of_all(*self.model(inputs))
+        logits, embeddings = of_all(*self._forward(inputs))
         stored = None
         if self.stored is not None and (slots >= 0).any():
             stored = self.stored[self._tensor(slots)]  # -1: the last line, which says nothing
@@ -252,6 +252,18 @@ class Learner:
         self.step += 1
         self.epoch_loss += value
         return value
+
+    def _forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        try:
+            outputs: tuple[Tensor, Tensor] = self.model(inputs)
+        except ValueError as error:  # of batch normalisation: one row and a map of one pixel have no spread
+            if len(inputs) > 1:
+                raise
+            raise TrainingError(
+                f"task {self.task} has a step of one row, from which {self.config.model.kind} cannot learn ({error}); "
+                f"larger images, or a train.batch_size (now {self.config.train.batch_size}) above 1, may help."
+            ) from None
+        return outputs
 
     def finish_epoch(self) -> None:
         """Go on to the next epoch."""
