@@ -167,7 +167,9 @@ def test_a_row_left_over_joins_the_last_step():
 
     def learner(batch_size):
         train = {"epochs": 1, "batch_size": batch_size, "lr": 0.01}
-        made = Learner(config_from({"method": "ft", "model": {"kind": "resnet18"}, "train": train}), benchmark)
+        made = Learner(
+            config_from({"method": "ft", "model": {"kind": "resnet18"}, "train": train}), benchmark
+        )
         made.start_task(made.stages[0])
         return made
 

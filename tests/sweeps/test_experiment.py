@@ -73,9 +73,9 @@ def test_the_axis_multiplies_rows_and_references_follow_it():
     assert [row.x for row in table3.rows_on("c-voc")[::2]] == [200, 500, 1000, 1500, 2000]
     digits = table3.rows_on("c-digits")
     assert [row.x for row in digits[::2]] == [50, 200, 500, 1000]
-    assert [row.reference for row in digits[:4]] == ["er, M 50", "er, M 50", "er, M 100", "er, M 100"]
-    assert digits[3].settings["memory"]["size"] == 100
-    margins = load_experiment("lambda").rows_on("c-digits")
+    assert [row.reference for row in digits[:4]] == ["er, M 50", "er, M 50", "er, M 200", "er, M 200"]
+    assert digits[3].settings["memory"]["size"] == 200
+    margins = load_experiment("lambda").rows_on("c-coco")
     assert [row.settings["loss"]["margin"] for row in margins] == [n / 10 for n in range(11)]
     assert {row.reference for row in margins} == {margins[0].label}
 
