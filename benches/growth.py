@@ -1,6 +1,7 @@
 """``python -m benches.growth [ROOM ...]``: how time and memory grow with n, K, M and T; ``make growth``.
 
-Writes ``benches/growth.json``, pictures in ``docs/images`` and the page (with rooms named, or ``--quick``, nothing).
+Writes ``benches/growth.json``, pictures in ``docs/images`` and the page; with rooms named, these are measured again and
+the others stay as they were; with ``--quick`` nothing is written.
 A point that fails, or that would take too long, ends its curve and nothing else.
 """
 
@@ -176,7 +177,7 @@ def step_curves(cut: int) -> list[tuple[Curve, Prepare]]:
     def steps(n: int, classes: int, size: int, tasks: int) -> Callable[[], object]:
         labels = synthetic(n, classes)
         inputs = np.random.default_rng(0).random((n, 32), dtype=np.float32)
-        benchmark = Benchmark.from_arrays(inputs, labels, inputs[:200], labels[:200], tasks=tasks, seed=0)
+        benchmark = Benchmark.from_arrays(inputs, labels, inputs[:5000], labels[:5000], tasks=tasks, seed=0)
         config = config_from(
             {
                 "method": "rldam-wru",
@@ -291,18 +292,22 @@ def main() -> int:
             words = f"{room:9s} {curve.what:26s} {curve.axis}  {last:24s} slope {curve.slope}  {curve.error or ''}"
             print(words.rstrip(), flush=True)
             curves.append(curve)
-    table = candidate_table(20 if given.quick else 1)
-    record |= {
-        "seconds": round(time.perf_counter() - begin, 1),
-        "patience": PATIENCE,
-        "rooms": ROOMS,
-        "curves": [asdict(curve) for curve in curves],
-        "candidates": table,
-    }
-    if not given.quick and not given.rooms:
-        (FOLDER / "growth.json").write_text(json.dumps(record, indent=1) + "\n")
-        draw(curves)
-        print(write_page())
+    table = [] if given.rooms else candidate_table(20 if given.quick else 1)
+    record |= {"seconds": round(time.perf_counter() - begin, 1)}
+    if given.quick:
+        return 0
+    found = [asdict(curve) for curve in curves]
+    path = FOLDER / "growth.json"
+    if given.rooms:
+        old = json.loads(path.read_text())
+        kept = [curve for curve in old["curves"] if curve["room"] not in given.rooms]
+        again = old.get("again", {}) | dict.fromkeys(given.rooms, record)
+        record = {**old, "curves": kept + found, "again": again}
+    else:
+        record |= {"patience": PATIENCE, "rooms": ROOMS, "curves": found, "candidates": table}
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    draw(curves)
+    print(write_page())
     return 0
 
 

@@ -37,12 +37,16 @@ def measure(*, quick: bool) -> list[Row]:
     assert torch.equal(plain(logits, labels), F.binary_cross_entropy_with_logits(logits, labels))
     jobs = {name: both_ways(form) for name, form in forms.items()}
     jobs |= {"bce": both_ways(F.binary_cross_entropy_with_logits)}
-    times = best(jobs, repeats=20 if quick else 200)
-    times |= best({"pairs": both_ways(pairwise_logistic)}, repeats=3)
     size = f"B {BATCH}, K {labels.shape[1]}"
-    rows = []
-    for name, words in (("dataset", "weights of the data set"), ("batch", "weights of the batch")):
-        subject = f"RLDAM forward + backward, {words}"
-        rows.append(within(subject, size, times[name], "BCE with logits", times["bce"], 1.5))
-        rows.append(faster(subject, size, times[name], "all pairs, logistic", times["pairs"], 100))
+    rows, cores = [], torch.get_num_threads()
+    for threads in dict.fromkeys([1, cores]):
+        torch.set_num_threads(threads)
+        times = best(jobs, repeats=20 if quick else 200)
+        times |= best({"pairs": both_ways(pairwise_logistic)}, repeats=3 if quick else 20)
+        where = f"{size}, {threads} thread{'s' * (threads > 1)}"
+        for name, words in (("dataset", "weights of the data set"), ("batch", "weights of the batch")):
+            subject = f"RLDAM forward + backward, {words}"
+            rows.append(within(subject, where, times[name], "BCE with logits", times["bce"], 1.5))
+            rows.append(faster(subject, where, times[name], "all pairs, logistic", times["pairs"], 100))
+    torch.set_num_threads(cores)
     return rows

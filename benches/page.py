@@ -35,10 +35,19 @@ def value_text(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}".strip()
 
 
+def goal_text(goal: float, unit: str) -> str:
+    """Return a goal as it was set, not rounded.
+
+    >>> goal_text(1.05, "x"), goal_text(0.2, "s"), goal_text(1000, "x")
+    ('1.05 x', '200 ms', '1,000 x')
+    """
+    return seconds_text(goal) if unit == "s" else f"{goal:,} {unit}".strip()
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     unit = row["unit"]
     is_time = unit in ("x", "s", "of its speed")
-    goal = "" if row["goal"] is None else f"{'>=' if row['above'] else '<='} {value_text(row['goal'], unit)}"
+    goal = "" if row["goal"] is None else f"{'>=' if row['above'] else '<='} {goal_text(row['goal'], unit)}"
     return [
         row["subject"],
         row["size"],
@@ -130,6 +139,8 @@ def _growth() -> list[str]:
     for room, words in record["rooms"].items():
         curves = [curve for curve in record["curves"] if curve["room"] == room]
         parts.append(f"### {words}\n")
+        if room in record.get("again", {}):
+            parts.append(f"`python -m benches.growth {room}`. {_made_on(record['again'][room])}\n")
         parts.append(f"![{words}](images/growth-{room}.svg)\n")
         rows = []
         for curve in curves:

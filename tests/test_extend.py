@@ -114,6 +114,22 @@ def test_new_labels_are_learnt_and_old_ones_tested(method, stores, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*known already")
+def test_images_that_were_stored_small_are_taken_up(stores, tmp_path):
+    memory = {"size": 6, "downscale": 2}
+    run(settings(stores["pictures"], "rldam-wru", images=True, memory=memory), out=tmp_path / "first")
+    stored = read_tensors(tmp_path / "first" / "memory.safetensors")["inputs"]
+    assert stored.shape == (24, 3, 8, 8)
+    learner = extend(tmp_path / "first", stores["new pictures"], out=tmp_path / "second").learner
+    joined = np.asarray(learner.data.train.inputs[np.arange(24)])
+    assert np.array_equal(joined, stored.numpy().repeat(2, 2).repeat(2, 3))
+    again = read_tensors(tmp_path / "second" / "memory.safetensors")["inputs"]
+    kept = {image.tobytes() for image in stored.numpy()}
+    assert len(again) == 24
+    assert (
+        sum(image.tobytes() in kept for image in again.numpy()) >= 12
+    )  # old tasks keep their share, bit for bit
+
+
 def test_before_anything_is_learnt_the_old_scores_are_the_same_bits(finished, stores):
     """The head grew and nothing else: old columns score as before, with the old normalisation."""
     from mlcl.extend import begin, extended_benchmark, load_base

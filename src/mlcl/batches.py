@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -77,6 +78,22 @@ def _moments(inputs: NDArray[Any], axes: tuple[int, ...]) -> tuple[NDArray[np.fl
 def gather(inputs: NDArray[Any], rows: Rows) -> Tensor:
     """Return rows of an array or memory map as a tensor of the same type."""
     return torch.from_numpy(inputs.take(rows, axis=0) if isinstance(inputs, np.ndarray) else inputs[rows])
+
+
+def reduced(images: Tensor, factor: int) -> Tensor:
+    """Return images [B, C, H, W] at 1/factor of their side: what a memory stores of them.
+
+    >>> reduced(torch.tensor([[[[0, 10], [20, 31]]]], dtype=torch.uint8), 2)
+    tensor([[[[15]]]], dtype=torch.uint8)
+    """
+    if factor == 1:
+        return images
+    return F.avg_pool2d(images.float(), factor).round_().to(images.dtype)
+
+
+def enlarged(images: Tensor, factor: int) -> Tensor:
+    """Return images at their full side again: every pixel a block, so that reducing them gives the same pixels."""
+    return images.repeat_interleave(factor, 2).repeat_interleave(factor, 3) if factor > 1 else images
 
 
 def slices(count: int, size: int) -> Iterator[slice]:

@@ -134,6 +134,7 @@ class MemoryConfig:
     Args:
         kind: a name from ``mlcl ls memories``.
         size: samples that may be stored, over all tasks.
+        downscale: store images at 1/downscale of their side, so that downscale^2 times as many fit into the same bytes.
         batch_size: memory samples a step; the training batch size if not set.
         sampling: memory batches drawn ``uniform`` from the whole memory, or ``balanced`` over past tasks.
         weight: w_i of an old task's loss: ``equal`` 1, ``mean`` 1/(t-1), ``size`` weight_scale * |M_i| / n_t.
@@ -147,6 +148,7 @@ class MemoryConfig:
 
     kind: str = "wru"
     size: int = 200
+    downscale: int = 1
     batch_size: int | None = None
     sampling: Literal["uniform", "balanced"] = "uniform"
     weight: Literal["equal", "mean", "size"] = "mean"
@@ -158,12 +160,21 @@ class MemoryConfig:
     distance: Literal["kl", "l1"] | None = None
 
     def __post_init__(self) -> None:
-        _at_least("memory.", self, size=0, batch_size=1, weight_scale=0, candidates=1)
+        _at_least("memory.", self, size=0, downscale=1, batch_size=1, weight_scale=0, candidates=1)
         if self.weight_scale is not None and self.weight != "size":
             raise InputError(
                 f"memory.weight_scale is {self.weight_scale} but memory.weight is {self.weight!r}; "
                 "it is used with memory.weight 'size' only."
             )
+
+    @property
+    def samples(self) -> int:
+        """How many samples fit.
+
+        >>> MemoryConfig(size=100, downscale=2).samples
+        400
+        """
+        return self.size * self.downscale**2
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlcl.batches import enlarged
 from mlcl.config import Config, to_dict
 from mlcl.datasets import Dataset, Split, load_dataset
 from mlcl.errors import InputError
@@ -153,7 +154,8 @@ def load_base(folder: Path) -> Base:
         classes = [samples.classes.tolist() for samples in memory.tasks]
         if classes != [ids.tolist() for ids in trained.tasks] or len(tensors["inputs"]) != len(memory):
             raise ValueError("its tasks are not those of result.json")
-        if tuple(tensors["inputs"].shape[1:]) != trained.input_shape:
+        inputs = enlarged(tensors["inputs"], trained.config.memory.downscale)
+        if tuple(inputs.shape[1:]) != trained.input_shape:
             raise ValueError(f"its inputs have the shape {tuple(tensors['inputs'].shape[1:])}")
         measured = _measured(result, len(trained.tasks), len(trained.classes))
     except Exception as error:  # names, shapes and values come from files
@@ -161,7 +163,7 @@ def load_base(folder: Path) -> Base:
         raise InputError(f"{path} does not fit the run: {reason}.") from None
     kept = {k.removeprefix("regulariser."): v for k, v in tensors.items() if k.startswith("regulariser.")}
     digest = hashlib.sha256((folder / "weights.safetensors").read_bytes() + path.read_bytes())
-    return Base(folder, trained, memory, tensors["inputs"].numpy(), kept, measured, digest.hexdigest()[:16])
+    return Base(folder, trained, memory, inputs.numpy(), kept, measured, digest.hexdigest()[:16])
 
 
 def _measured(result: Mapping[str, Any], tasks: int, classes: int) -> dict[str, Any]:

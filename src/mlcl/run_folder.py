@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlcl.batches import gather
+from mlcl.batches import gather, reduced
 from mlcl.checkpoints import (
     Identity,
     newest_checkpoint,
@@ -195,7 +195,8 @@ class RunFolder(Observer):
         contents = {"weights.safetensors": save_tensors(tensors)}
         # All that is kept of the past: stored samples with their inputs, and what the regulariser holds on to.
         kept = learner.memory.state()
-        kept["inputs"] = gather(learner.data.train.inputs, learner.memory.rows).numpy()
+        stored = gather(learner.data.train.inputs, learner.memory.rows)
+        kept["inputs"] = reduced(stored, learner.config.memory.downscale).numpy()
         for name, value in learner.parts.regulariser.state().items():
             kept[f"regulariser.{name}"] = value.detach().cpu().contiguous().numpy()
         contents["memory.safetensors"] = save_arrays(kept)

@@ -21,8 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mlcl.batches import EpochPlan, Normaliser, gather, plan_epoch, slices
+from mlcl.batches import EpochPlan, Normaliser, enlarged, gather, plan_epoch, reduced, slices
 from mlcl.config import Config, TrainConfig, options
+from mlcl.errors import InputError
 from mlcl.evaluation import Measured
 from mlcl.labels import LabelCounts
 from mlcl.learner_state import State, load_state, take_state
@@ -109,6 +110,7 @@ class Learner:
         self.measured = Measured()
         self.parts = build_parts(config, suits=data.augmentation)
         self.memory: Memory = build_memory(config)
+        check_downscale(config.memory.downscale, data.train.inputs.shape[1:])
         self.processes = join(config.train)
         self.fabric, self.device = self.processes.fabric, self.processes.fabric.device
         if config.train.threads is not None:
@@ -217,7 +219,7 @@ class Learner:
             slots: its place in the memory, -1 for rows of the current task.
         """
         share = self.processes.share(len(rows))
-        raw = gather(self.data.train.inputs, rows[share.rows])
+        raw = self._stored(gather(self.data.train.inputs, rows[share.rows]), slots[share.rows] >= 0)
         if self.parts.augment is not None:
             position = (self.task, self.epoch, self.step)
             raw = self.parts.augment(raw, torch_generator(self.config.seed, "augment", *position), share)
@@ -252,6 +254,13 @@ class Learner:
         self.step += 1
         self.epoch_loss += value
         return value
+
+    def _stored(self, raw: Tensor, in_memory: NDArray[np.bool_]) -> Tensor:
+        """Return inputs with those in memory as they are stored there."""
+        factor = self.config.memory.downscale
+        if factor > 1 and in_memory.any():
+            raw[in_memory] = enlarged(reduced(raw[in_memory], factor), factor)
+        return raw
 
     def _forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         try:
@@ -345,6 +354,21 @@ class Learner:
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
+
+
+def check_downscale(factor: int, shape: tuple[int, ...]) -> None:
+    """Refuse to store inputs smaller than they can be.
+
+    >>> check_downscale(3, (3, 32, 32))
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: memory.downscale is 3, but the inputs are 3 x 32 x 32; expected images with sides it divides
+    """
+    if factor > 1 and (len(shape) != 3 or shape[1] % factor or shape[2] % factor):
+        raise InputError(
+            f"memory.downscale is {factor}, but the inputs are {' x '.join(map(str, shape))}; "
+            "expected images with sides it divides"
+        )
 
 
 def learning_rate(settings: TrainConfig, epoch: int, epochs: int) -> float:

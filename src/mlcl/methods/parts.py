@@ -24,7 +24,10 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "augment": AUGMENTATIONS,
     "model": MODELS,
 }
-GENERAL = {"memory": ("size", "batch_size", "sampling", "weight", "weight_scale"), "model": ("head",)}
+GENERAL = {
+    "memory": ("size", "downscale", "batch_size", "sampling", "weight", "weight_scale"),
+    "model": ("head",),
+}
 """Settings of a part that belong to the loop, whatever the part's kind."""
 
 
@@ -70,7 +73,7 @@ def build_memory(config: Config) -> Memory:
     chosen = options(memory, without=GENERAL["memory"])
     if "batch_size" in MEMORIES.options(memory.kind):
         chosen["batch_size"] = config.train.batch_size  # OCDM is offered what a training step sees
-    return Memory(memory.kind, memory.size, seed=seed, **chosen)
+    return Memory(memory.kind, memory.samples, seed=seed, **chosen)
 
 
 def check_parts(config: Config) -> None:
