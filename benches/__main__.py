@@ -17,7 +17,7 @@ from typing import Any
 from benches.machine import describe
 from benches.page import FOLDER, text_table, write_page
 
-SUBJECTS = ("auc", "streaming", "bootstrap", "wru", "memories", "loss", "step", "store", "start")
+SUBJECTS = ("auc", "streaming", "bootstrap", "wru", "memories", "loss", "step", "whole", "store", "start")
 PATIENCE = 300  # seconds a subject
 
 

@@ -205,7 +205,10 @@ def test_resuming_a_finished_run_says_so(store, tmp_path, capsys):
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
     (out / "result.json").write_text('{"matrix": [[')
     assert main(["resume", str(out)]) == 2
-    assert "is not valid JSON; to do the run again: mlcl run" in capsys.readouterr().err
+    assert (
+        "is not valid JSON; expected a file of a run; to do the run again: mlcl run"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(store, tmp_path, capsys, monkeypatch):

@@ -76,19 +76,25 @@ def sync_folder(path: Path) -> None:
         os.close(number)
 
 
-def read_object(path: Path, *, limit: int) -> dict[str, Any]:
-    """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
+def read_bounded(path: Path, *, limit: int, expected: str) -> bytes:
+    """Read a file of at most ``limit`` bytes; ``expected`` says in the `InputError` what it should have been."""
     try:
         size = path.stat().st_size
-        text = path.read_bytes() if size <= limit else b""
+        content = path.read_bytes() if size <= limit else b""
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}; expected {expected}.") from None
     if size > limit:
-        raise InputError(f"{path}: has {size} bytes, but at most {limit} were expected.")
+        raise InputError(f"{path}: larger than {limit} bytes; expected {expected}.")
+    return content
+
+
+def read_object(path: Path, *, limit: int, expected: str = "a file of a run") -> dict[str, Any]:
+    """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
+    content = read_bounded(path, limit=limit, expected=expected)
     try:
-        value = json.loads(text)
+        value = json.loads(content)
     except (ValueError, RecursionError):
-        raise InputError(f"{path}: is not valid JSON.") from None
+        raise InputError(f"{path}: is not valid JSON; expected {expected}.") from None
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds a {type(value).__name__}; expected a JSON object.")
     return value

@@ -22,6 +22,7 @@ from jsonargparse import ArgumentParser
 
 from mlcl.config import PARTS, Config, to_dict
 from mlcl.errors import InputError, nearest
+from mlcl.files import read_bounded
 from mlcl.methods.presets import get_preset, method_name
 
 Layer = dict[str, Any]
@@ -89,12 +90,9 @@ def read_config_file(path: Path) -> Layer:
 
 def read_text(path: Path) -> str:
     """Read a small text file, or say why not."""
+    content = read_bounded(path, limit=MAX_CONFIG_BYTES, expected="a YAML config file")
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise InputError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes; expected a config file.")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+        return content.decode()
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text; expected a YAML config file.") from None
 

@@ -110,7 +110,7 @@ def test_a_run_from_before_a_setting_existed_had_its_default(done):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "not valid JSON; the run must be done again"),
+        ("{", "is not valid JSON; expected the result of a finished run"),
         ("[]", "holds a list; expected a JSON object"),
         ("{}", "has no field 'macro_auc'"),
         ('{"macro_auc": "high"}', "macro_auc is 'high'"),

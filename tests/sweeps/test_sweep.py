@@ -194,7 +194,9 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     (corrupt.folder / "metrics.jsonl.tmp").write_text("half")
     log = Log(victim)
     runs = [good, exploding, odd, victim, corrupt]
-    with pytest.warns(UserWarning, match=r"not valid JSON; the run must be done again; it is done again"):
+    with pytest.warns(
+        UserWarning, match=r"is not valid JSON; expected the result of a finished run; it is done again"
+    ):
         ends = run_all(runs, jobs=1, watch=log)
     assert [end.run for end in ends] == runs
     assert [end.result is not None for end in ends] == [True, False, False, False, True]

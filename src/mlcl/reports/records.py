@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
+from mlcl.files import read_object
 from mlcl.memories import Memory
 from mlcl.metrics import ResultMatrix
-from mlcl.sweeps.plan import read_json, read_result
+from mlcl.sweeps.plan import read_result
 
 MAX_METRICS_BYTES = 256 << 20
 MAX_MEMORY_BYTES = 1 << 30
@@ -115,7 +116,7 @@ def read_run(folder: Path) -> Run:
     result = read_result(folder)
     path = folder / "result.json"
     try:
-        environment = read_json(folder / "environment.json", limit=1 << 20)
+        environment = read_object(folder / "environment.json", limit=1 << 20)
     except InputError:
         environment = {}
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from mlcl.config import PARTS, Config, to_dict
 from mlcl.errors import InputError
+from mlcl.files import read_object
 from mlcl.settings import Layer, merge, resolve
 from mlcl.sweeps.experiment import Experiment, Row, slug
 
@@ -154,7 +155,7 @@ def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
         return Earlier()
     try:
         result = read_result(run.folder)
-        data = read_json(run.folder / "environment.json", limit=1 << 20).get("data", {})
+        data = read_object(run.folder / "environment.json", limit=1 << 20).get("data", {})
     except InputError as error:
         return Earlier(broken=str(error))
     then = flat(
@@ -178,31 +179,10 @@ def _shown(value: Any) -> str:
 def read_result(folder: Path) -> dict[str, Any]:
     """Read a run's ``result.json``; a missing or corrupt one is an `InputError`."""
     path = folder / "result.json"
-    result = read_json(path, limit=MAX_RESULT_BYTES)
+    result = read_object(path, limit=MAX_RESULT_BYTES, expected="the result of a finished run")
     for key, kind in _RESULT_FIELDS.items():
         if key not in result:
             raise InputError(f"{path}: has no field {key!r}; expected the result of a run.")
         if not isinstance(result[key], kind) or isinstance(result[key], bool):
             raise InputError(f"{path}: {key} is {str(result[key])[:40]!r}; expected the result of a run.")
     return result
-
-
-def read_json(path: Path, *, limit: int) -> dict[str, Any]:
-    """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
-    try:
-        size = path.stat().st_size
-        text = path.read_bytes() if size <= limit else b""
-    except OSError as error:
-        reason = error.strerror
-        raise InputError(
-            f"{path}: cannot be read: {reason}; expected the folder of a finished run."
-        ) from None
-    if size > limit:
-        raise InputError(f"{path}: larger than {limit} bytes; expected a file of a run.")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: not valid JSON; the run must be done again.") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: holds a {type(value).__name__}; expected a JSON object.")
-    return value

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from mlcl.errors import InputError
+from mlcl.files import read_bounded, read_object
 from mlcl.settings import Layer
 from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, Row
-from mlcl.sweeps.plan import read_json
 from mlcl.sweeps.work import Finished
 
 FILE = "sweep.yaml"
@@ -128,13 +128,7 @@ def write_record(record: SweepRecord, out: Path) -> None:
 def read_record(folder: Path) -> SweepRecord:
     """Read ``sweep.yaml``; anything missing or wrong is an `InputError` of one sentence."""
     path = folder / FILE
-    try:
-        size = path.stat().st_size
-        text = path.read_bytes() if size <= _MAX_BYTES else b""
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if size > _MAX_BYTES:
-        raise InputError(f"{path}: larger than {_MAX_BYTES} bytes; expected the record of a sweep.")
+    text = read_bounded(path, limit=_MAX_BYTES, expected="the record of a sweep")
     try:
         content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -190,7 +184,7 @@ def _inside(folder: Any) -> str:
 
 def _environment(folder: Path) -> Mapping[str, Any]:
     try:
-        return read_json(folder / "environment.json", limit=1 << 20)
+        return read_object(folder / "environment.json", limit=1 << 20)
     except InputError:
         return {}
 
