@@ -103,6 +103,11 @@ def _results() -> list[str]:
     rows = [row for part in record["subjects"] for row in part["rows"]]
     judged = [row for row in rows if row["met"] is not None]
     parts = ["## Goals\n", "    make bench\n", _made_on(record) + "\n"]
+    for part in record["subjects"]:
+        if "again" in part:
+            parts.append(
+                f"`{part['subject']}` was measured again {part['date']} at commit `{part['again']}`.\n"
+            )
     parts.append(f"{sum(row['met'] for row in judged)} of {len(judged)} goals are met.\n")
     parts.append(_table(HEAD, [_cells(row) for row in judged]))
     noted = [f"- {row['subject']}, {row['size']}: {row['note']}." for row in rows if row["note"]]
