@@ -79,8 +79,8 @@ def told(subject: str, size: str, seconds: float, note: str = "") -> Row:
 def best(jobs: Mapping[str, Job], *, repeats: int = 7) -> dict[str, float]:
     """Return the seconds of the fastest of some runs of each job; the jobs take turns, so that a busy moment hits all.
 
-    Each job runs before, so that nothing is timed while it loads, and a short one once at each turn, so that it does not
-    pay for what the others left in the caches.
+    Each job runs before, so that nothing is timed while it loads, and a short one once at each turn, so that it does
+    not pay for what the others left in the caches.
     """
     often = {}
     for name, job in jobs.items():
