@@ -18,8 +18,10 @@ def measure(*, quick: bool) -> list[Row]:
     n, size = (2_000, 100) if quick else (20_000, 1_000)
     rng = np.random.default_rng(0)
     labels = (rng.random((n, 10)) < np.geomspace(0.4, 0.02, 10)).astype(np.uint8)
-    ours = best({"ours": partial(select_wru, labels, size)}, repeats=20)["ours"]
+    job = {"ours": partial(select_wru, labels, size)}
+    before = best(job, repeats=20)["ours"]
     seconds, chosen = once(partial(wru_by_candidates, labels, size, rng))
+    ours = min(before, best(job, repeats=20)["ours"])  # theirs takes seconds, in which a busy moment may pass
     counts = LabelCounts.of(labels)
     mine, theirs = (wru_gap(counts, labels[rows]) for rows in (select_wru(labels, size), chosen))
     assert mine <= theirs
