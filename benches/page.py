@@ -23,7 +23,7 @@ def seconds_text(seconds: float) -> str:
     '1.23 ms'
     """
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * factor >= 1:
+        if abs(seconds) * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
 

@@ -36,26 +36,30 @@ optimiser.step()
 """
 
 
-def seconds_of(command: list[str], repeats: int) -> float:
-    """Return the least wall time of a command, after one run that fills the caches."""
-    found = []
+def seconds_of(commands: list[list[str]], repeats: int) -> list[float]:
+    """Return the least wall time of each command; they take turns, after one turn that fills the caches."""
+    found: list[list[float]] = [[] for _ in commands]
     for _ in range(repeats + 1):
-        start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        found.append(time.perf_counter() - start)
-    return min(found[1:])
+        for command, times in zip(commands, found, strict=True):
+            start = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            times.append(time.perf_counter() - start)
+    return [min(times[1:]) for times in found]
 
 
 def measure(*, quick: bool) -> list[Row]:
     """Time processes from their start."""
-    repeats = 1 if quick else 3
+    repeats = 1 if quick else 5
     with tempfile.TemporaryDirectory(prefix="mlcl-bench-") as place:
         out = str(Path(place) / "run")
-        shown = seconds_of([sys.executable, "-m", "mlcl", "--help"], repeats)
-        torch = seconds_of([sys.executable, "-c", "import torch"], repeats)
-        bare = seconds_of([sys.executable, "-c", _BARE_STEP], repeats)
-        first = seconds_of([sys.executable, "-c", _FIRST_STEP, out, "without"], repeats)
-        laden = seconds_of([sys.executable, "-c", _FIRST_STEP, out, "with"], repeats)
+        arguments = [
+            ["-m", "mlcl", "--help"],
+            ["-c", "import torch"],
+            ["-c", _BARE_STEP],
+            ["-c", _FIRST_STEP, out, "without"],
+            ["-c", _FIRST_STEP, out, "with"],
+        ]
+        shown, torch, bare, first, laden = seconds_of([[sys.executable, *a] for a in arguments], repeats)
     note = (
         f"{first:.2f} s, of which `import torch` takes {torch:.2f} s, and what torch itself loads when the first "
         f"optimiser is made (`torch._dynamo`) with one step of a linear layer {bare - torch:.2f} s; the rest is "
