@@ -440,3 +440,17 @@ def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys)
     table = list(csv.DictReader((out / "table.csv").open()))
     assert [(row["label"], row["seeds"]) for row in table] == [("er", "1"), ("rldam-wru", "2")]
     assert len(list((out / "runs").iterdir())) == 3
+
+
+def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
+    out = tmp_path / "core"
+    (out / "runs").mkdir(parents=True)
+    shutil.copytree(finished / "runs" / "ft-seed0", out / "runs" / "ft-seed0")
+    given = ["--benchmark", str(store), "--seeds", "1", "--jobs", "1", "--out", str(out), *FLAGS]
+    assert main(["reproduce", "core", *given, "--rows", "er"]) == 0
+    table = list(csv.DictReader((out / "table.csv").open()))
+    assert [row["label"] for row in table] == ["ft", "er"]
+    assert sorted(path.name for path in (out / "runs").iterdir()) == ["er-seed0", "ft-seed0"]
+    assert main(["reproduce", "core", *given, "--rows", "err"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "--rows: no row 'err'; rows are: ft; ft-rldam; er; rldam-wru. Did you mean 'er'" in told

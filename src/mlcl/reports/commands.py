@@ -33,6 +33,7 @@ class ReproduceCommand:
     track: tuple[str, ...] = ()
     reuse: tuple[Path, ...] = ()
     done: bool = False
+    rows: tuple[str, ...] = ()
 
 
 def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
@@ -68,6 +69,12 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         help="other sweeps whose runs of equal settings are copied",
     )
     parser.add_argument(
+        "--rows",
+        nargs="+",
+        metavar="ROW",
+        help="run these rows only; the table has what else is done as well",
+    )
+    parser.add_argument(
         "--done", action="store_true", help="run nothing: write table and report of the runs that are done"
     )
     parser.add_argument("--track", default="", help="trackers to tell: tensorboard, wandb, mlflow (extras)")
@@ -95,6 +102,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         overwrite=bool(own.get("overwrite")),
         track=parse_trackers(own.get("track", "")),
         done=bool(own.get("done")),
+        rows=tuple(own.get("rows") or ()),
         reuse=tuple(Path(folder) for folder in own.get("reuse") or ()),
     )
 
@@ -107,7 +115,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     from mlcl.progress import make_console
     from mlcl.runs import load_benchmark
     from mlcl.sweeps.overview import Overview
-    from mlcl.sweeps.plan import plan_runs
+    from mlcl.sweeps.plan import choose_rows, plan_runs
     from mlcl.sweeps.record import make_record, write_record
     from mlcl.sweeps.reuse import reuse
     from mlcl.sweeps.sweep import only_one, run_all
@@ -120,6 +128,9 @@ def reproduce(arguments: Sequence[str]) -> int:
         given=command.given,
     )
     runs = [replace(run, track=command.track) for run in runs]
+    if command.rows:
+        chosen = choose_rows(rows, command.rows)
+        runs = [run for run in runs if run.label in chosen or (run.folder / "result.json").exists()]
     if command.done:
         planned, runs = len(runs), [run for run in runs if (run.folder / "result.json").exists()]
         if not runs:

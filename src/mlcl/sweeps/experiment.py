@@ -94,7 +94,7 @@ class Experiment:
         """Return the rows on a benchmark, with the paper's numbers for it.
 
         >>> [(row.label, row.reference) for row in load_experiment("table3").rows_on("c-digits")][:3]
-        [('er, M 50', 'er, M 50'), ('rldam-wru, M 50', 'er, M 50'), ('er, M 100', 'er, M 100')]
+        [('er, M 50', 'er, M 50'), ('rldam-wru, M 50', 'er, M 50'), ('er, M 200', 'er, M 200')]
         """
         if self.axis is None:
             return tuple(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import PARTS, Config, to_dict
-from mlcl.errors import InputError
+from mlcl.errors import InputError, nearest
 from mlcl.files import read_object
 from mlcl.settings import Layer, merge, resolve
 from mlcl.sweeps.experiment import Experiment, Row, slug
@@ -103,6 +103,26 @@ def plan_runs(
             config = resolve(given=merge(fixed, row.settings, own))
             runs.append(PlannedRun(row.label, seed, config, out / "runs" / f"{slug(row.label)}-seed{seed}"))
     return rows, runs
+
+
+def choose_rows(rows: Sequence[Row], names: Sequence[str]) -> set[str]:
+    """Return the labels of the rows that are named, each by its label, with or without its value on the axis.
+
+    >>> from mlcl.sweeps.experiment import load_experiment
+    >>> rows = load_experiment("table3").rows_on("c-voc-small")
+    >>> sorted(choose_rows(rows, ["er", "rldam-wru, M 500"]))
+    ['er, M 200', 'er, M 2000', 'er, M 500', 'rldam-wru, M 500']
+    """
+    chosen: set[str] = set()
+    for name in names:
+        found = {row.label for row in rows if slug(name) in (slug(row.label), slug(row.series))}
+        if not found:
+            labels = [row.label for row in rows]
+            raise InputError(
+                f"--rows: no row {name!r}; rows are: {'; '.join(labels)}.{nearest(name, labels)}"
+            )
+        chosen |= found
+    return chosen
 
 
 def _check_given(given: Layer, rows: Sequence[Row], table: str) -> None:
