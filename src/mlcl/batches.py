@@ -137,14 +137,13 @@ class Share:
         return cls(slice(number * total // parts, (number + 1) * total // parts), total)
 
 
-def count_steps(rows: int, batch_size: int) -> int:
-    """Return the steps of an epoch. One row that is left over joins the last step: alone it has no spread, and a batch
-    normalisation of one value fails.
+def count_steps(rows: int, batch_size: int, *, join: bool = False) -> int:
+    """Return the steps of an epoch; with ``join`` one row that is left over belongs to the step before.
 
-    >>> [count_steps(rows, 4) for rows in (0, 1, 4, 5, 6)]
-    [0, 1, 1, 1, 2]
+    >>> [(count_steps(rows, 4), count_steps(rows, 4, join=True)) for rows in (1, 4, 5, 6)]
+    [(1, 1), (1, 1), (2, 1), (2, 2)]
     """
-    alone = batch_size > 1 and rows > batch_size and rows % batch_size == 1
+    alone = join and batch_size > 1 and rows > batch_size and rows % batch_size == 1
     return -(-rows // batch_size) - alone
 
 
@@ -162,9 +161,10 @@ class EpochPlan:
     task: int
     batch_size: int
     memory_batch: int
+    join: bool = False
 
     def __len__(self) -> int:
-        return count_steps(len(self.current), self.batch_size)
+        return count_steps(len(self.current), self.batch_size, join=self.join)
 
     def step(self, number: int) -> tuple[Rows, Rows, Rows]:
         """Return row numbers, their task numbers, and their places in the memory (-1 for the current rows, which
@@ -201,6 +201,7 @@ def plan_epoch(
     batch_size: int,
     memory_batch: int,
     sampling: Literal["uniform", "balanced"],
+    join: bool = False,
 ) -> EpochPlan:
     """Draw an epoch: a permutation of the task's rows, and beside each batch one from the memory.
 
@@ -212,13 +213,15 @@ def plan_epoch(
         batch_size: rows of the task a step.
         memory_batch: rows of the memory a step; all of them if it holds fewer.
         sampling: ``uniform`` over the memory, or ``balanced``: past tasks take turns, so each has an equal share.
+        join: one row that is left over belongs to the last step. Alone it has no spread, and a batch normalisation of
+            one value fails.
     """
     current = rng.permutation(train_rows)
-    steps = count_steps(len(current), batch_size)
+    steps = count_steps(len(current), batch_size, join=join)
     width = min(memory_batch, len(memory))
     if width == 0:
         nothing = np.empty(0, np.int64)
-        return EpochPlan(current, nothing, nothing, nothing, task, batch_size, 0)
+        return EpochPlan(current, nothing, nothing, nothing, task, batch_size, 0, join)
     if sampling == "uniform":
         slots = cycle_rows(np.arange(len(memory)), steps * width, rng)
     else:
@@ -227,4 +230,4 @@ def plan_epoch(
         turns = np.stack([cycle_rows(rows, share, rng) for rows in stored], axis=1)
         slots = turns.reshape(-1)[: steps * width]
     tags = memory.task_of_row[slots]
-    return EpochPlan(current, memory.rows[slots], tags, slots, task, batch_size, width)
+    return EpochPlan(current, memory.rows[slots], tags, slots, task, batch_size, width, join)

@@ -205,6 +205,7 @@ class Learner:
             batch_size=settings.batch_size,
             memory_batch=self.config.memory.batch_size or settings.batch_size,
             sampling=self.config.memory.sampling,
+            join=True,
         )
         self.network.train()
 
