@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -128,6 +129,13 @@ def test_images_that_were_stored_small_are_taken_up(stores, tmp_path):
     assert (
         sum(image.tobytes() in kept for image in again.numpy()) >= 12
     )  # old tasks keep their share, bit for bit
+    for name in ("config.yaml", "result.json"):
+        path = tmp_path / "first" / name
+        text = path.read_text()
+        path.write_text(re.sub(r'(downscale"?): 2', r"\1: 9000000", text))
+        assert path.read_text() != text
+    with pytest.raises(InputError, match=r"does not fit the run: its inputs have the shape \(3, 8, 8\)"):
+        extend(tmp_path / "first", stores["new pictures"], out=tmp_path / "third")
 
 
 def test_before_anything_is_learnt_the_old_scores_are_the_same_bits(finished, stores):

@@ -154,9 +154,12 @@ def load_base(folder: Path) -> Base:
         classes = [samples.classes.tolist() for samples in memory.tasks]
         if classes != [ids.tolist() for ids in trained.tasks] or len(tensors["inputs"]) != len(memory):
             raise ValueError("its tasks are not those of result.json")
-        inputs = enlarged(tensors["inputs"], trained.config.memory.downscale)
-        if tuple(inputs.shape[1:]) != trained.input_shape:
+        factor = trained.config.memory.downscale
+        channels, *sides = tensors["inputs"].shape[1:]
+        if (channels, *(factor * side for side in sides)) != trained.input_shape:
             raise ValueError(f"its inputs have the shape {tuple(tensors['inputs'].shape[1:])}")
+        # Not before the sides are known to fit: the factor comes from a file.
+        inputs = enlarged(tensors["inputs"], factor)
         measured = _measured(result, len(trained.tasks), len(trained.classes))
     except Exception as error:  # names, shapes and values come from files
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
