@@ -1,31 +1,108 @@
-"""Write docs/beyond.md from the committed results: ``python tools/beyond.py`` (``make results``).
+"""Write docs/beyond.md and its figures from the committed results: ``python tools/beyond.py`` (``make results``).
 
-The text comes from ``tools/beyond-reading.md``; every number in the tables from ``results/beyond*/runs.csv``.
+The text comes from ``tools/beyond-reading.md``; every number in the tables from ``results/beyond*/runs.csv`` and
+``classes.csv``.
 """
 
 from __future__ import annotations
 
+import csv
+import itertools
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
-from ledger import BENCHMARKS, ROOT, Sweep, Values, command, write
+from ledger import BENCHMARKS, ROOT, Sweep, Values, command, compare, write
+from scipy.stats import spearmanr
 
-CEILING = "joint + augment"
-METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "tail", "seconds")
-HEADS = ("Macro-AUC", "gap closed", "Forgetting", "Pooled Macro-AUC", "Tail", "Seconds")
+CEILINGS = ("joint + augment", "joint", "joint + augment + cosine")
+"""The ceiling of a table is the first of these that it has; on c-digits there is nothing to augment."""
+
+METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "medium", "tail", "seconds")
+HEADS = ("Macro-AUC", "gap closed", "Forgetting", "Pooled", "Head", "Medium", "Tail", "Seconds")
+
+PAIRS = (
+    ("the paper's loss and memory", "rldam-wru", "er"),
+    ("the same inside `best`", "best", "best with BCE and random memory"),
+    ("all of `best`", "best", "er"),
+)
+"""What is compared class by class: what it tells, a row, and the row it is set against."""
+
+Place = tuple[str, str]
+"""Table and benchmark."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was set as a goal: a row's metric, or its difference from another row, beyond a limit.
+
+    Attributes:
+        text: the goal.
+        place: table and benchmark of the row.
+        row: label of the row.
+        limit: what the value must reach; must stay under, with ``below``.
+        metric: what is measured.
+        other: place and label of the row it is compared with, seed by seed.
+        below: whether small is good.
+        share: the value is the share of the gap that is closed, not a metric.
+    """
+
+    text: str
+    place: Place
+    row: str
+    limit: float
+    metric: str = "macro_auc"
+    other: tuple[Place, str] | None = None
+    below: bool = False
+    share: bool = False
+
+
+_VOC, _COCO = ("beyond", "c-voc-small"), ("beyond", "c-coco-small")
+_CEILING = (_VOC, "joint + augment")
+_SIZES = ("beyond-memory", "c-voc-small")
+GOALS = (
+    Goal("M 500: at most 0.5 below joint training", _VOC, "best", -0.5, other=_CEILING),
+    Goal("M 200: at most 1 below joint training", _SIZES, "best, M 200", -1.0, other=_CEILING),
+    Goal("no stored image: at most 3 below joint training", _SIZES, "best, M 0", -3.0, other=_CEILING),
+    Goal("M 500: forgetting under 1", _VOC, "best", 1.0, metric="forgetting", below=True),
+    Goal(
+        "M 500: pooled at least 3 above RLDAM + WRU with augmentation",
+        _VOC,
+        "best",
+        3.0,
+        metric="pooled_macro_auc",
+        other=(_VOC, "rldam-wru + augment"),
+    ),
+    Goal("c-coco-small: 80 % of the gap from ER to joint training closed", _COCO, "best", 0.8, share=True),
+)
 
 
 def mean(values: Values, label: str, seeds: list[int]) -> float | None:
     """Return the mean of a row over some seeds; None where one is missing."""
     found = values.get(label, {})
-    return sum(found[seed] for seed in seeds) / len(seeds) if all(seed in found for seed in seeds) else None
+    if not seeds or any(seed not in found for seed in seeds):
+        return None
+    return sum(found[seed] for seed in seeds) / len(seeds)
+
+
+def ceiling(values: Values) -> str | None:
+    """Return the row that is a table's ceiling."""
+    return next((label for label in CEILINGS if label in values), None)
+
+
+def closed(values: Values, label: str) -> float | None:
+    """Return the share of the gap from ER to the ceiling that a row closes, on the row's own seeds."""
+    seeds, top = sorted(values.get(label, {})), ceiling(values)
+    if top is None:
+        return None
+    low, high, here = mean(values, "er", seeds), mean(values, top, seeds), mean(values, label, seeds)
+    return None if low is None or high is None or here is None else (here - low) / (high - low)
 
 
 def table(sweep: Sweep) -> Iterator[str]:
     """Yield a line a row: means over its seeds, and the share of the gap from ER to joint training that it closes."""
     values = {metric: sweep.values(metric) for metric in METRICS}
     auc = values["macro_auc"]
-    has_gap = "er" in auc and CEILING in auc
+    has_gap = "er" in auc and ceiling(auc) is not None
     heads = [head for head in HEADS if has_gap or head != "gap closed"]
     yield f"|  | Seeds | {' | '.join(heads)} |"
     yield f"|---|---:|{'---:|' * len(heads)}"
@@ -34,33 +111,111 @@ def table(sweep: Sweep) -> Iterator[str]:
         seeds = sorted(auc.get(label, {}))
         if not seeds:
             continue
-        cells = {metric: mean(values[metric], label, seeds) for metric in METRICS}
-        shown = [f"{cells['macro_auc']:.2f}"]
-        if has_gap:
-            low, high = mean(auc, "er", seeds), mean(auc, CEILING, seeds)
-            known = low is not None and high is not None and cells["macro_auc"] is not None
-            shown.append(f"{(cells['macro_auc'] - low) / (high - low):.0%}" if known else "-")
-        for metric in METRICS[1:]:
-            value = cells[metric]
+        shown = []
+        for metric in METRICS:
+            value = mean(values[metric], label, seeds)
             shown.append("-" if value is None else f"{value:.0f}" if metric == "seconds" else f"{value:.2f}")
+        if has_gap:
+            share = closed(auc, label)
+            shown.insert(1, "-" if share is None else f"{share:.0%}")
         yield f"| {label} | {len(seeds)} | {' | '.join(shown)} |"
 
 
-def render(results: Path, reading: str) -> str:
-    """Return the page."""
-    sweeps = [Sweep.read(path.parent) for path in results.glob("beyond*/sweep.yaml")]
-    sweeps.sort(key=lambda s: (s.record["table"], BENCHMARKS.index(s.record["benchmark"])))
-    out = [reading.strip()]
-    for sweep in sweeps:
+def goals(sweeps: dict[Place, Sweep]) -> Iterator[str]:
+    """Yield a line a goal: what was measured, and whether that is enough."""
+    yield "| goal | measured | seeds | reached |"
+    yield "|---|---:|---:|---|"
+    for goal in GOALS:
+        sweep = sweeps.get(goal.place)
+        values = sweep.values(goal.metric) if sweep else {}
+        seeds = sorted(values.get(goal.row, {}))
+        value: float | None
+        shown = ""
+        if goal.share:
+            value = closed(values, goal.row)
+            shown = "" if value is None else f"{value:.0%}"
+        elif goal.other is not None:
+            place, label = goal.other
+            against = sweeps[place].values(goal.metric).get(label, {}) if place in sweeps else {}
+            seeds = [seed for seed in seeds if seed in against]
+            pair = {"this": values.get(goal.row, {}), "other": against}
+            value, other = mean(pair, "this", seeds), mean(pair, "other", seeds)
+            value = None if value is None or other is None else value - other
+            shown = compare(pair, "this", "other", lower=False)[1].removeprefix("against other: ")
+        else:
+            value = mean(values, goal.row, seeds)
+            shown = "" if value is None else f"{value:.2f}"
+        if value is None:
+            yield f"| {goal.text} | - | 0 | not measured |"
+            continue
+        good = value <= goal.limit if goal.below else value >= goal.limit
+        yield f"| {goal.text} | {shown} | {len(seeds)} | {'yes' if good else '**no**'} |"
+
+
+def by_class(sweep: Sweep) -> Iterator[str]:
+    """Yield a line a pair of rows: the mean gain in thirds of the classes, and its rank correlation with P_k."""
+    path = sweep.folder / "classes.csv"
+    if not path.exists():
+        return
+    found: dict[str, dict[tuple[str, str], tuple[int, float]]] = {}
+    with path.open() as file:
+        for line in csv.DictReader(file):
+            if line["auc"]:
+                cell = (int(line["positive"]), float(line["auc"]))
+                found.setdefault(line["label"], {})[line["seed"], line["class"]] = cell
+    lines = []
+    for text, above, below in PAIRS:
+        both = sorted(found.get(above, {}).keys() & found.get(below, {}).keys())
+        if not both:
+            continue
+        gains = [found[above][key][1] - found[below][key][1] for key in both]
+        counts = [found[above][key][0] for key in both]
+        order = sorted(range(len(both)), key=lambda i: -counts[i])
+        cuts = [round(len(order) * third / 3) for third in range(4)]
+        cells = []
+        for start, end in itertools.pairwise(cuts):
+            part = order[start:end]
+            cells.append(f"{sum(gains[i] for i in part) / len(part):+.2f}")
+        rho = spearmanr(counts, gains)
+        lines.append(f"| {text}: {above} - {below} | {' | '.join(cells)} | {rho.statistic:+.2f} |")
+    if lines:
+        yield "| gain of a class | most frequent third | middle third | rarest third | rank correlation with P_k |"
+        yield "|---|---:|---:|---:|---:|"
+        yield from lines
+
+
+def figure(sweep: Sweep) -> str:
+    """Return the name of a table's figure among the documentation's images."""
+    return f"{sweep.folder.name}.svg"
+
+
+def render(sweeps: dict[Place, Sweep], reading: str) -> str:
+    """Return the page; ``<!-- goals -->`` in the text becomes the table of goals."""
+    out = [reading.strip().replace("<!-- goals -->", "\n".join(goals(sweeps)))]
+    for place in sorted(sweeps, key=lambda p: (p[0], BENCHMARKS.index(p[1]))):
+        sweep = sweeps[place]
         record = sweep.record
-        out += ["", f"## {record['title']}: {record['benchmark']}", "", f"    {command(record)}", ""]
         commits = ", ".join(str(commit)[:7] for commit in record["commits"])
-        out += [f"{record['machine']['cores']} cores, one thread a run; commits {commits}; ", ""]
-        out[-2] += f"files: `results/{sweep.folder.name}`"
-        out += table(sweep)
+        out += ["", f"## {record['title']}: {record['benchmark']}", "", f"    {command(record)}", ""]
+        out += [
+            f"{record['machine']['cores']} cores, one thread a run; commits {commits}; "
+            f"files: `results/{sweep.folder.name}`",
+            "",
+            *table(sweep),
+        ]
+        classes = list(by_class(sweep))
+        if classes:
+            out += ["", *classes]
+        out += ["", f"![{record['title']}: {record['benchmark']}](images/{figure(sweep)})"]
     return "\n".join(out) + "\n"
 
 
 if __name__ == "__main__":
-    page = render(ROOT / "results", (ROOT / "tools" / "beyond-reading.md").read_text())
-    raise SystemExit(write(page, ROOT / "docs" / "beyond.md"))
+    found = [Sweep.read(path.parent) for path in (ROOT / "results").glob("beyond*/sweep.yaml")]
+    by_place = {(s.record["table"], s.record["benchmark"]): s for s in found}
+    text = render(by_place, (ROOT / "tools" / "beyond-reading.md").read_text())
+    codes = [write(text, ROOT / "docs" / "beyond.md")]
+    for one in found:
+        picture = (one.folder / "figure.svg").read_text()
+        codes.append(write(picture, ROOT / "docs" / "images" / figure(one)))
+    raise SystemExit(max(codes))

@@ -92,6 +92,7 @@ def test_the_command_leaves_table_runs_figure_and_page(finished):
     assert {
         "table.csv",
         "runs.csv",
+        "classes.csv",
         "table.md",
         "table.tex",
         "figure.svg",
@@ -107,6 +108,20 @@ def test_the_command_leaves_table_runs_figure_and_page(finished):
         assert float(row["macro_auc_mean"]) == pytest.approx(np.mean(values), abs=1e-5)
         assert float(row["macro_auc_std"]) == pytest.approx(np.std(values, ddof=1), abs=1e-5)
     assert (finished / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_classes_are_written_as_the_runs_measured_them(finished):
+    found = list(csv.DictReader((finished / "classes.csv").open()))
+    for run in csv.DictReader((finished / "runs.csv").open()):
+        result = json.loads((finished / run["folder"] / "result.json").read_text())
+        lines = [line for line in found if (line["label"], line["seed"]) == (run["label"], run["seed"])]
+        assert [line["class"] for line in lines] == result["classes"]
+        assert [int(line["positive"]) for line in lines] == result["positive"]
+        aucs = [float(line["auc"]) if line["auc"] else np.nan for line in lines]
+        last = [np.nan if value is None else value for value in result["per_class"][-1]]
+        np.testing.assert_allclose(aucs, last, atol=1e-5)
+        for number, ids in enumerate(result["tasks"]):
+            assert {lines[k]["task"] for k in ids} == {str(number)}
 
 
 def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finished, tmp_path, capsys):

@@ -14,8 +14,6 @@ from mlcl.sweeps.experiment import Experiment, experiments, load_experiment, slu
 from mlcl.sweeps.sweep import check_engine
 from mlcl.sweeps.trackers import parse_trackers
 
-FILES = ("table.csv", "runs.csv", "table.md", "table.tex", "figure.svg", "figure.pdf", "report.html")
-
 
 @dataclass(frozen=True)
 class ReproduceCommand:
@@ -205,7 +203,7 @@ def write_files(out: Path) -> None:
     """Write table, runs, figure and page of a sweep into its folder; the same runs give the same bytes."""
     from mlcl.files import write_bytes
     from mlcl.reports.drawing import to_file
-    from mlcl.reports.formats import runs_csv, table_csv, table_latex, table_markdown
+    from mlcl.reports.formats import classes_csv, runs_csv, table_csv, table_latex, table_markdown
     from mlcl.reports.gather import sections
     from mlcl.reports.page import render_page
     from mlcl.reports.plates import plate
@@ -218,6 +216,7 @@ def write_files(out: Path) -> None:
     contents = {
         "table.csv": table_csv(section, lines).encode(),
         "runs.csv": runs_csv(section).encode(),
+        "classes.csv": classes_csv(section).encode(),
         "table.md": table_markdown(section, lines).encode(),
         "table.tex": table_latex(section, lines).encode(),
         "figure.svg": to_file(picture, "svg"),

@@ -72,6 +72,18 @@ def runs_csv(section: Section) -> str:
     return _csv(heads, body)
 
 
+def classes_csv(section: Section) -> str:
+    """Return one line a run and class: how often the class came in training, and its AUC after the last task."""
+    body = []
+    for group in section.groups:
+        for run in group.runs:
+            task = {k: number for number, ids in enumerate(run.tasks) for k in ids}
+            for k, name in enumerate(run.classes):
+                auc = _plain(float(run.per_class[-1, k]))
+                body.append([group.label, run.seed, name, task.get(k, ""), int(run.positive[k]), auc])
+    return _csv(["label", "seed", "class", "task", "positive", "auc"], body)
+
+
 def table_markdown(section: Section, lines: Sequence[Line]) -> str:
     """Return the table for a README."""
     heads, body = grid(section, lines)
