@@ -59,7 +59,11 @@ class OwnTask(LabelPolicy):
     "seen", summary="All classes so far: old labels of new images become false negatives."
 )
 class SeenClasses(LabelPolicy):
-    """Judge on all classes so far."""
+    """Judge on all classes so far.
+
+    A class has no positive among the rows of another task. Losses that weigh positives against negatives of a batch
+    (rldam, ru) leave such a class out, so with them this is the same as ``task``; ``negatives`` is not.
+    """
 
     def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         """Take classes of other tasks for negative, future ones excepted."""
