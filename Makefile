@@ -7,6 +7,7 @@ BACKBONES := .venv-backbones
 EXTRAS := .venv-extras
 DOCS := .venv-docs
 BENCH := .venv-bench
+COMMA := ,
 
 .PHONY: demo test test-backbones test-extras lint format bench growth fuzz results docs release-check install clean
 
@@ -54,43 +55,33 @@ release-check: install  ## build sdist and wheel, install the wheel in a clean e
 install: $(STAMP)
 
 # torch first and alone: its exact version takes the CPU build where one is at hand, and the rest then finds it.
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+# $(call environment,FOLDER,WHAT TO INSTALL)
+define environment
+	test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --upgrade pip
+	$(1)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(1)/bin/python -m pip install --quiet --constraint constraints.txt $(2)
 	touch $@
+endef
 
-# Packages that drag in half the world, in an environment of their own.
+$(STAMP): pyproject.toml constraints.txt
+	$(call environment,$(VENV),--editable '.[dev]')
+
+# Packages that drag in half the world, each lot in an environment of its own.
 $(BACKBONES)/.installed: pyproject.toml constraints.txt constraints-backbones.txt
-	test -x $(BACKBONES)/bin/python || $(PYTHON) -m venv $(BACKBONES)
-	$(BACKBONES)/bin/python -m pip install --quiet --upgrade pip
-	$(BACKBONES)/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(BACKBONES)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-backbones.txt \
-		--editable '.[dev,timm,torchvision,avalanche]'
-	touch $@
+	$(call environment,$(BACKBONES),--constraint constraints-backbones.txt --editable '.[dev$(COMMA)timm$(COMMA)torchvision$(COMMA)avalanche]')
 
 $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
-	test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
-	$(EXTRAS)/bin/python -m pip install --quiet --upgrade pip
-	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(EXTRAS)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-extras.txt \
-		--editable '.[dev,torchmetrics,lightning]' pandas
-	touch $@
-
-# An environment of its own: the site is made from source text alone, without torch.
-$(DOCS)/.installed: docs/requirements.txt
-	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet --requirement $<
-	touch $@
+	$(call environment,$(EXTRAS),--constraint constraints-extras.txt --editable '.[dev$(COMMA)torchmetrics$(COMMA)lightning]' pandas)
 
 # With the rivals, so that what is compared with is the real package.
 $(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
-	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet --upgrade pip
-	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-extras.txt \
-		--editable '.[torchmetrics]'
+	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[torchmetrics]')
+
+# The site is made from source text alone, without torch.
+$(DOCS)/.installed: docs/requirements.txt
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --requirement $<
 	touch $@
 
 clean:

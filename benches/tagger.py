@@ -1,6 +1,6 @@
 """ContinualTagger against one logistic regression a label, on two published sets of feature vectors.
 
-Run: ``python benches/bench_tagger.py [--orders 3]``. Needs ``arff/Scene.arff.bz2`` and ``arff/Enron.arff.bz2`` of
+Run: ``python benches/tagger.py [--orders 3]``. Needs ``arff/Scene.arff.bz2`` and ``arff/Enron.arff.bz2`` of
 `MLCL_DATA`, or of ``../shared/data`` beside the project. Labels come in 3 (Scene) and 5 (Enron) calls, in random
 orders; every call brings all training rows with its own labels only. Printed: Macro-AUC over all labels on the test
 rows at the end, in points, and seconds of learning.
