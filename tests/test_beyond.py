@@ -70,3 +70,17 @@ def test_gains_by_class_tell_whom_a_row_helps(tmp_path):
 
 def test_without_classes_there_is_no_table_of_gains(tmp_path):
     assert list(beyond.by_class(sweep(tmp_path, {"er": []}))) == []
+
+
+def test_the_readme_leads_with_what_was_measured(tmp_path):
+    rows = {"er": [70.0, 60.0], "best": [79.0, 79.0], "joint": [80.0, 80.0]}
+    found = sweep(tmp_path, rows, pooled_macro_auc={"best": [71.0, 73.0]})
+    lines = list(beyond.lead({("beyond", "c-digits"): found}))
+    assert lines[0] == "|  | c-digits, 2 seeds | pooled |"
+    assert lines[2] == "| **`--method best`** | **79.00** | **72.00** |"
+    assert lines[3] == "| joint training, same augmentation | 80.00 | - |"
+    assert lines[4] == "| RLDAM + WRU (the paper) | - | - |"
+    assert lines[-1] == "| gap from ER to joint training closed by `best` | 93% |  |"
+    page = "a\n<!-- beyond -->\nold\n<!-- /beyond -->\nb\n"
+    assert beyond.between(page, ["new"]) == "a\n<!-- beyond -->\n\nnew\n\n<!-- /beyond -->\nb\n"
+    assert beyond.between(beyond.between(page, ["x"]), ["new"]) == beyond.between(page, ["new"])

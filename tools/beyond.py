@@ -1,7 +1,7 @@
-"""Write docs/beyond.md and its figures from the committed results: ``python tools/beyond.py`` (``make results``).
+"""Write docs/beyond.md and its figures, and the README's first table: ``python tools/beyond.py`` (``make results``).
 
-The text comes from ``tools/beyond-reading.md``; every number in the tables from ``results/beyond*/runs.csv`` and
-``classes.csv``.
+The text comes from ``tools/beyond-reading.md``; every number in the tables from the committed
+``results/beyond*/runs.csv`` and ``classes.csv``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ PAIRS = (
     ("all of `best`", "best", "er"),
 )
 """What is compared class by class: what it tells, a row, and the row it is set against."""
+
+LEAD = (
+    ("**`--method best`**", "best"),
+    ("joint training, same augmentation", None),
+    ("RLDAM + WRU (the paper)", "rldam-wru"),
+    ("ER (BCE, random memory)", "er"),
+)
+"""The rows of the README's table; None is the ceiling."""
 
 Place = tuple[str, str]
 """Table and benchmark."""
@@ -184,6 +192,41 @@ def by_class(sweep: Sweep) -> Iterator[str]:
         yield from lines
 
 
+def lead(sweeps: dict[Place, Sweep]) -> Iterator[str]:
+    """Yield the README's table: the story's rows on every benchmark, Macro-AUC and pooled Macro-AUC."""
+    shown = [(name, sweeps["beyond", name]) for name in BENCHMARKS if ("beyond", name) in sweeps]
+    heads = []
+    for name, sweep in shown:
+        seeds = len(sweep.values("macro_auc").get("best", {}))
+        heads += [f"{name}, {seeds} seed{'s' if seeds != 1 else ''}", "pooled"]
+    yield f"|  | {' | '.join(heads)} |"
+    yield f"|---|{'---:|---:|' * len(shown)}"
+    for text, row in LEAD:
+        cells = []
+        for _, sweep in shown:
+            auc = sweep.values("macro_auc")
+            label = ceiling(auc) if row is None else row
+            own = sorted(auc.get(label or "", {}))
+            for metric in ("macro_auc", "pooled_macro_auc"):
+                value = mean(sweep.values(metric), label or "", own)
+                mark = "**" if row == "best" else ""
+                cells.append("-" if value is None else f"{mark}{value:.2f}{mark}")
+        yield f"| {text} | {' | '.join(cells)} |"
+    shares = []
+    for _, sweep in shown:
+        auc = sweep.values("macro_auc")
+        share = closed(auc, "best")
+        shares += ["-" if share is None else f"{share:.0%}", ""]
+    yield f"| gap from ER to joint training closed by `best` | {' | '.join(shares)} |"
+
+
+def between(page: str, lines: list[str]) -> str:
+    """Return a page with the lines between its two marks."""
+    start, end = "<!-- beyond -->\n", "<!-- /beyond -->"
+    before, rest = page.split(start, 1)
+    return before + start + "\n".join(["", *lines, "", ""]) + end + rest.split(end, 1)[1]
+
+
 def figure(sweep: Sweep) -> str:
     """Return the name of a table's figure among the documentation's images."""
     return f"{sweep.folder.name}.svg"
@@ -214,7 +257,11 @@ if __name__ == "__main__":
     found = [Sweep.read(path.parent) for path in (ROOT / "results").glob("beyond*/sweep.yaml")]
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in found}
     text = render(by_place, (ROOT / "tools" / "beyond-reading.md").read_text())
-    codes = [write(text, ROOT / "docs" / "beyond.md")]
+    readme = ROOT / "README.md"
+    codes = [
+        write(text, ROOT / "docs" / "beyond.md"),
+        write(between(readme.read_text(), list(lead(by_place))), readme),
+    ]
     for one in found:
         picture = (one.folder / "figure.svg").read_text()
         codes.append(write(picture, ROOT / "docs" / "images" / figure(one)))
