@@ -70,6 +70,13 @@ _SIZES = ("beyond-memory", "c-voc-small")
 GOALS = (
     Goal("M 500: at most 0.5 below joint training", _VOC, "best", -0.5, other=_CEILING),
     Goal("M 200: at most 1 below joint training", _SIZES, "best, M 200", -1.0, other=_CEILING),
+    Goal(
+        "M 200, smaller stored images in the same bytes: the same",
+        _SIZES,
+        "best with smaller stored images, M 200",
+        -1.0,
+        other=_CEILING,
+    ),
     Goal("no stored image: at most 3 below joint training", _SIZES, "best, M 0", -3.0, other=_CEILING),
     Goal("M 500: forgetting under 1", _VOC, "best", 1.0, metric="forgetting", below=True),
     Goal(
