@@ -23,6 +23,7 @@ HEADS = ("Macro-AUC", "gap closed", "Forgetting", "Pooled", "Head", "Medium", "T
 PAIRS = (
     ("the paper's loss and memory", "rldam-wru", "er"),
     ("the same inside `best`", "best", "best with BCE and random memory"),
+    ("the same, losses of equal size", "best", "best with BCE x 2 and random memory"),
     ("all of `best`", "best", "er"),
 )
 """What is compared class by class: what it tells, a row, and the row it is set against."""
