@@ -15,7 +15,7 @@ import pytest
 
 from mlcl.cli import main
 from mlcl.reports import sections, summarise
-from mlcl.reports.commands import FILES, write_files
+from mlcl.reports.commands import write_files
 from mlcl.reports.drawing import to_file, to_inline
 from mlcl.reports.page import render_page
 from mlcl.reports.plates import plate
@@ -142,8 +142,9 @@ def test_a_style_of_the_user_changes_nothing(sweep):
 
 
 def test_the_files_of_a_sweep_are_rewritten_whole(sweep):
-    write_files(sweep)
-    assert all((sweep / name).stat().st_size > 100 for name in FILES)
+    names = write_files(sweep)
+    assert len(names) == 8
+    assert all((sweep / name).stat().st_size > 100 for name in names)
 
 
 PROBE = """<script>

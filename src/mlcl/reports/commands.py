@@ -199,8 +199,11 @@ def _show_and_write(out: Path) -> None:
     sys.stdout.write(f"{out}\n")
 
 
-def write_files(out: Path) -> None:
-    """Write table, runs, figure and page of a sweep into its folder; the same runs give the same bytes."""
+def write_files(out: Path) -> list[str]:
+    """Write table, runs, figure and page of a sweep into its folder and return their names.
+
+    The same runs give the same bytes.
+    """
     from mlcl.files import write_bytes
     from mlcl.reports.drawing import to_file
     from mlcl.reports.formats import classes_csv, runs_csv, table_csv, table_latex, table_markdown
@@ -225,6 +228,7 @@ def write_files(out: Path) -> None:
     }
     for name, content in contents.items():
         write_bytes(out / name, content)
+    return list(contents)
 
 
 def report(folders: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
