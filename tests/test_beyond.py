@@ -63,9 +63,10 @@ def test_gains_by_class_tell_whom_a_row_helps(tmp_path):
                 # The rarer a class, the more it gains.
                 writer.writerows([label, seed, f"c{k}", 0, 100 - k, 50 + gain * k] for k in range(6))
                 writer.writerow([label, seed, "undefined", 0, 1, ""])
-    lines = list(beyond.by_class(sweep(tmp_path, {"er": [], "rldam-wru": []})))
+    tail = {"er": [60.0, 61.0], "rldam-wru": [64.0, 66.0]}
+    lines = list(beyond.by_class(sweep(tmp_path, {"er": [1.0, 1.0], "rldam-wru": [2.0, 2.0]}, tail=tail)))
     assert len(lines) == 3
-    assert lines[2].endswith("rldam-wru - er | +0.50 | +2.50 | +4.50 | -1.00 |")
+    assert lines[2].endswith("rldam-wru - er | - | - | +4.50 | -1.00 |")
 
 
 def test_without_classes_there_is_no_table_of_gains(tmp_path):

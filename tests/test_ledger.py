@@ -53,6 +53,7 @@ def test_a_claim_of_several_parts_is_as_good_as_its_worst_part(tmp_path):
 
 def test_the_command_is_told_without_the_folders_of_one_machine():
     record = {
-        "command": "mlcl reproduce table2 --benchmark c-digits --jobs 2 --out /tmp/x --reuse /tmp/a /tmp/b --seeds 3"
+        "command": "mlcl reproduce table2 --benchmark c-digits --jobs 2 --out /tmp/x --reuse /tmp/a /tmp/b "
+        "--done --seeds 3"
     }
     assert ledger.command(record) == "mlcl reproduce table2 --benchmark c-digits --seeds 3"

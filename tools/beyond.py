@@ -7,7 +7,6 @@ The text comes from ``tools/beyond-reading.md``; every number in the tables from
 from __future__ import annotations
 
 import csv
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -185,17 +184,15 @@ def by_class(sweep: Sweep) -> Iterator[str]:
         if not both:
             continue
         gains = [found[above][key][1] - found[below][key][1] for key in both]
-        counts = [found[above][key][0] for key in both]
-        order = sorted(range(len(both)), key=lambda i: -counts[i])
-        cuts = [round(len(order) * third / 3) for third in range(4)]
+        rho = spearmanr([found[above][key][0] for key in both], gains).statistic
+        seeds = sorted({int(seed) for seed, _ in both})
         cells = []
-        for start, end in itertools.pairwise(cuts):
-            part = order[start:end]
-            cells.append(f"{sum(gains[i] for i in part) / len(part):+.2f}")
-        rho = spearmanr(counts, gains)
-        lines.append(f"| {text}: {above} - {below} | {' | '.join(cells)} | {rho.statistic:+.2f} |")
+        for third in ("head", "medium", "tail"):
+            high, low = (mean(sweep.values(third), label, seeds) for label in (above, below))
+            cells.append("-" if high is None or low is None else f"{high - low:+.2f}")
+        lines.append(f"| {text}: {above} - {below} | {' | '.join(cells)} | {rho:+.2f} |")
     if lines:
-        yield "| gain of a class | most frequent third | middle third | rarest third | rank correlation with P_k |"
+        yield "| gain | Head | Medium | Tail | rank correlation of a class's gain with P_k |"
         yield "|---|---:|---:|---:|---:|"
         yield from lines
 

@@ -123,8 +123,8 @@ def _pairs(claim: dict[str, Any], sweep: Sweep) -> Iterator[tuple[str, str]]:
 
 
 def command(record: dict[str, Any]) -> str:
-    """Return the command without what belongs to the machine it ran on."""
-    text = re.sub(r" --(out|jobs) \S+", "", str(record["command"]))
+    """Return the command without what belongs to the machine it ran on; ``--done`` alone would make no run."""
+    text = re.sub(r" --(out|jobs) \S+| --done\b", "", str(record["command"]))
     return re.sub(r" --reuse( (?!--)\S+)+", "", text)
 
 
