@@ -21,7 +21,7 @@ test-backbones: $(BACKBONES)/.installed  ## models of timm and torchvision, Aval
 	OMP_NUM_THREADS=1 $(BACKBONES)/bin/python -m pytest -q -n auto tests/backbones
 
 test-extras: $(EXTRAS)/.installed  ## Lightning, torchmetrics, pandas: with the real packages
-	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -n auto tests/extras tests/test_guides.py src/mlcl/metrics/stateful.py
+	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -n auto tests/extras tests/docs/test_guides.py src/mlcl/metrics/stateful.py
 
 lint: install  ## style, format, types
 	$(BIN)/ruff check .

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mlcl.config import Config, StreamConfig, TrainConfig
-from mlcl.launching import started
-from mlcl.runs import load_benchmark
-from mlcl.training import Learner
+from mlcl.config.schema import Config, StreamConfig, TrainConfig
+from mlcl.runs.recording import load_benchmark
+from mlcl.training.launching import launched
+from mlcl.training.learner import Learner
 
 STEPS = (1, 2, 5, 10, 20, 40)
 
@@ -27,12 +27,12 @@ def losses(devices: int, lr: float, factor: float = 1.0) -> NDArray[np.float64]:
     config = Config(
         stream=StreamConfig(tasks=3), train=TrainConfig(lr=lr, devices=devices, device="cpu", threads=1)
     )
-    with started(devices, losses, devices, lr, factor):
+    with launched(devices, losses, devices, lr, factor):
         learner = Learner(config, load_benchmark(config))
         with torch.no_grad():
             for weights in learner.network.parameters():
                 weights *= factor
-        learner.start_task(learner.stages[0])
+        learner.start_task(learner.tasks[0])
         return np.array([learner.learn(*learner.plan.step(step)) for step in range(max(STEPS))])
 
 

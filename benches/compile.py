@@ -16,9 +16,9 @@ import time
 import numpy as np
 import torch
 
-from mlcl.config import Config, ModelConfig, TrainConfig
+from mlcl.config.schema import Config, ModelConfig, TrainConfig
 from mlcl.streams import Benchmark
-from mlcl.training import Learner
+from mlcl.training.learner import Learner
 
 
 def learner(side: int, model: str, rows: int, *, compiled: bool) -> Learner:
@@ -28,7 +28,7 @@ def learner(side: int, model: str, rows: int, *, compiled: bool) -> Learner:
     benchmark = Benchmark.from_arrays(images, labels, images, labels, tasks=1)
     train = TrainConfig(batch_size=rows, lr=0.01, device="cpu", compile=compiled)
     found = Learner(Config(model=ModelConfig(kind=model), train=train), benchmark)
-    found.start_task(found.stages[0])
+    found.start_task(found.tasks[0])
     return found
 
 

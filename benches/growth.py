@@ -170,9 +170,9 @@ def metric_curves(cut: int) -> list[tuple[Curve, Prepare]]:
 
 def step_curves(cut: int) -> list[tuple[Curve, Prepare]]:
     """Return the curves of a training step of RLDAM + WRU on features: there, what is not the network shows most."""
-    from mlcl.settings import config_from
+    from mlcl.config.resolve import config_from
     from mlcl.streams import Benchmark
-    from mlcl.training import Learner
+    from mlcl.training.learner import Learner
 
     def steps(n: int, classes: int, size: int, tasks: int) -> Callable[[], object]:
         labels = synthetic(n, classes)
@@ -187,10 +187,10 @@ def step_curves(cut: int) -> list[tuple[Curve, Prepare]]:
             }
         )
         learner = Learner(config, benchmark)
-        for stage in learner.stages[:-1]:
+        for stage in learner.tasks[:-1]:
             learner.start_task(stage)
             learner.finish_task(stage)
-        learner.start_task(learner.stages[-1])
+        learner.start_task(learner.tasks[-1])
 
         def run() -> None:
             for number in range(20):

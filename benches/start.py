@@ -16,13 +16,13 @@ _FIRST_STEP = """
 import os, sys
 if sys.argv[2] == "without":
     sys.modules["torchmetrics"] = None
-import mlcl.cli, mlcl.training
-learn = mlcl.training.Learner.learn
+import mlcl.cli.main, mlcl.training.learner
+learn = mlcl.training.learner.Learner.learn
 def first(*arguments):
     learn(*arguments)
     os._exit(0)
-mlcl.training.Learner.learn = first
-mlcl.cli.main(["run", "--quiet", "--out", sys.argv[1], "--overwrite"])
+mlcl.training.learner.Learner.learn = first
+mlcl.cli.main.main(["run", "--quiet", "--out", sys.argv[1], "--overwrite"])
 os._exit(1)
 """
 

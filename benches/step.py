@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benches.timing import Row, within
-from mlcl.config import Config
-from mlcl.settings import config_from
+from mlcl.config.resolve import config_from
+from mlcl.config.schema import Config
 from mlcl.streams import Benchmark
-from mlcl.training import Learner
+from mlcl.training.learner import Learner
 
 # Like c-digits and c-voc-small: channels, pixels, classes, tasks, model, memory.
 SHAPES = {
@@ -100,11 +100,11 @@ def measure(*, quick: bool) -> list[Row]:
             }
         )
         learner = Learner(config, benchmark)
-        for stage in learner.stages[:2]:
+        for stage in learner.tasks[:2]:
             learner.start_task(stage)
             learner.learn(*learner.plan.step(0))
             learner.finish_task(stage)
-        learner.start_task(learner.stages[2])
+        learner.start_task(learner.tasks[2])
         bare = Bare(learner, config)
         batches = [learner.plan.step(number) for number in range(len(learner.plan))]
         first = batches[0]

@@ -14,11 +14,11 @@ from PIL import Image
 
 from benches.problems import DATA
 from benches.timing import Row, best, faster, told
-from mlcl.batches import gather
 from mlcl.datasets import open_store, prepare
 from mlcl.datasets.images import pixels
 from mlcl.datasets.plan import Files, make_plan
 from mlcl.datasets.trees import open_tree
+from mlcl.training.batches import gather
 
 SIZE, BATCH = 64, 128
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mlcl.observers import Observer
-from mlcl.runs import run
-from mlcl.settings import config_from
+from mlcl.config.resolve import config_from
+from mlcl.runs.run import run
 from mlcl.streams import Benchmark
+from mlcl.training.callbacks import Callback
 
 TASKS = 50
 METHODS = ("rldam-wru", "er-rs", "ewc", "lwf")
@@ -35,7 +35,7 @@ def make_benchmark() -> Benchmark:
     return Benchmark.from_arrays(*splits, tasks=TASKS, seed=0)
 
 
-class Watch(Observer):
+class Watch(Callback):
     """Notes what the process holds after each task."""
 
     def __init__(self, folder: Path) -> None:
@@ -100,7 +100,7 @@ def main() -> None:
         )
         with tempfile.TemporaryDirectory(prefix="mlcl-bench-") as folder:
             watch = Watch(Path(folder) / "run")
-            run(config, benchmark=benchmark, out=watch.folder, observer=watch)
+            run(config, benchmark=benchmark, out=watch.folder, callback=watch)
         steps = [all_ - test for all_, test in zip(watch.seconds, watch.evaluation, strict=True)]
         found[method] = (watch.memory, watch.seconds)
         print(

@@ -15,14 +15,14 @@ from unittest import mock
 import torch
 from lightning_fabric import Fabric
 
-import mlcl.training
+import mlcl.training.learner
 from benches.timing import Row, told
-from mlcl.batches import EpochPlan, Normaliser
 from mlcl.losses import MarginLoss
 from mlcl.memories import Memory
-from mlcl.run_folder import RunFolder
-from mlcl.runs import run
-from mlcl.training import Learner
+from mlcl.runs.folder import RunFolder
+from mlcl.runs.run import run
+from mlcl.training.batches import EpochPlan, Normaliser
+from mlcl.training.learner import Learner
 
 NETWORK = ("network, forward", "network, backward", "optimiser", "evaluation")
 PARTS: dict[str, list[tuple[Any, str]]] = {
@@ -32,10 +32,10 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "evaluation": [(Learner, "predict")],
     "loss": [(MarginLoss, "forward")],
     "batches": [
-        (mlcl.training, "gather"),
+        (mlcl.training.learner, "gather"),
         (Normaliser, "__call__"),
         (EpochPlan, "step"),
-        (mlcl.training, "plan_epoch"),
+        (mlcl.training.learner, "plan_epoch"),
     ],
     "memory": [(Memory, "update")],
     "files": [(RunFolder, name) for name in ("create", "on_step", "on_epoch", "on_task_end", "finish")],

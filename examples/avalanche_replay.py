@@ -17,9 +17,9 @@ from avalanche.training import Naive
 from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
 
 from mlcl import build_model, macro_auc
+from mlcl.config.resolve import config_from
 from mlcl.integrations.avalanche import MultiLabelBuffer, MultiLabelCriterion, multilabel_benchmark
-from mlcl.runs import load_benchmark
-from mlcl.settings import config_from
+from mlcl.runs.recording import load_benchmark
 
 
 def main(arguments: list[str] | None = None) -> np.ndarray:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import mlcl
 from mlcl.datasets import load_digits_dataset
 from mlcl.metrics import MacroAUC
-from mlcl.replay import ReplaySampler, replay_loader
+from mlcl.training.replay import ReplaySampler, replay_loader
 
 Batch = tuple[tuple[Tensor, Tensor], Tensor]
 

@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 import mlcl
 from mlcl.datasets import load_digits_dataset
-from mlcl.replay import ReplaySampler, replay_loader
+from mlcl.training.replay import ReplaySampler, replay_loader
 
 
 def network() -> nn.Module:

@@ -34,15 +34,16 @@ from safetensors.torch import save_file
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers import SMALL, small_arrays, small_benchmark
-from mlcl import checkpoints, runs
+from mlcl.config.resolve import config_from, merge, shipped, to_yaml
 from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.errors import InputError
-from mlcl.extend import base_of, begin, extend, extended_benchmark, load_base
-from mlcl.observers import Interrupted, Observer
-from mlcl.settings import config_from, merge, shipped, to_yaml
+from mlcl.runs import checkpoints
+from mlcl.runs.extend import begin_extended, extend, extended_benchmark, load_base, read_base
+from mlcl.runs.folder import is_finished, read_result
+from mlcl.runs.run import run
 from mlcl.sklearn import ContinualTagger
-from mlcl.sweeps.plan import read_result
-from mlcl.training import Learner
+from mlcl.training.callbacks import Callback, Interrupted
+from mlcl.training.learner import Learner
 
 ODD = (
     None,
@@ -134,9 +135,9 @@ def mutants(target: Target, count: int, seed: int) -> Iterator[bytes]:
             yield mutate_bytes(data, other, rng)
 
 
-class _Stop(Observer):
+class _Stop(Callback):
     def on_step(self, learner: Learner, loss: float) -> None:  # noqa: ARG002
-        if learner.task == 1 and learner.step == 3:
+        if learner.task_index == 1 and learner.step == 3:
             raise Interrupted
 
 
@@ -147,13 +148,13 @@ def make_targets(folder: Path) -> dict[str, Target]:
         merge(SMALL, {"method": "ewc", "memory": {"kind": "wru", "size": 20}, "train": {"epochs": 1}})
     )
     try:
-        runs.run(config, benchmark=benchmark, out=folder / "run", observer=_Stop())
+        run(config, benchmark=benchmark, out=folder / "run", callback=_Stop())
     except Interrupted:
         pass
     newest = max((folder / "run/checkpoints").glob("*.json"))
     manifest, tensors = newest.read_bytes(), newest.with_suffix(".safetensors").read_bytes()
     done = folder / "done"
-    runs.run(config, benchmark=benchmark, out=done)
+    run(config, benchmark=benchmark, out=done)
     arrays = dict(
         zip(("x_train", "y_train", "x_test", "y_test"), (*small_arrays(), *small_arrays(seed=1)), strict=True)
     )
@@ -191,7 +192,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
 
     def read_extends(data: bytes) -> object:
         (second / "extends.json").write_bytes(data)
-        return base_of(second)
+        return read_base(second)
 
     def read_config(data: bytes) -> object:
         path = folder / "config.yaml"
@@ -218,7 +219,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
 
     def read_result_json(data: bytes) -> object:
         (done / "result.json").write_bytes(data)
-        runs.is_finished(done)
+        is_finished(done)
         return read_result(done)
 
     def read_store(name: str) -> Callable[[bytes], object]:
@@ -241,7 +242,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
                 (used / name).write_bytes(data)
                 base = load_base(used)
                 benchmark = extended_benchmark(base, config_from(used / "config.yaml"))
-                begin(Learner(base.trained.config, benchmark), base)
+                begin_extended(Learner(base.trained.config, benchmark), base)
                 return base
             finally:
                 (used / name).write_bytes(good)

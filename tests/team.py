@@ -7,14 +7,15 @@ import torch
 from torch import nn
 
 from helpers import SMALL, SMALL_IMAGES, small_benchmark
-from mlcl.config import TrainConfig
+from mlcl.config.resolve import config_from
+from mlcl.config.schema import TrainConfig
 from mlcl.labels import LabelCounts
-from mlcl.launching import started
 from mlcl.losses import LOSSES
 from mlcl.models.batch_norm import SharedBatchNorm
-from mlcl.processes import join
-from mlcl.settings import config_from
-from mlcl.training import Learner, train
+from mlcl.training.launching import launched
+from mlcl.training.learner import Learner
+from mlcl.training.loop import train
+from mlcl.training.processes import join
 
 DEVICES = 2
 RUNS = {
@@ -49,8 +50,8 @@ def learn(name, devices):
     """Train from the first to the last step; return what must agree."""
     learner = train(Learner(settings(name, devices), small_benchmark(images=RUNS[name][1], n=70)))
     return {
-        "matrix": np.array(learner.measured.matrix),
-        "per_class": np.array(learner.measured.per_class),
+        "matrix": np.array(learner.evaluations.matrix),
+        "per_class": np.array(learner.evaluations.per_class),
         "rows": learner.memory.rows,
         "counts": learner.counts.positive,
         "scores": learner.predict(learner.data.test.inputs),
@@ -60,7 +61,7 @@ def learn(name, devices):
 
 def all_runs():
     """Do every run in every process; return the results of this one, and a sum of the weights of each process."""
-    with started(DEVICES, all_runs):
+    with launched(DEVICES, all_runs):
         found = {name: learn(name, DEVICES) for name in RUNS}
         processes = join(TrainConfig(device="cpu", devices=DEVICES))
         sums = [float(sum(w.double().sum() for w in run["weights"].values())) for run in found.values()]
@@ -108,7 +109,7 @@ def loss_of(kind, logits, labels, groups, mask):
 
 def primitives():
     """Compare, in two processes, what they compute together with what each computes alone from all rows."""
-    with started(DEVICES, primitives):
+    with launched(DEVICES, primitives):
         processes = join(TrainConfig(device="cpu", devices=DEVICES))
         gaps = {}
         for rows in (9, 1):  # the one row of the second batch is the last process's: the first has none

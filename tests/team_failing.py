@@ -8,12 +8,12 @@ import sys
 import time
 
 from mlcl.errors import InputError
-from mlcl.launching import member, started
+from mlcl.training.launching import launched, member
 
 
 def failing(kind):
     """Fail in the second process: before it is ready, or without a word in the middle of an exchange."""
-    with started(2, failing, kind):
+    with launched(2, failing, kind):
         second = member().rank == 1
         if second and kind == "input":
             raise InputError("the second cannot come.")
@@ -21,8 +21,8 @@ def failing(kind):
             raise ValueError("the second has enough")
         if kind != "dead":
             return member().meet()
-        from mlcl.config import TrainConfig
-        from mlcl.processes import join
+        from mlcl.config.schema import TrainConfig
+        from mlcl.training.processes import join
 
         processes = join(TrainConfig(device="cpu", devices=2))
         if second:
@@ -32,7 +32,7 @@ def failing(kind):
 
 def unnoticed():
     """Let the second process end while the first one is busy with something else, as in a transfer that hangs."""
-    with started(2, unnoticed):
+    with launched(2, unnoticed):
         if member().rank == 1:
             os._exit(9)
         time.sleep(60)
@@ -40,7 +40,7 @@ def unnoticed():
 
 def abandoned():
     """Kill the first process while the second one is busy; its number is printed before."""
-    with started(2, abandoned):
+    with launched(2, abandoned):
         if member().rank == 1:
             sys.stderr.write(f"{os.getpid()}\n")
             member().meet()

@@ -56,10 +56,10 @@ def package_files(package: Path = PACKAGE) -> set[str]:
 
 def source_version(package: Path = PACKAGE) -> str:
     """Return the version from the one place where it is written."""
-    text = (package / "__init__.py").read_text(encoding="utf-8")
+    text = (package / "_version.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
     if found is None:
-        raise CheckError(f'{package / "__init__.py"} has no line __version__ = "..."')
+        raise CheckError(f'{package / "_version.py"} has no line __version__ = "..."')
     return found.group(1)
 
 
@@ -143,12 +143,12 @@ def use(wheel: Path, work: Path, env: dict[str, str]) -> str:
     if run([mlcl, "--version"], cwd=home, env=env).split() != ["mlcl", version]:
         raise CheckError(f"mlcl --version does not say {version}")
     listed = run([mlcl, "ls"], cwd=home, env=env)
-    configs = [path.stem for path in (PACKAGE / "configs").glob("*.yaml")]
+    configs = [path.stem for path in (PACKAGE / "config" / "shipped").glob("*.yaml")]
     for word in ("rldam-wru", "wru", "resnet8", *configs):
         if word not in listed:
             raise CheckError(f"mlcl ls does not list {word}")
     tables = run([mlcl, "reproduce", "--help"], cwd=home, env=env)
-    for path in (PACKAGE / "experiments").glob("*.yaml"):
+    for path in (PACKAGE / "sweeps" / "experiments").glob("*.yaml"):
         if path.stem not in tables:
             raise CheckError(f"mlcl reproduce does not know {path.stem}")
     told = run([mlcl, "run", "--train.epochs", "1", "--out", "first"], cwd=home, env=env)

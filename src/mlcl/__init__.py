@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mlcl._version import __version__
+
 if TYPE_CHECKING:
     from mlcl.config import Config as Config
     from mlcl.datasets import Dataset as Dataset
@@ -25,14 +27,12 @@ if TYPE_CHECKING:
     from mlcl.metrics import bootstrap_interval as bootstrap_interval
     from mlcl.metrics import macro_auc as macro_auc
     from mlcl.models import build_model as build_model
-    from mlcl.replay import ReplaySampler as ReplaySampler
-    from mlcl.replay import replay_loader as replay_loader
-    from mlcl.results import Result as Result
-    from mlcl.runs import resume as resume
-    from mlcl.runs import run as run
+    from mlcl.runs.result import Result as Result
+    from mlcl.runs.run import resume as resume
+    from mlcl.runs.run import run as run
     from mlcl.streams import Benchmark as Benchmark
-
-__version__ = "0.1.0"
+    from mlcl.training.replay import ReplaySampler as ReplaySampler
+    from mlcl.training.replay import replay_loader as replay_loader
 
 _HOME = {
     "Benchmark": "mlcl.streams",
@@ -42,8 +42,8 @@ _HOME = {
     "LabelCounts": "mlcl.labels",
     "MarginLoss": "mlcl.losses",
     "Memory": "mlcl.memories",
-    "ReplaySampler": "mlcl.replay",
-    "Result": "mlcl.results",
+    "ReplaySampler": "mlcl.training.replay",
+    "Result": "mlcl.runs.result",
     "ResultMatrix": "mlcl.metrics",
     "TaskSamples": "mlcl.memories",
     "average_precision": "mlcl.metrics",
@@ -53,9 +53,9 @@ _HOME = {
     "load_dataset": "mlcl.datasets",
     "macro_auc": "mlcl.metrics",
     "margin_loss": "mlcl.losses",
-    "replay_loader": "mlcl.replay",
-    "resume": "mlcl.runs",
-    "run": "mlcl.runs",
+    "replay_loader": "mlcl.training.replay",
+    "resume": "mlcl.runs.run",
+    "run": "mlcl.runs.run",
     "select_wru": "mlcl.memories",
 }
 

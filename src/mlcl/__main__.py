@@ -2,7 +2,7 @@
 
 import sys
 
-from mlcl.cli import main
+from mlcl.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,9 +1,12 @@
-"""The one kind of error that is the user's to mend: bad input, told in one sentence."""
+"""The one kind of error that a user can fix, bad input, and the checks that raise it in one sentence."""
 
 from __future__ import annotations
 
 import difflib
+import math
+import operator
 from collections.abc import Iterable
+from typing import Any, SupportsIndex
 
 
 class InputError(ValueError):
@@ -21,3 +24,63 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def one_line(error: object, *, limit: int = 200) -> str:
+    """Return what an error of another library says as part of a sentence: one line, bounded, without a final dot.
+
+    >>> one_line(RuntimeError("Error(s) in loading state_dict for Net:\\n\\tsize mismatch for w."))
+    'Error(s) in loading state_dict for Net: size mismatch for w'
+    >>> one_line(KeyError())
+    'KeyError'
+    """
+    return (" ".join(str(error).split())[:limit] or type(error).__name__).rstrip(".")
+
+
+def check_choice(name: str, value: object, known: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``known``; otherwise an `InputError` that names the option.
+
+    >>> check_choice("ties", "haf", ("half", "strict"))
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: ties is 'haf'; expected one of: half, strict. Did you mean 'half'?
+    """
+    allowed = list(known)
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(
+            f"{name} is {value!r}; expected one of: {', '.join(allowed)}.{nearest(str(value), allowed)}"
+        )
+    return value
+
+
+def check_int(name: str, value: Any, least: int) -> int:
+    """Return ``value`` as an int if it is a whole number of at least ``least``.
+
+    >>> check_int("size", 2.5, 1)
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: size is 2.5; expected a whole number of at least 1
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < least:
+        raise InputError(f"{name} is {value!r}; expected a whole number of at least {least}")
+    return operator.index(value)
+
+
+def check_number(
+    name: str, value: Any, *, low: float = 0.0, high: float = math.inf, open_low: bool = False
+) -> float:
+    """Return a finite number from ``low`` (above it, if ``open_low``) to ``high``; refuse anything else.
+
+    >>> check_number("share", 1.5, high=1)
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: share is 1.5; expected a number from 0 to 1
+    """
+    numeric = hasattr(value, "__float__") and not isinstance(value, str | bool)
+    good = numeric and math.isfinite(value) and low <= value <= high
+    if not good or (open_low and value == low):
+        limits = f"above {low:g}" if open_low else f"of at least {low:g}"
+        if not math.isinf(high):
+            limits = f"above {low:g}, up to {high:g}" if open_low else f"from {low:g} to {high:g}"
+        raise InputError(f"{name} is {value!r}; expected a number {limits}")
+    return float(value)

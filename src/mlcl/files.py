@@ -1,14 +1,14 @@
-"""Files of a run folder: written whole or not at all, read within bounds, and used by one process at a time."""
+"""Files: written whole or not at all, read within bounds, and used by one process at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import re
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from mlcl.errors import InputError
 
@@ -20,20 +20,35 @@ except ImportError:  # no such locks outside POSIX; there two processes on one f
 LOCK = ".lock"
 
 
+def cache_dir() -> Path:
+    """Return the folder for files that can be made again: ``$MLCL_HOME``, or else ``~/.cache/mlcl``."""
+    return Path(os.environ.get("MLCL_HOME") or "~/.cache/mlcl").expanduser()
+
+
+def slug(text: str) -> str:
+    """Return a name that can be part of a folder's; an empty string if nothing of it can.
+
+    >>> slug("My data (v2)"), slug("RU, mean / WRU")
+    ('my-data-v2', 'ru-mean-wru')
+    """
+    return re.sub(r"[^\w.=-]+", "-", text.lower()).strip("-.")
+
+
 def plain(value: Any) -> Any:
     """Turn arrays into lists, and numbers that JSON has no word for into null.
 
-    >>> plain({"matrix": np.array([[0.5, np.nan]])})
-    {'matrix': [[0.5, None]]}
+    >>> import numpy as np
+    >>> plain({"matrix": np.array([[0.5, np.nan]]), "count": np.int64(2)})
+    {'matrix': [[0.5, None]], 'count': 2}
     """
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+    if hasattr(value, "tolist"):  # arrays and numbers of numpy
+        value = value.tolist()
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     return value
 
 

@@ -1,10 +1,21 @@
-"""A registry is a decorator on plain functions: a new loss or memory is one file and one decorated function."""
+"""Registries: a decorator on plain functions gives them names, so a new loss or memory is one file with one function.
+
+The modules of a room are imported by `discover`, and modules from outside the package by `mlcl.plugins`. A part's
+options are its keyword-only parameters: their names, types, defaults and descriptions are read from its signature and
+docstring, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+import functools
+import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
@@ -12,8 +23,36 @@ from typing import Any, Generic, TypeVar, cast
 from mlcl.errors import InputError, nearest
 
 T = TypeVar("T", bound=Callable[..., Any])
+V = TypeVar("V")
 Members = Callable[[], Mapping[str, str]]
-"""What is in a family: names, each with a line about it."""
+"""What is in a family: names, each with a one-line description."""
+
+
+class Registrations:
+    """What was registered in this process, in order, and by whom; `mlcl.plugins` undoes what a bad plugin registered.
+
+    Attributes:
+        owner: the source of the plugin that is being loaded; an empty string for the package itself.
+    """
+
+    def __init__(self) -> None:
+        self.owner = ""
+        self._undo: list[Callable[[], object]] = []
+
+    def __len__(self) -> int:
+        return len(self._undo)
+
+    def add(self, undo: Callable[[], object]) -> None:
+        """Note a registration, and how to undo it."""
+        self._undo.append(undo)
+
+    def undo_to(self, length: int) -> None:
+        """Undo the newest registrations until ``length`` are left."""
+        while len(self._undo) > length:
+            self._undo.pop()()
+
+
+REGISTRATIONS = Registrations()
 
 
 @dataclass(frozen=True)
@@ -21,6 +60,25 @@ class _Entry(Generic[T]):
     value: T
     summary: str
     reference: str
+    where: str
+    owner: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a part.
+
+    Attributes:
+        name: of the keyword.
+        type: its type, None included where that is its default.
+        default: its default.
+        help: what the part's docstring says of it.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    help: str
 
 
 class Registry(Generic[T]):
@@ -44,12 +102,17 @@ class Registry(Generic[T]):
         self._families: dict[str, tuple[_Entry[T], Members]] = {}
 
     def register(self, name: str, *, summary: str, reference: str = "") -> Callable[[T], T]:
-        """Decorate a function or class so that it can be asked for by ``name``."""
+        """Decorate a function or class so that it can be requested by ``name``; a name is registered once."""
 
         def add(value: T) -> T:
+            where = source_line(value)
             if name in self._entries:
-                raise ValueError(f"{self.noun} {name!r} is registered twice")
-            self._entries[name] = _Entry(value, summary, reference)
+                raise InputError(
+                    f"{where}: {self.noun} {name!r} is registered already, in {self._entries[name].where}; "
+                    "expected another name."
+                )
+            self._entries[name] = _Entry(value, summary, reference, where, REGISTRATIONS.owner)
+            REGISTRATIONS.add(lambda: self._entries.pop(name, None))
             return value
 
         return add
@@ -57,11 +120,11 @@ class Registry(Generic[T]):
     def register_family(
         self, prefix: str, *, members: Members, summary: str, reference: str = ""
     ) -> Callable[[T], T]:
-        """Decorate a function whose first argument is a name, so that it is asked for by ``prefix:name``.
+        """Decorate a function whose first argument is a name, so that it is requested by ``prefix:name``.
 
         Args:
             prefix: what stands before the colon.
-            members: called only when somebody wants to see a list of what is there.
+            members: called only when a list of the members is wanted.
             summary: the family in one line.
             reference: where it was published.
 
@@ -74,7 +137,9 @@ class Registry(Generic[T]):
         """
 
         def add(value: T) -> T:
-            self._families[prefix] = (_Entry(value, summary, reference), members)
+            entry = _Entry(value, summary, reference, source_line(value), REGISTRATIONS.owner)
+            self._families[prefix] = (entry, members)
+            REGISTRATIONS.add(lambda: self._families.pop(prefix, None))
             return value
 
         return add
@@ -85,7 +150,8 @@ class Registry(Generic[T]):
         prefix, _, member = name.partition(":")
         if prefix in self._families and member:
             family = self._families[prefix][0]
-            return _Entry(cast(T, partial(family.value, member)), family.summary, family.reference)
+            value = cast(T, partial(family.value, member))
+            return _Entry(value, family.summary, family.reference, family.where, family.owner)
         known = ", ".join([*sorted(self._entries), *(f"{family}:NAME" for family in self._families)])
         near = [f"{family}:{member}" for family in self._families if member]
         hint = nearest(name, [*self._entries, *near])
@@ -111,10 +177,23 @@ class Registry(Generic[T]):
         """Return where ``name`` was published, or an empty string."""
         return self._entry(name).reference
 
+    def owner(self, name: str) -> str:
+        """Return the source of the plugin that registered ``name``; an empty string for the package itself."""
+        return self._entry(name).owner
+
     def options(self, name: str) -> tuple[str, ...]:
-        """Return the keyword-only options that ``name`` takes."""
-        parameters = inspect.signature(self.get(name)).parameters.values()
-        return tuple(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+        """Return the names of the keyword-only options that ``name`` takes."""
+        return tuple(option.name for option in read_options(self.get(name)))
+
+    def all_options(self) -> dict[str, list[tuple[str, Option]]]:
+        """Return every option of every part: its name, and each part that takes it with how it describes it."""
+        found: dict[str, list[tuple[str, Option]]] = {}
+        parts = [(name, entry.value) for name, entry in sorted(self._entries.items())]
+        parts += [(f"{prefix}:NAME", entry.value) for prefix, (entry, _) in self._families.items()]
+        for name, value in parts:
+            for option in read_options(value):
+                found.setdefault(option.name, []).append((name, option))
+        return found
 
     def build(self, name: str, *args: Any, **options: Any) -> Any:
         """Call ``name`` with the options that are set; an option it does not take is refused, never ignored."""
@@ -122,7 +201,7 @@ class Registry(Generic[T]):
         self.check(name, given)
         return self.get(name)(*args, **given)
 
-    def check(self, name: str, given: dict[str, Any]) -> None:
+    def check(self, name: str, given: Mapping[str, Any]) -> None:
         """Refuse options that ``name`` would not use."""
         takes = self.options(name)
         for key, value in given.items():
@@ -131,3 +210,115 @@ class Registry(Generic[T]):
                     f"{self.noun} {name!r} takes no option {key!r} (given: {value!r}); "
                     f"its options are: {', '.join(takes) or 'none'}.{nearest(key, takes)}"
                 )
+
+
+class NamedValues(dict[str, V]):
+    """Names for plain values of one kind, such as presets; like a registered part, a name is given once.
+
+    >>> colours = NamedValues("colour")
+    >>> colours["red"] = 1
+    >>> colours["red"] = 2
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: colour 'red' is registered already; expected another name.
+    """
+
+    def __init__(self, noun: str, values: Mapping[str, V] | None = None) -> None:
+        super().__init__(values or {})
+        self.noun = noun
+        self._owners: dict[str, str] = {}
+
+    def __setitem__(self, name: str, value: V) -> None:
+        if name in self:
+            raise InputError(f"{self.noun} {name!r} is registered already; expected another name.")
+        super().__setitem__(name, value)
+        self._owners[name] = REGISTRATIONS.owner
+        REGISTRATIONS.add(lambda: self.pop(name, None))
+
+    def owner(self, name: str) -> str:
+        """Return the source of the plugin that added ``name``; an empty string for the package itself."""
+        return self._owners.get(name, "")
+
+
+def discover(package: str, path: Iterable[str]) -> None:
+    """Import all modules of a room, so that the parts in them are registered: ``discover(__name__, __path__)``."""
+    for module in sorted(pkgutil.iter_modules(path), key=lambda found: found.name):
+        importlib.import_module(f"{package}.{module.name}")
+
+
+def source_line(value: Any) -> str:
+    """Return file and line where a function or class is defined, as far as that is known."""
+    code = getattr(inspect.unwrap(value), "__code__", None)
+    if code is not None:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    try:
+        return f"{inspect.getsourcefile(value)}:{inspect.getsourcelines(value)[1]}"
+    except (OSError, TypeError):
+        return str(getattr(value, "__module__", value))
+
+
+def read_options(value: Callable[..., Any]) -> tuple[Option, ...]:
+    """Return the keyword-only options of a function or class.
+
+    >>> def part(*, size: int = 3, name: str | None = None) -> None:
+    ...     '''Do nothing.
+    ...
+    ...     Args:
+    ...         size: How many.
+    ...         name: What it is called.
+    ...     '''
+    >>> [(option.name, option.type, option.default, option.help) for option in read_options(part)]
+    [('size', <class 'int'>, 3, 'How many.'), ('name', str | None, None, 'What it is called.')]
+    """
+    return _read_options(value.func if isinstance(value, partial) else value)
+
+
+@functools.cache
+def _read_options(value: Callable[..., Any]) -> tuple[Option, ...]:
+    parameters = [
+        parameter
+        for parameter in inspect.signature(value).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    if not parameters:
+        return ()
+    owner: Any = getattr(value, "__init__") if isinstance(value, type) else value  # noqa: B009  (mypy: unsound)
+    texts = [inspect.getdoc(value) or "", inspect.getdoc(owner) or ""]
+    return tuple(Option(p.name, _hint(owner, p), p.default, described(p.name, *texts)) for p in parameters)
+
+
+def _hint(owner: Any, parameter: inspect.Parameter) -> Any:
+    """Return the type of a parameter; where its annotation cannot be resolved, that of its default."""
+    single = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        if parameter.annotation is not inspect.Parameter.empty:
+            names = getattr(inspect.unwrap(owner), "__globals__", {})
+            return typing.get_type_hints(single, globalns=names)[parameter.name]
+    except NameError:
+        pass  # imported for type checkers only
+    return str if parameter.default in (None, inspect.Parameter.empty) else type(parameter.default)
+
+
+def described(name: str, *texts: str) -> str:
+    """Return what the Args section of a docstring says of a name, the first text that has it."""
+    for text in texts:
+        found = re.search(rf"^ +{name}: (.*(?:\n {{6,}}.*)*)", text, re.MULTILINE)
+        if found:
+            return " ".join(found.group(1).split()).replace("``", "")
+    return ""
+
+
+def union(kinds: Iterable[Any]) -> Any:
+    """Return the union of several types.
+
+    >>> union([int, str | None, int])
+    int | str | None
+    """
+    found = list(dict.fromkeys(_members(kinds)))
+    return functools.reduce(lambda a, b: a | b, found) if len(found) > 1 else found[0]
+
+
+def _members(kinds: Iterable[Any]) -> Iterator[Any]:
+    for kind in kinds:
+        is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+        yield from typing.get_args(kind) if is_union else [kind]

@@ -7,9 +7,12 @@ in one go or was resumed.
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def derive_seed(seed: int, purpose: str, *position: int) -> int:
@@ -29,4 +32,6 @@ def numpy_generator(seed: int, purpose: str, *position: int) -> np.random.Genera
 
 def torch_generator(seed: int, purpose: str, *position: int) -> torch.Generator:
     """Return a torch generator (on the CPU) for one purpose at one position of the run."""
+    import torch  # a foundation module: loaded only for those who train
+
     return torch.Generator().manual_seed(derive_seed(seed, purpose, *position))

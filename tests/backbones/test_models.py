@@ -11,19 +11,19 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 
-from mlcl.cli import main
+from mlcl.cli.main import main
+from mlcl.config.resolve import config_from
 from mlcl.datasets import open_store
 from mlcl.errors import InputError
-from mlcl.export import export
-from mlcl.extend import extend
-from mlcl.features import embed_store
 from mlcl.models import build_model
 from mlcl.models.packages import PackageError
 from mlcl.models.weight_files import tensors_sha256
-from mlcl.observers import Interrupted, Observer
-from mlcl.predict import predict
-from mlcl.runs import resume, run
-from mlcl.settings import config_from
+from mlcl.runs.export import export
+from mlcl.runs.extend import extend
+from mlcl.runs.features import embed_store
+from mlcl.runs.predict import predict
+from mlcl.runs.run import resume, run
+from mlcl.training.callbacks import Callback, Interrupted
 
 SHORT = {
     "stream": {"tasks": 2},
@@ -238,7 +238,7 @@ def test_weights_that_cannot_be_fetched_are_one_sentence(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["timm:test_resnet", "timm:test_vit", "torchvision:mobilenet_v3_small"])
 def test_a_whole_life(kind, pictures, weights, tmp_path):
-    class Stop(Observer):
+    class Stop(Callback):
         def on_task_end(self, learner):
             raise Interrupted
 
@@ -254,7 +254,7 @@ def test_a_whole_life(kind, pictures, weights, tmp_path):
     else:
         whole = run(settings, out=tmp_path / "a")
     with pytest.raises(Interrupted):
-        run(settings, out=tmp_path / "b", observer=Stop())
+        run(settings, out=tmp_path / "b", callback=Stop())
     path.unlink()  # nothing after this needs the file
     resumed = resume(tmp_path / "b")
     assert np.array_equal(resumed.matrix, whole.matrix)

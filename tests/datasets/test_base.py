@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcl.datasets import base
-from mlcl.datasets.base import Dataset, as_array, as_inputs, cache_dir
+from mlcl.datasets.base import Dataset, as_array, as_inputs
 from mlcl.errors import InputError
+from mlcl.files import cache_dir
 
 X, Y = np.arange(12, dtype=np.float64).reshape(4, 3), np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
 IMAGES = np.arange(4 * 3 * 2 * 5, dtype=np.uint8).reshape(4, 3, 2, 5)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import TensorDataset
 
-from mlcl.replay import ReplaySampler, replay_loader
+from mlcl.training.replay import ReplaySampler, replay_loader
 
 
 def main(out: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from mlcl.replay import ReplaySampler, replay_loader
+from mlcl.training.replay import ReplaySampler, replay_loader
 
 lightning = pytest.importorskip("lightning", reason="the extra lightning is not installed: make test-extras")
 pytest.importorskip("torchmetrics", reason="the extra torchmetrics is not installed: make test-extras")

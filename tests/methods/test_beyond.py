@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import SMALL, small_benchmark
-from mlcl.config import TrainConfig
+from mlcl.config.resolve import config_from
+from mlcl.config.schema import TrainConfig
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.memories import MEMORIES
@@ -18,8 +19,9 @@ from mlcl.methods.labels import TrustedNegatives, lowest_share
 from mlcl.methods.regularisers.distillation import DarkReplay
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import RunningAverage, build_model
-from mlcl.settings import config_from
-from mlcl.training import Learner, learning_rate, train
+from mlcl.training.learner import Learner
+from mlcl.training.loop import train
+from mlcl.training.optimisation import learning_rate
 
 ALL = {
     "method": "rldam-wru",
@@ -58,13 +60,13 @@ def test_stored_logits_follow_their_samples_when_the_memory_shrinks(kind):
     )
     learner = Learner(config, small_benchmark())
     then = {}
-    for stage in learner.stages:
+    for stage in learner.tasks:
         learner.start_task(stage)
         learner.learn(*learner.plan.step(0))
         learner.finish_task(stage)
         scores = learner.predict(learner.data.train.inputs[stage.train])
         then |= {(stage.index, row): line for row, line in zip(stage.train.tolist(), scores, strict=True)}
-        seen = np.isin(np.arange(6), np.concatenate([s.classes for s in learner.stages[: stage.index + 1]]))
+        seen = np.isin(np.arange(6), np.concatenate([s.classes for s in learner.tasks[: stage.index + 1]]))
         for samples in learner.memory.tasks:
             logits = samples.extra["logits"]
             for row, line in zip(samples.rows.tolist(), logits, strict=True):
@@ -170,12 +172,12 @@ def test_the_network_is_its_average_after_a_task():
     learner = Learner(
         config_from(SMALL | {"method": "er", "train": SMALL["train"] | {"average": 0.9}}), small_benchmark()
     )
-    learner.start_task(learner.stages[0])
+    learner.start_task(learner.tasks[0])
     for step in range(3):
         learner.learn(*learner.plan.step(step))
     average = {name: value.clone() for name, value in learner.average.state().items()}
     raw = {name: value.clone() for name, value in learner.network.state_dict().items()}
-    learner.finish_task(learner.stages[0])
+    learner.finish_task(learner.tasks[0])
     for name, value in learner.network.state_dict().items():
         if name in average:
             assert torch.equal(value, average[name])
@@ -224,17 +226,17 @@ def test_all_parts_together_are_exact_on_resume(place):
     config, benchmark = config_from(SMALL | ALL), small_benchmark()
     whole = train(Learner(config, benchmark))
     learner = Learner(config, benchmark)
-    for stage in learner.stages[: place[0] + 1]:
+    for stage in learner.tasks[: place[0] + 1]:
         learner.start_task(stage)
         while learner.epoch < learner.epochs:
             learner.start_epoch(stage)
             while learner.step < len(learner.plan):
                 learner.learn(*learner.plan.step(learner.step))
-                if (learner.task, learner.step) == place and learner.epoch == 1:
+                if (learner.task_index, learner.step) == place and learner.epoch == 1:
                     other = Learner(config, benchmark)
                     state = learner.state()
                     other.load_state(state)
-                    assert train(other).measured.matrix == whole.measured.matrix
+                    assert train(other).evaluations.matrix == whole.evaluations.matrix
                     return
             learner.finish_epoch()
         learner.finish_task(stage)

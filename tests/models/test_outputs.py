@@ -14,12 +14,12 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from helpers import SMALL_IMAGES, small_benchmark
+from mlcl.config.resolve import config_from
 from mlcl.errors import InputError
 from mlcl.models import Outputs, build_model
-from mlcl.observers import Interrupted, Observer
-from mlcl.runs import resume, run
-from mlcl.settings import config_from
-from mlcl.trained import load_trained
+from mlcl.runs.run import resume, run
+from mlcl.runs.trained import load_trained
+from mlcl.training.callbacks import Callback, Interrupted
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def counter(monkeypatch):
     torch._dynamo.reset()
 
 
-class Stop(Observer):
+class Stop(Callback):
     def on_step(self, learner, loss):
-        if (learner.task, learner.step) == (1, 2):
+        if (learner.task_index, learner.step) == (1, 2):
             raise Interrupted
 
 
@@ -45,7 +45,7 @@ def test_a_compiled_run_is_a_run(counter, tmp_path):
     alone = run(plain, benchmark=benchmark)
     assert counter.frame_count == 0
     with pytest.raises(Interrupted):
-        run(compiled, benchmark=benchmark, out=tmp_path / "run", observer=Stop())
+        run(compiled, benchmark=benchmark, out=tmp_path / "run", callback=Stop())
     result = resume(tmp_path / "run", benchmark=benchmark)
     assert np.allclose(result.matrix, alone.matrix, atol=1e-3)
     # The passes of training alone, once for the first number of rows and once for any other, in each of both parts.

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mlcl.cli.ls import listing
 from mlcl.errors import InputError
-from mlcl.listing import listing
 from mlcl.models import MODELS, LinearHead, Network, build_model
 from mlcl.models.batch_norm import share_statistics
 from mlcl.models.network import seeded
@@ -170,9 +170,7 @@ def test_a_torchvision_for_another_torch_is_one_sentence(package, monkeypatch, t
 
 
 def test_the_core_imports_neither(monkeypatch):
-    code = (
-        "import mlcl.cli, mlcl.models, mlcl.features, sys; print({'timm', 'torchvision'} & set(sys.modules))"
-    )
+    code = "import mlcl.cli.run, mlcl.runs.features, sys; print({'timm', 'torchvision'} & set(sys.modules))"
     import subprocess
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers import SMALL, small_benchmark
-from mlcl.runs import run
+from mlcl.runs.run import run
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from mlcl.cli import main
+from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.reports import sections
 from mlcl.reports.gather import one_table

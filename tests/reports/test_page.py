@@ -13,12 +13,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from mlcl.cli import main
+from mlcl.cli.main import main
 from mlcl.reports import sections, summarise
-from mlcl.reports.commands import write_files
 from mlcl.reports.drawing import to_file, to_inline
 from mlcl.reports.page import render_page
 from mlcl.reports.plates import plate
+from mlcl.reports.writing import write_files
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -76,7 +76,7 @@ def test_memory_shares_and_gap_against_explicit_loops(runs):
         ("tasks", [[0], [1], [True]], "tasks holds 'True'"),
         ("positive", [1], "positive has 1 values; expected one for each of 6 classes"),
         ("positive", [-1, 1, 1, 1, 1, 1], "positive holds '-1'"),
-        ("task_seconds", [1.0], "does not have the 3 stages of matrix"),
+        ("task_seconds", [1.0], "does not have the 3 rows of matrix"),
         ("pooled", None, "pooled is 'None'; expected a mapping"),
         ("thirds", {"tail": "low"}, "holds 'low' where a number was expected"),
         ("seed", "zero", "seed is 'zero'"),

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlcl.config.resolve import merge, resolve
 from mlcl.errors import InputError
+from mlcl.files import slug
 from mlcl.methods.presets import PRESETS
-from mlcl.settings import merge, resolve
 from mlcl.sweeps import experiments, load_experiment, parse_experiment
-from mlcl.sweeps.experiment import slug
 
 # Tables 1 and 2 of the paper, typed once more by hand: Macro-AUC on C-VOC, C-COCO, C-NUS.
 TABLE1 = {

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from mlcl.config import to_dict
+from mlcl.config.schema import to_dict
 from mlcl.errors import InputError
-from mlcl.sweeps import load_experiment, parse_experiment, plan_runs, read_result
+from mlcl.runs.folder import read_result_json
+from mlcl.sweeps import load_experiment, parse_experiment, plan_runs
 from mlcl.sweeps.plan import earlier, flat
 
 
@@ -37,7 +38,7 @@ def test_the_first_seed_comes_whole_and_names_are_stable():
 def test_settings_go_over_all_rows_that_take_them():
     _, runs = plan(given={"train": {"epochs": 2, "threads": 2}, "loss": {"margin": 0.5}}, seeds=1)
     assert all(run.config.train.epochs == 2 and run.config.train.threads == 2 for run in runs)
-    assert {run.label: run.config.loss.margin for run in runs} == {
+    assert {run.label: run.config.loss.options.get("margin") for run in runs} == {
         "ft": None,
         "er": None,
         "ft-rldam": 0.5,
@@ -121,16 +122,16 @@ def test_a_run_from_before_a_setting_existed_had_its_default(done):
 def test_a_corrupt_result_is_one_sentence_and_not_done(done, content, words):
     (done.folder / "result.json").write_text(content)
     with pytest.raises(InputError, match=words):
-        read_result(done.folder)
+        read_result_json(done.folder)
     state = earlier(done, "abc")
     assert state.result is None
     assert "result.json" in state.broken
 
 
 def test_a_result_of_absurd_size_is_not_read(done, monkeypatch):
-    monkeypatch.setattr("mlcl.sweeps.plan.MAX_RESULT_BYTES", 10)
+    monkeypatch.setattr("mlcl.runs.folder.MAX_RESULT_BYTES", 10)
     with pytest.raises(InputError, match="larger than 10 bytes"):
-        read_result(done.folder)
+        read_result_json(done.folder)
 
 
 def test_flat_names():

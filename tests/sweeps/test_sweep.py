@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from helpers import small_arrays
-from mlcl.cli import main
+from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.sweeps import Finished, Position, load_experiment, plan_runs, run_all
 from mlcl.sweeps.overview import Overview
@@ -158,7 +158,7 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
 
 
 def test_files_are_the_same_bytes_every_time(finished):
-    from mlcl.reports.commands import write_files
+    from mlcl.reports.writing import write_files
 
     before = {path.name: path.read_bytes() for path in finished.iterdir() if path.is_file()}
     names = write_files(finished)
@@ -225,18 +225,18 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
 
 
 def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(store, finished, tmp_path):
-    from mlcl.observers import Interrupted, Observer
-    from mlcl.runs import run as start
+    from mlcl.runs.run import run as start
+    from mlcl.training.callbacks import Callback, Interrupted
 
     (planned_run,) = [run for run in planned(store, tmp_path) if run.label == "rldam-wru"]
 
-    class Stop(Observer):
+    class Stop(Callback):
         def on_task_start(self, learner, stage, steps):
             if stage.index == 1:
                 raise Interrupted
 
     with pytest.raises(Interrupted):
-        start(planned_run.config, out=planned_run.folder, observer=Stop())
+        start(planned_run.config, out=planned_run.folder, callback=Stop())
     assert (planned_run.folder / "checkpoints").is_dir()
     told = []
     result, error = attempt(planned_run, told.append)
@@ -246,7 +246,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(store, finished, tmp
     # Settings have changed since it was stopped: from the start.
     shutil.rmtree(planned_run.folder)
     with pytest.raises(Interrupted):
-        start(planned_run.config, out=planned_run.folder, observer=Stop())
+        start(planned_run.config, out=planned_run.folder, callback=Stop())
     changed = replace(planned_run.config, train=replace(planned_run.config.train, lr=0.2))
     told.clear()
     result, error = attempt(replace(planned_run, config=changed), told.append)
@@ -258,7 +258,7 @@ def start(store, out):
     """The command in a process of its own, with runs too long to end."""
     # Ctrl-C as a terminal gives it: a shell that started the tests in the background would have it ignored.
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{listen}; import sys; from mlcl.cli import main; sys.exit(main())"
+    code = f"{listen}; import sys; from mlcl.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "reproduce", "core"]
     arguments = ["--benchmark", str(store), "--jobs", "1", "--seeds", "1", "--out", str(out)]
     flags = [flag if flag != "2" else "100000" for flag in FLAGS]
@@ -305,7 +305,7 @@ def test_an_end_from_outside_leaves_nobody_behind(store, tmp_path, how):
         _, errors = process.communicate(timeout=30)
         if how == signal.SIGINT:
             assert process.returncode == 3
-            assert "interrupted: 0 of 4 runs are done; the same command goes on" in errors
+            assert "interrupted: 0 of 4 runs are done; the same command continues" in errors
             assert "Traceback" not in errors
         for _ in range(100):
             if not any(alive(pid) for pid in workers):

@@ -15,19 +15,20 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from helpers import SMALL, small_arrays, small_benchmark
-from mlcl.cli import main
+from mlcl.cli.main import main
+from mlcl.cli.theory import FILES
+from mlcl.config.resolve import merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
-from mlcl.extend import extend
 from mlcl.labels import LabelCounts
 from mlcl.memories import MEMORIES
 from mlcl.reports import theory as report
 from mlcl.reports.drawing import to_file
 from mlcl.reports.theory_figure import picture
-from mlcl.runs import load_benchmark, run
-from mlcl.settings import merge
+from mlcl.runs.extend import extend
+from mlcl.runs.recording import load_benchmark
+from mlcl.runs.run import run
 from mlcl.theory import class_risks, diagnose, diagnose_run, optimal_margins
-from mlcl.theory_command import FILES
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "[red]fox", "gnu", "hen"])
 
@@ -98,7 +99,7 @@ def test_a_finished_run_with_its_own_memory_and_network(folder, tmp_path, capsys
     assert "(Loss 'bce' has none; these are RLDAM's.)" in told
     found, _, classes = read(out)
     # by hand: rows from the file, logits through the public door, risks by the sum over samples
-    from mlcl.trained import load_trained
+    from mlcl.runs.trained import load_trained
 
     trained = load_trained(folder / "er")
     memory = load_file(folder / "er/memory.safetensors")
@@ -279,7 +280,7 @@ def test_a_run_that_is_not_finished(folder, tmp_path, capsys):
     path = shutil.copytree(folder / "er", tmp_path / "open")
     (path / "result.json").unlink()
     assert main(["theory", str(path)]) == 2
-    assert "is not finished; go on with: mlcl resume" in capsys.readouterr().err
+    assert "is not finished; resume it with: mlcl resume" in capsys.readouterr().err
 
 
 def test_the_page_shows_what_is_printed(capsys):

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from mlcl.datasets import arff, arrays, coco, folder, huggingface, nuswide, parquet, thumbs, voc  # noqa: F401
-from mlcl.datasets.base import Dataset, Split, cache_dir
+from mlcl.datasets.base import Dataset, Split
 from mlcl.datasets.describe import StoreReport, describe_store
 from mlcl.datasets.digits import load_digits_dataset
 from mlcl.datasets.images import DEFAULT_SIZE, decode_image
-from mlcl.datasets.plan import SOURCES, Plan, slug
+from mlcl.datasets.plan import SOURCES, Plan
 from mlcl.datasets.preparing import plan_bytes, prepare
 from mlcl.datasets.store import StoreInfo, open_store, read_ids
 from mlcl.errors import InputError, nearest
+from mlcl.files import cache_dir, slug
 
 __all__ = [
     "DEFAULT_SIZE",
@@ -70,7 +71,7 @@ def plan_source(kind: str, root: str | Path, *, name: str | None = None, **optio
         options: of the source; None means not given.
     """
     plan: Plan = SOURCES.build(kind, Path(root).expanduser(), **options)
-    return plan if name is None else replace(plan, name=slug(name))
+    return plan if name is None else replace(plan, name=slug(name) or "data")
 
 
 def store_path(plan: Plan, size: int | None = None) -> Path:

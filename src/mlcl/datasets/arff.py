@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.arff_text import Attribute, Table, parse_arff
-from mlcl.datasets.plan import SOURCES, Plan, hold_out, make_plan, slug
+from mlcl.datasets.plan import SOURCES, Plan, hold_out, make_plan
 from mlcl.datasets.trees import read_bounded
 from mlcl.errors import InputError, nearest
+from mlcl.files import slug
 
 _MAX_BYTES = 2 * 2**30
 _PACKED = ("", ".gz", ".bz2", ".xz")

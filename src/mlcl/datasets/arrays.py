@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.npy import map_npy, read_npz
-from mlcl.datasets.plan import SOURCES, Plan, make_plan, slug
+from mlcl.datasets.plan import SOURCES, Plan, make_plan
 from mlcl.errors import InputError
+from mlcl.files import slug
 from mlcl.labels import as_labels
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")

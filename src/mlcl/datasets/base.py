@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,11 +20,6 @@ WHOLE_BYTES = 256 * 2**20
 """Inputs up to this size enter the fingerprint whole; of larger ones, evenly spaced rows of this size."""
 
 _CHUNK_BYTES = 16 * 2**20  # inputs may be a memory map larger than memory, so they are read in pieces
-
-
-def cache_dir() -> Path:
-    """Return the folder for files that can be made again: ``$MLCL_HOME``, or else ``~/.cache/mlcl``."""
-    return Path(os.environ.get("MLCL_HOME") or "~/.cache/mlcl").expanduser()
 
 
 def as_array(value: Any, *, name: str = "inputs") -> NDArray[Any]:
@@ -228,3 +221,29 @@ def _class_names(classes: Sequence[str] | None, width: int) -> tuple[str, ...]:
             raise InputError(f"classes has the name {name!r} twice, but distinct names were expected")
         seen.add(name)
     return names
+
+
+class ConcatRows:
+    """Rows of two arrays, one after the other, without a copy of either."""
+
+    def __init__(self, first: NDArray[Any], second: NDArray[Any]) -> None:
+        self.parts = (first, second)
+        self.shape = (len(first) + len(second), *second.shape[1:])
+        self.dtype, self.ndim = second.dtype, second.ndim
+        self.nbytes = first.nbytes + second.nbytes
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Return the rows of a slice or of row numbers, as a new array.
+
+        >>> ConcatRows(np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]]))[np.array([3, 0])].tolist()
+        [[4.0], [1.0]]
+        """
+        rows = np.arange(len(self))[index]
+        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        late = rows >= len(self.parts[0])
+        out[~late] = self.parts[0][rows[~late]]
+        out[late] = self.parts[1][rows[late] - len(self.parts[0])]
+        return out

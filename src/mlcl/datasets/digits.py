@@ -24,8 +24,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.base import Dataset, cache_dir
+from mlcl.datasets.base import Dataset
 from mlcl.errors import InputError
+from mlcl.files import cache_dir
 from mlcl.labels import Labels
 
 INKS = ("red", "blue")

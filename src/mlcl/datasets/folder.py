@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.plan import SOURCES, Files, Plan, hold_out, label_matrix, make_plan, read_splits, slug
+from mlcl.datasets.plan import SOURCES, Files, Plan, hold_out, label_matrix, make_plan, read_splits
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
+from mlcl.files import slug
 from mlcl.labels import Labels
 
 FILE_COLUMNS = ("file", "filename", "file_name", "image", "path")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.archives import reason
-from mlcl.datasets.plan import SOURCES, Pictures, Plan, hold_out, make_plan, read_splits, slug
+from mlcl.datasets.plan import SOURCES, Pictures, Plan, hold_out, make_plan, read_splits
 from mlcl.datasets.tables import (
     FEATURE_COLUMNS,
     IMAGE_COLUMNS,
@@ -25,6 +25,7 @@ from mlcl.datasets.tables import (
     read_labels,
 )
 from mlcl.errors import InputError
+from mlcl.files import slug
 
 _SPLIT_FILE = re.compile(r"(train|validation|valid|val|test)\b.*\.parquet", re.IGNORECASE)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -157,18 +156,18 @@ def make_plan(
             raise InputError(f"{root} has no {split} items, but at least one was expected")
     order = np.argsort(~train, kind="stable")
     plan = Plan(
-        source, root, name, tuple(classes), tuple(ids), len(ids), matrix, inputs, options or {}, dropped or {}
+        source,
+        root,
+        name or "data",
+        tuple(classes),
+        tuple(ids),
+        len(ids),
+        matrix,
+        inputs,
+        options or {},
+        dropped or {},
     )
     return replace(plan.take(order), train=int(train.sum()))
-
-
-def slug(text: str) -> str:
-    """Return a name that can be a folder's.
-
-    >>> slug("My data (v2)")
-    'my-data-v2'
-    """
-    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-.") or "data"
 
 
 def hold_out(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:

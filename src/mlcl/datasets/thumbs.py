@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.npy import read_npz
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan, read_splits, slug
+from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan, read_splits
 from mlcl.datasets.trees import open_tree
 from mlcl.errors import InputError
+from mlcl.files import slug
 
 _KEYS = ("ids", "split", "classes")
 

@@ -26,13 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
-from mlcl.batches import Normaliser
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts, as_labels
 from mlcl.losses import LOSSES, build_loss
 from mlcl.memories import MEMORIES, Memory, TaskSamples
 from mlcl.models.packages import require
 from mlcl.streams import Benchmark
+from mlcl.training.batches import Normaliser
 
 require("avalanche", "mlcl.integrations.avalanche")
 

@@ -293,3 +293,12 @@ def _restore(state: Mapping[str, NDArray[Any]], i: int, task: Mapping[str, Any])
         labels=state[f"{i}.labels"].astype(np.uint8),
         extra={name: state[f"{i}.extra.{name}"].copy() for name in task["extra"]},
     )
+
+
+def own_rows(memory: Memory) -> list[TaskSamples]:
+    """Number the stored samples of all tasks from 0, in the order in which their inputs are kept."""
+    ends = np.cumsum([len(samples) for samples in memory.tasks])
+    return [
+        replace(samples, rows=np.arange(end - len(samples), end, dtype=np.int64))
+        for samples, end in zip(memory.tasks, ends, strict=True)
+    ]

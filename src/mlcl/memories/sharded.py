@@ -3,7 +3,7 @@
 What a memory looks at is label patterns. So the processes exchange histograms of patterns (WRU, whatever the number of
 rows), or a pattern number a row (all others), and every process comes to the choice that one process with all labels
 would make, row by row. ``exchange`` gives a value to all processes and returns what each of them gave, in order:
-`mlcl.processes.Processes.exchange`, or ``torch.distributed.all_gather_object`` in a loop of your own.
+`mlcl.training.processes.Processes.exchange`, or ``torch.distributed.all_gather_object`` in a loop of your own.
 """
 
 from __future__ import annotations

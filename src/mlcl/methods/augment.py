@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlcl.batches import Share
+from mlcl.methods.step import Share
 from mlcl.registry import Registry
 
 

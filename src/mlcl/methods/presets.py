@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlcl.errors import InputError, nearest
-
-Parts = dict[str, Any]
+from mlcl.registry import NamedValues
 
 
 @dataclass(frozen=True)
@@ -21,10 +20,10 @@ class Preset:
 
     summary: str
     reference: str
-    parts: Parts = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
 
 
-PRESETS: dict[str, Preset] = {
+_SHIPPED: dict[str, Preset] = {
     "ft": Preset(
         "Fine-tuning: one task after the other with BCE, no memory; what forgetting costs.",
         "baseline",
@@ -122,6 +121,8 @@ PRESETS: dict[str, Preset] = {
     ),
 }
 
+PRESETS: NamedValues[Preset] = NamedValues("method", _SHIPPED)
+"""All methods by name; ``PRESETS["name"] = Preset(...)`` adds one."""
 
 ALIASES = {"best": "distilled-replay"}
 """Other names of presets. ``best`` is always the method that we recommend; runs and tables say which one that was."""

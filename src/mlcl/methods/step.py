@@ -40,6 +40,28 @@ class TaskContext:
     lr: float = 0.0
 
 
+@dataclass(frozen=True)
+class Share:
+    """Consecutive rows of a batch: the part that one of several processes works on.
+
+    Attributes:
+        rows: from where to where.
+        total: rows of the whole batch.
+    """
+
+    rows: slice
+    total: int
+
+    @classmethod
+    def of(cls, total: int, number: int, parts: int) -> Share:
+        """Return one of ``parts`` shares of as equal size as can be.
+
+        >>> [Share.of(5, number, 2).rows for number in (0, 1)]
+        [slice(0, 2, None), slice(2, 5, None)]
+        """
+        return cls(slice(number * total // parts, (number + 1) * total // parts), total)
+
+
 def _as_they_are(logits: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
     return logits, embeddings
 

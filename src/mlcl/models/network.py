@@ -174,3 +174,16 @@ def image_channels(name: str, input_shape: tuple[int, ...], *, smallest: int) ->
 def frozen_copy(network: Network) -> Network:
     """Return a copy that does not learn: the old network, as distillation and pseudo-labels need it."""
     return copy.deepcopy(network).eval().requires_grad_(False)
+
+
+def grown(value: Tensor, like: Tensor | None) -> Tensor:
+    """Return ``value`` with the further rows of ``like``, if that has more: a head with more classes.
+
+    >>> grown(torch.ones(2), torch.zeros(3))
+    tensor([1., 1., 0.])
+    """
+    if like is None or value.shape == like.shape or value.shape[1:] != like.shape[1:]:
+        return value
+    out = like.detach().cpu().clone()
+    out[: len(value)] = value
+    return out

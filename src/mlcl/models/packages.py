@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from mlcl.errors import InputError
 from mlcl.models.network import Backbone, image_channels, seeded
+from mlcl.models.provenance import Provenance
 from mlcl.models.weight_files import tensors_sha256
-from mlcl.provenance import Provenance
 
 
 class PackageError(InputError):

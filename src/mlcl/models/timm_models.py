@@ -22,8 +22,8 @@ from mlcl.models.packages import (
     require,
     version,
 )
+from mlcl.models.provenance import trained_on
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
-from mlcl.provenance import trained_on
 
 
 def list_timm() -> Mapping[str, str]:

@@ -21,8 +21,8 @@ from mlcl.models.packages import (
     require,
     version,
 )
+from mlcl.models.provenance import trained_on
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
-from mlcl.provenance import trained_on
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and deviation that all of torchvision's classification weights want, and that a file's are taken to want."""

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from mlcl.config import Config
+from mlcl.config.schema import Config
 from mlcl.datasets.describe import shared_rows
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
-from mlcl.provenance import describe
+from mlcl.models.provenance import describe
 from mlcl.streams import Benchmark
 
 FORMATS = (".svg", ".pdf", ".png")
@@ -22,7 +22,7 @@ FORMATS = (".svg", ".pdf", ".png")
 
 def load_quietly(config: Config) -> tuple[Benchmark, list[str]]:
     """Load a benchmark and return what it warned of."""
-    from mlcl.runs import load_benchmark
+    from mlcl.runs.recording import load_benchmark
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

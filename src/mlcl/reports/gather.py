@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mlcl.config.schema import flat
 from mlcl.errors import InputError
 from mlcl.reports.records import Run, read_run
 from mlcl.sweeps.experiment import Row
-from mlcl.sweeps.plan import flat
 from mlcl.sweeps.record import FILE, SweepRecord, read_record
 
 Key = tuple[Any, ...]

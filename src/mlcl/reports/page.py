@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
-from mlcl import __version__
-from mlcl.provenance import describe
+from mlcl._version import __version__
+from mlcl.config.schema import flat
+from mlcl.models.provenance import describe
 from mlcl.reports import figures
 from mlcl.reports.drawing import Picture, to_inline
 from mlcl.reports.gather import Section
@@ -20,7 +21,6 @@ from mlcl.reports.records import Run
 from mlcl.reports.tables import footnotes, grid, summarise
 from mlcl.sweeps.experiment import nested
 from mlcl.sweeps.overview import clock
-from mlcl.sweeps.plan import flat
 
 _MATRICES = "Macro-AUC of each task after each task, mean over seeds; pale: tasks not learnt yet."
 _CLASSES = "AUC of each class after the last task, mean over seeds; dotted: chance."

@@ -17,17 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mlcl.batches import Normaliser, gather, plan_epoch, slices
-from mlcl.config import TrainConfig
-from mlcl.datasets.base import Split
+from mlcl.config.schema import TrainConfig
+from mlcl.datasets.base import ConcatRows, Split
 from mlcl.errors import InputError
-from mlcl.extend import Joined, grown, own_rows
 from mlcl.labels import LabelCounts, Labels
 from mlcl.losses import build_loss
-from mlcl.memories import Memory, TaskSamples, joined_task
+from mlcl.memories import Memory, TaskSamples, joined_task, own_rows
 from mlcl.models import Network, build_model
+from mlcl.models.network import grown
 from mlcl.seeds import derive_seed, numpy_generator
-from mlcl.training import TrainingError, learning_rate, make_optimiser
+from mlcl.training.batches import Normaliser, gather, plan_epoch, slices
+from mlcl.training.optimisation import TrainingError, learning_rate, make_optimiser
 
 Ids = NDArray[np.int64]
 Inputs = NDArray[np.float32]
@@ -129,7 +129,7 @@ def learn(before: Learnt, x: Inputs, labels: Labels, ids: Ids, *, classes: int, 
     if known:
         old, fresh = before.network.state_dict(), network.state_dict()
         network.load_state_dict({name: grown(value, fresh[name]) for name, value in old.items()})
-    inputs: Any = Joined(before.inputs, x)
+    inputs: Any = ConcatRows(before.inputs, x)
     now = replace(
         before, network=network, inputs=inputs, label_sets=sets, counts=counts, calls=before.calls + 1
     )

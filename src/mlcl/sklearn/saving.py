@@ -14,13 +14,13 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mlcl.batches import Normaliser
 from mlcl.errors import InputError
 from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
 from mlcl.sklearn.learning import Learnt, new_network
 from mlcl.sklearn.targets import Name, check_names
+from mlcl.training.batches import Normaliser
 
 FORMAT, VERSION = "mlcl-tagger", 1
 KEY = "mlcl"

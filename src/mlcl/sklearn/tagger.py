@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mlcl.config import TrainConfig
+from mlcl.config.schema import TrainConfig
 from mlcl.errors import InputError
 from mlcl.losses.batch import number, one_of
 from mlcl.memories import Memory

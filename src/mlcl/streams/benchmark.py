@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -79,6 +80,15 @@ class Benchmark:
         for task in self.tasks:
             owner[task.classes] = task.index
         return owner
+
+    @property
+    def tasks_fingerprint(self) -> str:
+        """Return 16 hexadecimal digits of a SHA-256 over classes and rows of all tasks."""
+        digest = hashlib.sha256()
+        for task in self.tasks:
+            for numbers in (task.classes, task.train, task.test):
+                digest.update(f"{len(numbers)} ".encode() + numbers.astype("<i8").tobytes())
+        return digest.hexdigest()[:16]
 
     def task_labels(self, task: Task | int, *, split: Literal["train", "test"] = "train") -> Labels:
         """Return the labels of a task's rows over its own classes, ``[n, Kt]``: all that the task shows."""

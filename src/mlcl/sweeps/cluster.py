@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mlcl.errors import InputError
-from mlcl.sweeps.plan import PlannedRun, read_result
+from mlcl.runs.folder import pack_folder, read_result_json, unpack_folder
+from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, Watch, attempt
 
 Files = dict[str, bytes]
@@ -95,8 +96,8 @@ def _run_on(
                 run.error_file.write_text(trace, encoding="utf-8")
             yield Finished(run, None, error + (f" (all of it: {run.error_file})" if trace else ""))
         else:
-            _unpack(files, run.folder)
-            yield Finished(run, read_result(run.folder))
+            unpack_folder(files, run.folder)
+            yield Finished(run, read_result_json(run.folder))
 
 
 def _far(run: PlannedRun) -> tuple[Files | None, str, str]:
@@ -110,19 +111,7 @@ def _far(run: PlannedRun) -> tuple[Files | None, str, str]:
         if result is None:
             trace = here.error_file.read_text(encoding="utf-8") if here.error_file.exists() else ""
             return None, error, trace
-        files = (path for path in here.folder.rglob("*") if path.is_file() and not path.is_symlink())
-        return {path.relative_to(here.folder).as_posix(): path.read_bytes() for path in files}, "", ""
-
-
-def _unpack(files: Files, folder: Path) -> None:
-    """Write the files of a run, the result last, so that a folder with ``result.json`` is a whole run."""
-    from mlcl.files import write_bytes
-    from mlcl.run_folder import claim_folder
-
-    claim_folder(folder, overwrite=True)
-    for name in sorted(files, key=lambda name: name == "result.json"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / name, files[name])
+        return pack_folder(here.folder), "", ""
 
 
 def import_ray() -> Any:

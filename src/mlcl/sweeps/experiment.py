@@ -13,8 +13,9 @@ from typing import Any
 
 import yaml
 
+from mlcl.config.resolve import Layer, PlainLoader, checked, merge, read_text
 from mlcl.errors import InputError, nearest
-from mlcl.settings import Layer, PlainLoader, checked, merge, read_text
+from mlcl.files import slug
 
 METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "pooled_map", "head", "medium", "tail")
 """What a table may be about; ``metric`` of an experiment is the one that rows are judged by."""
@@ -149,7 +150,7 @@ def of_benchmark(table: Mapping[str, Any], benchmark: str, default: Any) -> Any:
 
 def experiments() -> dict[str, str]:
     """Return the shipped experiments: name to YAML text."""
-    folder = resources.files("mlcl") / "experiments"
+    folder = resources.files("mlcl.sweeps") / "experiments"
     files = sorted((e for e in folder.iterdir() if e.name.endswith(".yaml")), key=lambda entry: entry.name)
     return {entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8") for entry in files}
 
@@ -289,13 +290,3 @@ def _has(settings: Layer, dotted: str) -> bool:
 
 def _at(label: str, name: str, value: Value) -> str:
     return f"{label}, {name} {value}"
-
-
-def slug(label: str) -> str:
-    """Return a label as part of a folder's name.
-
-    >>> slug("RU, mean / WRU")
-    'ru-mean-wru'
-    """
-    words = "".join(c if c.isalnum() or c in "-._=" else " " for c in label.lower()).split()
-    return "-".join(words).strip(".")

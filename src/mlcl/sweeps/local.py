@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
@@ -27,7 +28,8 @@ class _Worker:
     def start(cls) -> _Worker:
         ours, theirs = _SPAWN.Pipe()
         process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
-        process.start()
+        with _environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE"):
+            process.start()
         theirs.close()  # or the pipe would not end with the process
         return cls(process, ours)
 
@@ -39,6 +41,20 @@ class _Worker:
         self.process.terminate()
         self.process.join()
         self.pipe.close()
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set variables for a process that is started meanwhile: OpenMP reads its own when torch is loaded."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Generator[Finished, None, None]:
@@ -98,7 +114,6 @@ def _serve(pipe: Connection) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    os.environ["OMP_NUM_THREADS"] = "1"  # as long as train.threads does not say more
     warnings.simplefilter("ignore", UserWarning)  # the parent has told what holds for all runs
     try:
         while True:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import PARTS, Config, to_dict
+from mlcl.config.parts import part_settings, used_plugins
+from mlcl.config.resolve import Layer, merge, resolve
+from mlcl.config.schema import PARTS, Config, flat, to_dict
 from mlcl.errors import InputError, nearest
-from mlcl.files import read_object
-from mlcl.settings import Layer, merge, resolve
-from mlcl.sweeps.experiment import Experiment, Row, slug
-
-MAX_RESULT_BYTES = 64 << 20
-
-_RESULT_FIELDS: dict[str, Any] = {
-    "macro_auc": int | float | None,
-    "matrix": list,
-    "config": dict,
-    "benchmark": str,
-    "method": str,
-    "seed": int,
-}
+from mlcl.files import slug
+from mlcl.plugins import Plugin
+from mlcl.runs.folder import has_result, read_data_record, read_result_json
+from mlcl.sweeps.experiment import Experiment, Row
 
 # What makes a method: rows choose it, so it cannot be set over all of them.
 _ROWS_OWN = (
@@ -44,6 +36,7 @@ class PlannedRun:
     config: Config
     folder: Path
     track: tuple[str, ...] = ()
+    plugins: tuple[Plugin, ...] = ()
 
     @property
     def name(self) -> str:
@@ -101,7 +94,8 @@ def plan_runs(
         for row, own in zip(rows, fitting, strict=True):
             fixed: Layer = {"benchmark": benchmark, "seed": seed, "train": {"threads": 1}}
             config = resolve(given=merge(fixed, row.settings, own))
-            runs.append(PlannedRun(row.label, seed, config, out / "runs" / f"{slug(row.label)}-seed{seed}"))
+            folder = out / "runs" / f"{slug(row.label)}-seed{seed}"
+            runs.append(PlannedRun(row.label, seed, config, folder, plugins=used_plugins(config)))
     return rows, runs
 
 
@@ -136,32 +130,13 @@ def _check_given(given: Layer, rows: Sequence[Row], table: str) -> None:
 
 def _fitting(given: Layer, row: Row, benchmark: str) -> Layer:
     """Return what fits a row of settings that go over all: ``--loss.margin`` means nothing to BCE."""
-    from mlcl.methods.parts import part_options
-
     plain = to_dict(resolve(given=merge({"benchmark": benchmark}, row.settings)))
     out = merge(given)
     for part in PARTS:
         if part in out:
-            takes = part_options(part, out[part].get("kind", plain[part]["kind"]))
+            takes = part_settings(part, out[part].get("kind", plain[part]["kind"]))
             out[part] = {key: value for key, value in out[part].items() if key in takes}
     return out
-
-
-def flat(layer: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings with dotted names.
-
-    >>> flat({"seed": 1, "memory": {"size": 5}})
-    {'seed': 1, 'memory.size': 5}
-    """
-    return dict(_walk(layer, prefix))
-
-
-def _walk(layer: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in layer.items():
-        if isinstance(value, Mapping):
-            yield from _walk(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
@@ -171,11 +146,11 @@ def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
         run: the planned run.
         fingerprint: of the data that the run would use now; the same settings on other data are another run.
     """
-    if not (run.folder / "result.json").exists():
+    if not has_result(run.folder):
         return Earlier()
     try:
-        result = read_result(run.folder)
-        data = read_object(run.folder / "environment.json", limit=1 << 20).get("data", {})
+        result = read_result_json(run.folder)
+        data = read_data_record(run.folder)
     except InputError as error:
         return Earlier(broken=str(error))
     then = flat(
@@ -194,15 +169,3 @@ def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
 
 def _shown(value: Any) -> str:
     return "not set" if value is None else str(value)
-
-
-def read_result(folder: Path) -> dict[str, Any]:
-    """Read a run's ``result.json``; a missing or corrupt one is an `InputError`."""
-    path = folder / "result.json"
-    result = read_object(path, limit=MAX_RESULT_BYTES, expected="the result of a finished run")
-    for key, kind in _RESULT_FIELDS.items():
-        if key not in result:
-            raise InputError(f"{path}: has no field {key!r}; expected the result of a run.")
-        if not isinstance(result[key], kind) or isinstance(result[key], bool):
-            raise InputError(f"{path}: {key} is {str(result[key])[:40]!r}; expected the result of a run.")
-    return result

@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
+from mlcl.config.resolve import Layer
 from mlcl.errors import InputError
-from mlcl.files import read_bounded, read_object
-from mlcl.settings import Layer
+from mlcl.files import read_bounded
+from mlcl.runs.folder import read_environment
 from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, Row
 from mlcl.sweeps.work import Finished
 
@@ -184,7 +185,7 @@ def _inside(folder: Any) -> str:
 
 def _environment(folder: Path) -> Mapping[str, Any]:
     try:
-        return read_object(folder / "environment.json", limit=1 << 20)
+        return read_environment(folder)
     except InputError:
         return {}
 
@@ -195,7 +196,7 @@ def _machine() -> dict[str, Any]:
     import os
     import platform
 
-    from mlcl.environment import source_commit
+    from mlcl.runs.environment import source_commit
 
     packages = ("mlcl", "torch", "numpy", "scikit-learn", "lightning-fabric", "matplotlib")
     return {

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlcl.errors import InputError
+from mlcl.runs.folder import has_result
 from mlcl.sweeps.plan import PlannedRun, earlier
 from mlcl.sweeps.sweep import Fingerprints
 
@@ -25,7 +26,8 @@ def reuse(runs: Sequence[PlannedRun], folders: Sequence[Path]) -> int:
     for folder in folders:
         if not (folder / "runs").is_dir():
             raise InputError(f"--reuse {folder} holds no runs; expected the folder of a sweep.")
-    there = [path.parent for folder in folders for path in sorted((folder / "runs").glob("*/result.json"))]
+    found = [path for folder in folders for path in sorted((folder / "runs").iterdir())]
+    there = [path for path in found if has_result(path)]
     fingerprints, copied = Fingerprints(), 0
     for run in runs:
         if run.folder.exists():

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from mlcl.config import Config
+from mlcl.config.schema import Config
 from mlcl.errors import InputError
 from mlcl.sweeps.local import default_jobs, run_local
 from mlcl.sweeps.plan import PlannedRun, earlier

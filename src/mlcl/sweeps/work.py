@@ -1,16 +1,22 @@
-"""One run of a sweep: done, followed, and its end told. Engines differ only in where they call `attempt`."""
+"""One run of a sweep: done, followed, and its end reported. Engines differ only in where they call `attempt`."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from mlcl.sweeps.plan import PlannedRun, read_result
-
-if TYPE_CHECKING:
-    from mlcl.observers import Observer
+from mlcl.errors import InputError, one_line
+from mlcl.plugins import ensure_loaded
+from mlcl.runs.folder import CHECKPOINTS, read_config, read_result_json
+from mlcl.runs.run import resume
+from mlcl.runs.run import run as start
+from mlcl.runs.trackers import tracked
+from mlcl.sweeps.plan import PlannedRun
+from mlcl.training.callbacks import Callback, CallbackList
+from mlcl.training.learner import Learner
+from mlcl.training.optimisation import TrainingError
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,10 @@ class Finished:
 
 
 class Watch(Protocol):
-    """What is told while a sweep goes on."""
+    """Called while a sweep goes on."""
 
     def started(self, run: PlannedRun) -> None:
-        """A run was given to a process."""
+        """A run was given to a worker."""
 
     def moved(self, run: PlannedRun, position: Position) -> None:
         """A run has come so far."""
@@ -56,65 +62,48 @@ class Watch(Protocol):
 
 
 def attempt(
-    run: PlannedRun, tell: Callable[[Position], None] | None = None
+    run: PlannedRun, report: Callable[[Position], None] | None = None
 ) -> tuple[dict[str, Any] | None, str]:
     """Do one run in this process; return its result, or None and what went wrong.
 
-    The trace of an error that nobody foresaw is written to the run's ``error_file``.
+    The traceback of an unforeseen error is written to the run's ``error_file``.
     """
-    from mlcl.errors import InputError
-    from mlcl.observers import Both
-    from mlcl.sweeps.trackers import tracked
-    from mlcl.training import TrainingError
-
     run.error_file.unlink(missing_ok=True)
     try:
+        for plugin in run.plugins:
+            ensure_loaded(plugin)
         with tracked(run.track, run.folder, run.config) as trackers:
-            _do(run, Both(_follower(tell), trackers) if tell else trackers)
-        return read_result(run.folder), ""
+            _do(run, CallbackList(_Reporting(report), trackers) if report else trackers)
+        return read_result_json(run.folder), ""
     except (InputError, TrainingError) as error:
-        return None, _one_line(str(error))
+        return None, one_line(error, limit=500)
     except Exception as error:
         run.error_file.parent.mkdir(parents=True, exist_ok=True)
         run.error_file.write_text(traceback.format_exc(), encoding="utf-8")
-        return None, _one_line(f"{type(error).__name__}: {error}")
+        return None, one_line(f"{type(error).__name__}: {error}", limit=500)
 
 
-def _do(run: PlannedRun, observer: Observer) -> None:
-    """Go on from the newest checkpoint of an earlier attempt at this very run, or else start anew."""
-    from mlcl.errors import InputError
-    from mlcl.runs import resume
-    from mlcl.runs import run as start
-    from mlcl.settings import config_from
-
-    if (run.folder / "checkpoints").is_dir():
+def _do(run: PlannedRun, callback: Callback) -> None:
+    """Resume from the newest checkpoint of an earlier attempt at this very run, or else start anew."""
+    if (run.folder / CHECKPOINTS).is_dir():
         try:
-            if config_from(run.folder / "config.yaml") == run.config:
-                resume(run.folder, observer=observer)
+            if read_config(run.folder) == run.config:
+                resume(run.folder, callback=callback)
                 return
         except InputError:
             pass  # of other data or tasks, or damaged: what is left of it is replaced
-    start(run.config, out=run.folder, overwrite=True, observer=observer)
+    start(run.config, out=run.folder, overwrite=True, callback=callback)
 
 
-def _follower(tell: Callable[[Position], None]) -> Observer:
-    from mlcl.observers import Observer as Base
-    from mlcl.training import Learner
+class _Reporting(Callback):
+    """Reports the position after each epoch."""
 
-    class Follower(Base):
-        """Tells the position after each epoch."""
+    def __init__(self, report: Callable[[Position], None]) -> None:
+        self.report = report
 
-        def on_task_start(self, learner: Learner, stage: Any, steps: int) -> None:  # noqa: ARG002
-            """Tell it."""
-            tell(Position(learner.task, len(learner.stages), 0, learner.config.train.epochs))
+    def on_task_start(self, learner: Learner, task: Any, steps: int) -> None:  # noqa: ARG002
+        self.report(Position(learner.task_index, len(learner.tasks), 0, learner.config.train.epochs))
 
-        def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:  # noqa: ARG002
-            """Tell it."""
-            tell(Position(learner.task, len(learner.stages), learner.epoch + 1, learner.config.train.epochs))
-
-    follower: Observer = Follower()
-    return follower
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:500]
+    def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:  # noqa: ARG002
+        epochs = learner.config.train.epochs
+        self.report(Position(learner.task_index, len(learner.tasks), learner.epoch + 1, epochs))

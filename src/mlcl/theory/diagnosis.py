@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.config import LossConfig
+from mlcl.config.schema import LossConfig
 from mlcl.labels import LabelCounts
 from mlcl.losses import MarginCount
 from mlcl.losses.bases import Base
@@ -49,8 +49,8 @@ class RiskSettings:
         >>> RiskSettings.of(LossConfig(kind="rldam", margin=3.5)).margin, RiskSettings.of(LossConfig(kind="bce")).margin
         (3.5, 1.0)
         """
-        given = {name: getattr(loss, name) for name in ("margin", "power", "margin_count", "base")}
-        return cls(**{name: value for name, value in given.items() if value is not None})
+        names = ("margin", "power", "margin_count", "base")
+        return cls(**{name: value for name, value in loss.options.items() if name in names})
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.config import Config
+from mlcl.config.parts import build_memory
+from mlcl.config.resolve import config_from
+from mlcl.config.schema import Config
 from mlcl.errors import InputError
-from mlcl.files import read_object
-from mlcl.labels import LabelCounts
 from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_task
-from mlcl.methods.parts import build_memory
-from mlcl.run_folder import EXTENDS
-from mlcl.runs import load_benchmark
-from mlcl.settings import config_from
+from mlcl.runs.folder import read_data_record, read_extends, read_memory
+from mlcl.runs.recording import load_benchmark
+from mlcl.runs.trained import load_trained
 from mlcl.streams import Benchmark
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
-from mlcl.trained import load_trained, read_tensors
 
 
 def diagnose(
@@ -63,7 +61,7 @@ def diagnose_run(folder: str | Path) -> Diagnosis:
     """
     path = Path(folder)
     trained = load_trained(path)
-    memory = _stored_memory(path, len(trained.classes))
+    memory = read_memory(path, trained.result).memory
     benchmark = _data_of(path, trained.config, memory)
     logits = None if benchmark is None else trained.logits(benchmark.dataset.train.inputs)
     return _diagnosis(trained.config, memory, trained.classes, benchmark, logits)
@@ -100,37 +98,16 @@ def _diagnosis(
     )
 
 
-def _stored_memory(folder: Path, classes: int) -> Memory:
-    """Read the memory of a finished run; a file that does not fit is an `InputError`."""
-    path = folder / "memory.safetensors"
-    tensors = read_tensors(path, sums=read_object(folder / "result.json", limit=1 << 30).get("sha256"))
-    try:
-        memory = Memory.from_state(
-            {k: v.numpy() for k, v in tensors.items() if k == "header" or k[0].isdecimal()}
-        )
-        for samples in memory.tasks:
-            ids, total = samples.classes, samples.counts.positive + samples.counts.negative
-            if not len(ids) or ids.min() < 0 or ids.max() >= classes or len(np.unique(ids)) != len(ids):
-                raise ValueError(f"task {samples.task} has the classes {ids.tolist()[:20]}")
-            if (total != samples.counts.total).any() or len(samples) > samples.counts.total:
-                raise ValueError(f"the counts of task {samples.task} contradict each other")
-            LabelCounts.of(samples.labels)
-    except Exception as error:  # names, shapes and values come from files
-        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        raise InputError(f"{path} does not fit the run: {reason}.") from None
-    return memory
-
-
 def _data_of(folder: Path, config: Config, memory: Memory) -> Benchmark | None:
     """Return the benchmark of a finished run if its data are still there and still the same."""
     try:
-        if (folder / EXTENDS).is_file():
+        if read_extends(folder) is not None:
             raise InputError("the run was extended, and the data of its old tasks are not kept")
-        record = read_object(folder / "environment.json", limit=1 << 20).get("data")
+        record = read_data_record(folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # told when the run was made
             found = load_benchmark(config)
-        if not isinstance(record, dict) or found.dataset.fingerprint != record.get("fingerprint"):
+        if found.dataset.fingerprint != record.get("fingerprint"):
             raise InputError("they have another fingerprint now")
         _check_rows(memory, found, joint=config.protocol == "joint")
     except InputError as error:

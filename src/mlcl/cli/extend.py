@@ -1,0 +1,52 @@
+"""``mlcl extend``: train a finished run on labels that nobody knew when it began."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mlcl.cli.options import parse_run
+from mlcl.cli.run import follow
+from mlcl.errors import InputError
+from mlcl.runs.extend import extend
+from mlcl.runs.folder import CONFIG, free_folder, is_run, read_config
+
+HELP = """usage: mlcl extend DIR --data STORE [--out DIR2] [--overwrite] [--quiet] [--train.epochs N] ...
+
+Train a finished run on the classes of a store that it does not know yet, as one more task. DIR stays as it is; weights,
+stored samples and constants come from it. Options of `mlcl run` that begin with --train or --checkpoint override those
+of the run.
+
+  DIR          the folder of a finished run
+  --data STORE the store with the new labels, by folder or name
+  --out DIR2   folder to write (default: DIR-extended)
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Extend: ``mlcl extend DIR --data STORE [--out DIR2] [--train.epochs N] ...``."""
+    if not arguments or arguments[0].startswith("-"):
+        if "-h" in arguments or "--help" in arguments:
+            sys.stdout.write(HELP)
+            return 0
+        raise InputError(
+            "mlcl extend: the following arguments are required: DIR, the folder of a finished run."
+        )
+    folder, rest = Path(arguments[0]), arguments[1:]
+    if not any(word.split("=")[0] == "--data" for word in rest):
+        raise InputError(
+            "mlcl extend: the following arguments are required: --data, the store with the new labels."
+        )
+    if is_run(folder):
+        read_config(folder)  # loads the plugins that the run was made with
+    command = parse_run([str(folder / CONFIG), *rest])
+    if command is None:
+        return 0
+    out = command.out or free_folder(folder.with_name(f"{folder.name}-extended"))
+    return follow(
+        lambda callback: extend(
+            folder, out=out, config=command.config, overwrite=command.overwrite, callback=callback
+        ),
+        out,
+        quiet=command.quiet,
+    )

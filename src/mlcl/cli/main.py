@@ -1,0 +1,120 @@
+"""The entry point: finds the verb, loads plugins, and turns errors into one sentence and an exit code.
+
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 interrupted and resumable, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mlcl._version import __version__
+from mlcl.cli.messages import fail, show_warning
+from mlcl.errors import InputError, nearest
+from mlcl.training.launching import leave, rank, torchrun
+
+VERBS = {
+    "run": "train and evaluate one method on one benchmark",
+    "resume": "continue a run that was stopped",
+    "predict": "score images, arrays or a store with a finished run",
+    "export": "write the network of a finished run for other programs",
+    "extend": "train a finished run on labels that nobody knew when it began",
+    "ls": "list methods, losses, memories, models, benchmarks and configs",
+    "cp": "copy a shipped config to a file of your own",
+    "data": "prepare raw data into a store, embed a store with a model, or describe one",
+    "reproduce": "run a table of the paper over several seeds; write table, figure and report",
+    "report": "write one page about runs and sweeps",
+    "compare": "compare runs in a table",
+    "theory": "show what the paper's theory says of a benchmark, a memory or a finished run",
+}
+"""The verbs, each the function ``main`` of the module of its name."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb and return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Before torch is loaded: OpenMP threads that spin while they wait take the cores from whatever else runs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    warnings.showwarning = show_warning
+    if torchrun() is None:
+        return _main(arguments)
+    with contextlib.ExitStack() as silence:
+        if rank() > 0:  # the first process talks to the user
+            warnings.simplefilter("ignore")
+            nowhere = silence.enter_context(Path(os.devnull).open("w"))
+            silence.enter_context(contextlib.redirect_stdout(nowhere))
+        code = _main(arguments)
+    if code in (0, 3):  # all processes come to this end
+        leave()
+    return code
+
+
+def _main(arguments: list[str]) -> int:
+    try:
+        if not arguments or arguments[0] in ("-h", "--help", "help"):
+            sys.stdout.write(_help())
+            return 0
+        if arguments[0] == "--version":
+            sys.stdout.write(f"mlcl {__version__}\n")
+            return 0
+        name = arguments.pop(0)
+        if name not in VERBS:
+            raise InputError(
+                f"unknown command {name!r}; known are: {', '.join(VERBS)}.{nearest(name, VERBS)}"
+            )
+        arguments, plugins = take_plugins(arguments)
+        if plugins:
+            from mlcl.plugins import load_plugin
+
+            for plugin in plugins:
+                load_plugin(plugin)
+        verb: Callable[[list[str]], int] = importlib.import_module(f"mlcl.cli.{name}").main
+        return verb(arguments)
+    except InputError as error:
+        return fail(str(error), 2)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe has gone (mlcl ls | head); nobody reads a message
+        return 1
+    except OSError as error:
+        return fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        return fail("interrupted", 1)
+
+
+def take_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split ``--plugin FILE.py | package.module``, which every verb takes, from the other words of a command line.
+
+    They are loaded before anything else is parsed: what a plugin registers adds names and options.
+
+    >>> take_plugins(["--memory", "mine", "--plugin", "my.py", "--plugin=a.b"])
+    (['--memory', 'mine'], ['my.py', 'a.b'])
+    """
+    rest, plugins = [], []
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name != "--plugin":
+            rest.append(word)
+            continue
+        plugins.append(value if equals else next(words, ""))
+        if not plugins[-1]:
+            raise InputError("--plugin has no value; expected FILE.py or package.module.")
+    return rest, plugins
+
+
+def _help() -> str:
+    width = max(map(len, VERBS)) + 2
+    lines = [f"  {name:{width}}{summary}" for name, summary in VERBS.items()]
+    return (
+        "usage: mlcl COMMAND [options]\n\n"
+        "Multi-label continual learning under class imbalance, measured by Macro-AUC.\n\n"
+        "commands:\n" + "\n".join(lines) + "\n\n"
+        "`mlcl COMMAND --help` shows the options of a command; `mlcl run` alone runs the paper's method on the\n"
+        "embedded benchmark c-digits. Every command takes --plugin FILE.py or --plugin package.module: parts of\n"
+        "your own (docs/extending.md).\n"
+    )

@@ -1,0 +1,146 @@
+"""The options of verbs: every setting of a run by its dotted name, and what belongs to the command alone."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from mlcl.config.resolve import (
+    Layer,
+    add_settings,
+    checked,
+    flags,
+    one_sentence,
+    read_config_file,
+    resolve,
+)
+from mlcl.config.schema import PARTS, Config
+from mlcl.errors import InputError, nearest
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """A parsed command line."""
+
+    config: Config
+    out: Path | None = None
+    overwrite: bool = False
+    quiet: bool = False
+    track: str = ""
+
+
+class VerbParser(argparse.ArgumentParser):
+    """Raises what is wrong as an `InputError` of one sentence, as everything else does."""
+
+    def error(self, message: str) -> Any:
+        """Raise instead of printing the usage."""
+        raise InputError(f"{self.prog}: {message}.")
+
+
+def verb_parser(name: str, description: str) -> VerbParser:
+    """Return the parser of a verb that takes no settings of a run."""
+    return VerbParser(
+        prog=f"mlcl {name}",
+        description=description,
+        allow_abbrev=False,
+        epilog="--plugin FILE.py | package.module loads parts of your own first.",
+    )
+
+
+def run_parser(prog: str = "mlcl run") -> ArgumentParser:
+    """Return the parser of ``mlcl run``."""
+    parser = ArgumentParser(
+        prog=prog,
+        exit_on_error=False,
+        description="Train and test one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
+        "FILE.yaml one of your own; options override its settings. `--loss ru` is short for `--loss.kind ru`, "
+        "`--devices 2` for `--train.devices 2`.",
+    )
+    parser.add_argument(
+        "source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)"
+    )
+    parser.add_argument("--out", help="folder to write (default: runs/BENCHMARK-METHOD-seedN)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the folder if it holds a run")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    parser.add_argument(
+        "--plugin",
+        metavar="FILE.py | package.module",
+        help="load parts of your own first (any command takes it)",
+    )
+    parser.add_argument(
+        "--track", default="", help="trackers to report to: tensorboard, wandb, mlflow (extras)"
+    )
+    return parser
+
+
+def parse_run(arguments: list[str]) -> RunCommand | None:
+    """Parse the arguments of ``mlcl run``; None if help was asked for, anything wrong is an `InputError`."""
+    parsed = parse_settings(run_parser(), arguments)
+    if parsed is None:
+        return None
+    own, given = parsed
+    source = own.get("source")
+    if source is not None and (source.endswith((".yaml", ".yml")) or "/" in source):
+        config = resolve(file=read_config_file(Path(source)), given=given)
+    else:
+        config = resolve(name=source, given=given)
+    out = Path(own["out"]) if own.get("out") else None
+    return RunCommand(config, out, bool(own.get("overwrite")), bool(own.get("quiet")), own.get("track", ""))
+
+
+def parse_settings(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[dict[str, Any], Layer] | None:
+    """Split a command line into the command's own options and settings of a run.
+
+    Args:
+        parser: knows the command's own options; every setting is added to it here.
+        arguments: the words of the command line.
+
+    Returns:
+        Options that were given, and settings that were given; None if help was asked for, and printed.
+    """
+    own = {action.dest for action in parser._actions}
+    add_settings(parser)
+    if "-h" in arguments or "--help" in arguments:
+        parser.print_help(sys.stdout)
+        return None
+    try:
+        given: Layer = parser.parse_args(expand(arguments), defaults=False).as_dict()
+    except (argparse.ArgumentError, TypeError, ValueError) as error:
+        raise InputError(_explain(error, parser)) from None
+    options = {name: given.pop(name) for name in list(given) if name in own}
+    return options, checked(given, "command line")
+
+
+def expand(arguments: Sequence[str]) -> list[str]:
+    """Bring short forms to full ones.
+
+    >>> expand(["--loss", "ru", "--memory=wru", "--validate", "--devices", "2"])
+    ['--loss.kind', 'ru', '--memory.kind=wru', '--validate', 'true', '--train.devices', '2']
+    """
+    out = []
+    for position, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and name[2:] in PARTS:
+            word = f"{name}.kind{equals}{value}"
+        elif name == "--devices":
+            word = f"--train.devices{equals}{value}"
+        out.append(word)
+        following = arguments[position + 1] if position + 1 < len(arguments) else ""
+        if word.removeprefix("--") in flags() and following not in ("true", "false"):
+            out.append("true")
+    return out
+
+
+def _explain(error: Exception, parser: ArgumentParser) -> str:
+    text = str(error)
+    if found := re.search(r"unrecognized arguments: (\S+)", text):
+        known = [word for action in parser._actions for word in action.option_strings]
+        return f"unknown option {found.group(1)!r}.{nearest(found.group(1), known)}"
+    return one_sentence(error)

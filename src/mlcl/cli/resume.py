@@ -1,0 +1,36 @@
+"""``mlcl resume``: continue a run that was stopped."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mlcl.cli.options import verb_parser
+from mlcl.cli.run import follow
+from mlcl.runs.folder import is_finished, read_config
+from mlcl.runs.result import Result
+from mlcl.runs.run import resume
+from mlcl.runs.trackers import known_trackers, parse_trackers, tracked
+from mlcl.training.callbacks import Callback, CallbackList
+
+
+def main(arguments: list[str]) -> int:
+    """Resume: ``mlcl resume DIR [--quiet] [--track T,...]``."""
+    parser = verb_parser(
+        "resume", "Continue a run from its newest checkpoint; the result is that of a run in one go."
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    parser.add_argument("--track", help="trackers to report to (default: those that the run began with)")
+    given = parser.parse_args(arguments)
+    if is_finished(given.folder):
+        sys.stderr.write(f"mlcl: {given.folder} is finished; there is nothing to resume\n")
+        sys.stdout.write(f"{given.folder}\n")
+        return 0
+    names = parse_trackers(",".join(known_trackers(given.folder)) if given.track is None else given.track)
+
+    def start(callback: Callback) -> Result:
+        with tracked(names, given.folder, read_config(given.folder)) as tracking:
+            return resume(given.folder, callback=CallbackList(tracking, callback))
+
+    return follow(start, given.folder, quiet=given.quiet)

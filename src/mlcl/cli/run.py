@@ -1,0 +1,76 @@
+"""``mlcl run``: train and evaluate one method on one benchmark."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from mlcl.cli.messages import fail
+from mlcl.cli.options import parse_run
+from mlcl.cli.signals import Signals
+from mlcl.cli.terminal import Terminal, make_console, result_lines, result_table
+from mlcl.runs.folder import default_folder
+from mlcl.runs.result import Result
+from mlcl.runs.run import run
+from mlcl.runs.trackers import parse_trackers, tracked
+from mlcl.training.callbacks import Callback, CallbackList, Interrupted
+from mlcl.training.launching import ProcessError, rank
+from mlcl.training.optimisation import TrainingError
+
+
+def main(arguments: list[str]) -> int:
+    """Run: ``mlcl run [NAME | FILE.yaml] [--method M] [--memory.size N] ... [--out DIR]``."""
+    command = parse_run(arguments)
+    if command is None:
+        return 0
+    names = parse_trackers(command.track)
+    out = command.out or default_folder(command.config)
+
+    def start(callback: Callback) -> Result:
+        with tracked(names, out, command.config) as tracking:
+            return run(
+                command.config,
+                out=out,
+                overwrite=command.overwrite,
+                callback=CallbackList(tracking, callback),
+            )
+
+    return follow(start, out, quiet=command.quiet)
+
+
+def follow(start: Callable[[Callback], Result], out: Path, *, quiet: bool) -> int:
+    """Do a run, show its progress, and turn its end into an exit code."""
+    signals = Signals()
+    again = f"resume with: mlcl resume {shlex.quote(str(out))}"
+    try:
+        with signals:
+            if quiet or rank() > 0:
+                start(signals)
+            else:
+                with Terminal() as terminal:
+                    result = start(CallbackList(terminal, signals))
+                console = make_console(sys.stdout)
+                console.print(result_table(result))
+                for line in result_lines(result):
+                    console.print(line)
+    except TrainingError as error:
+        return fail(f"{error} What was measured so far is in {out}.", 1)
+    except (Interrupted, KeyboardInterrupt):
+        if not signals.listening:
+            raise
+        return 3 if rank() else fail(f"interrupted; {again}", 3)
+    except ProcessError as error:
+        sys.stderr.writelines(getattr(error, "__notes__", ()))
+        return fail(f"{error}; {again}" if signals.listening else str(error), 1)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if not signals.listening:
+            raise
+        return fail(
+            f"{error.filename or out}: {error.strerror or error}; the last good checkpoint stays; {again}", 1
+        )
+    sys.stdout.write(f"{out}\n")
+    return 0

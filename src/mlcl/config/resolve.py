@@ -1,0 +1,302 @@
+"""From names, files and options to one typed `Config`.
+
+Settings are layers of nested dicts, and later layers override earlier ones: defaults, the benchmark's shipped config,
+the method's preset, the user's file, the command line. A method named on the command line also overrides the file, so
+that ``mlcl run old/config.yaml --method er`` really is ER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from mlcl.config.parts import check_parts, part_settings, section_options
+from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
+from mlcl.errors import InputError, nearest, one_line
+from mlcl.files import read_bounded
+from mlcl.methods.presets import get_preset, method_name
+from mlcl.plugins import load_entry_points
+from mlcl.registry import REGISTRATIONS, Option, described
+
+Layer = dict[str, Any]
+MAX_CONFIG_BYTES = 1 << 20
+
+
+def settings() -> dict[str, Option]:
+    """Return every setting by its dotted name: those of the schema, and the options of all parts that there are."""
+    load_entry_points()
+    return _settings(len(REGISTRATIONS))
+
+
+@cache
+def _settings(_registrations: int) -> dict[str, Option]:
+    found = {option.name: option for option in _fields(Config)}
+    for section, kind in SECTIONS.items():
+        found |= {f"{section}.{option.name}": option for option in _fields(kind)}
+        if section in PARTS:
+            found |= {f"{section}.{name}": option for name, option in section_options(section).items()}
+    return found
+
+
+def _fields(kind: Any) -> Iterator[Option]:
+    """Read the settings off a dataclass: types, defaults, and what its docstring says."""
+    hints, text, plain = typing.get_type_hints(kind), inspect.getdoc(kind) or "", kind()
+    for name in settings_of(kind):
+        if kind is not Config or name not in SECTIONS:
+            yield Option(name, hints[name], getattr(plain, name), described(name, text))
+
+
+def flags() -> set[str]:
+    """Return the settings that are true or false: on the command line they may stand without a value."""
+    return {name for name, option in settings().items() if _is_flag(option.type)}
+
+
+def _is_flag(kind: Any) -> bool:
+    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    return set(members) <= {bool, type(None)}
+
+
+def add_settings(parser: ArgumentParser) -> None:
+    """Add every setting to a parser, as ``--section.name``."""
+    for name, option in settings().items():
+        shown = "" if option.default is None else f" (default: {option.default})"
+        text = f"{option.help.rstrip('.')}{shown}".replace("%", "%%")
+        parser.add_argument(f"--{name}", type=option.type, default=option.default, help=text)
+
+
+@cache
+def _config_parser(_registrations: int) -> ArgumentParser:
+    parser = ArgumentParser(prog="mlcl run", exit_on_error=False, add_help=False)
+    add_settings(parser)
+    return parser
+
+
+def config_parser() -> ArgumentParser:
+    """Return the parser that knows every setting and its type."""
+    load_entry_points()
+    return _config_parser(len(REGISTRATIONS))
+
+
+def shipped() -> dict[str, str]:
+    """Return the shipped configs: name to YAML text."""
+    folder = resources.files("mlcl.config") / "shipped"
+    files = [entry for entry in folder.iterdir() if entry.name.endswith(".yaml")]
+    return {
+        entry.name.removesuffix(".yaml"): entry.read_text() for entry in sorted(files, key=lambda e: e.name)
+    }
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML's safe loader without aliases: a few nested ones stand for more memory than there is."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Refuse an alias where a value is expected."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.YAMLError(f"aliases such as *{event.anchor} are not read here")
+        return super().compose_node(parent, index)
+
+
+def read_yaml(text: str, source: str) -> Layer:
+    """Parse a YAML mapping with the safe loader and check its field names.
+
+    >>> read_yaml("memory: {sise: 3}", "my.yaml")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: my.yaml: unknown field 'memory.sise'. Did you mean 'memory.size'?
+    """
+    try:
+        value = yaml.load(text, Loader=PlainLoader)  # noqa: S506  (a safe loader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputError(f"{source}: not valid YAML: {one_line(error)}.") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(f"{source}: expected a mapping of settings, got {type(value).__name__}.")
+    return checked(value, source)
+
+
+def read_config_file(path: Path) -> Layer:
+    """Read a user's config file."""
+    return read_yaml(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Read a small text file, or say why not."""
+    content = read_bounded(path, limit=MAX_CONFIG_BYTES, expected="a YAML config file")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text; expected a YAML config file.") from None
+
+
+def checked(layer: Mapping[Any, Any], source: str) -> Layer:
+    """Check names and types of a layer and bring short forms (``loss: ru``) to full ones."""
+    out: Layer = {}
+    known = [*settings(), *SECTIONS]
+    for key, value in layer.items():
+        if key in PARTS and isinstance(value, str):
+            value = {"kind": value}
+        if key not in known or "." in str(key):
+            raise InputError(f"{source}: unknown field {str(key)!r}.{nearest(str(key), known)}")
+        if key in SECTIONS:
+            if not isinstance(value, Mapping):
+                raise InputError(f"{source}: {key} is {value!r}; expected a mapping of settings.")
+            for name in value:
+                if f"{key}.{name}" not in known:
+                    raise InputError(
+                        f"{source}: unknown field '{key}.{name}'.{nearest(f'{key}.{name}', known)}"
+                    )
+            value = dict(value)
+        out[key] = value
+    try:
+        typed: Layer = config_parser().parse_object(copy.deepcopy(out), defaults=False).as_dict()
+    except (argparse.ArgumentError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"{source}: {one_sentence(error)}") from None
+    _refuse_nulls(typed, source)
+    return typed
+
+
+def _refuse_nulls(layer: Layer, source: str, prefix: str = "") -> None:
+    """Null is a value only where it is a default: ``memory.size: null`` would pass the parser and fail later."""
+    for key, value in layer.items():
+        if isinstance(value, dict):
+            _refuse_nulls(value, source, f"{key}.")
+        elif value is None and (default := settings()[f"{prefix}{key}"].default) is not None:
+            raise InputError(f"{source}: {prefix}{key} is null; expected a value like {default!r}.")
+
+
+def one_sentence(error: Exception) -> str:
+    """Turn jsonargparse's many-line message into one sentence."""
+    text = str(error)
+    if found := re.search(r'Parser key "([\w.]+)":', text):
+        wanted = re.findall(
+            r"Expected a (?:<class '(\w+)'>|typing\.Literal\[([^\]]*)\])|- Expected <class '(\w+)'>", text
+        )
+        kinds = [kind for match in wanted for kind in match if kind and kind != "NoneType"]
+        value = re.search(r"(?:Got|Given) value: (.*)", text)
+        shown = value.group(1).strip() if value else "?"
+        return (
+            f"{found.group(1)} is {shown!r}; expected {' or '.join(dict.fromkeys(kinds)) or 'another type'}."
+        )
+    return re.sub(r"\s+", " ", text).rstrip(".") + "."
+
+
+def merge(*layers: Mapping[str, Any]) -> Layer:
+    """Merge nested dicts; later layers win.
+
+    >>> merge({"loss": {"kind": "ru", "scale": 1}}, {"loss": {"kind": "bce"}})
+    {'loss': {'kind': 'bce', 'scale': 1}}
+    """
+    out: Layer = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if isinstance(value, Mapping):
+                out[key] = merge(out.get(key, {}), value)
+            else:
+                out[key] = value
+    return out
+
+
+def _prune(layer: Layer, final: Layer) -> Layer:
+    """Drop what a lower layer sets for a part whose kind was changed above: lambda means nothing to BCE."""
+    out = merge(layer)
+    for part in PARTS:
+        takes = part_settings(part, final[part]["kind"])
+        section = out.get(part, {})
+        out[part] = {key: value for key, value in section.items() if key in takes}
+    return out
+
+
+def resolve(
+    *,
+    name: str | None = None,
+    file: Layer | None = None,
+    given: Layer | None = None,
+) -> Config:
+    """Build the config of a run.
+
+    Args:
+        name: a shipped config to start from.
+        file: the settings of a user's file.
+        given: settings by hand (command line or keyword arguments); they win.
+    """
+    file, given = file or {}, given or {}
+    lower: Layer = {}
+    if name is not None:
+        lower = shipped_layer(name)
+    elif (
+        "data" not in file
+    ):  # a file that names its data is whole; a short one stands on its benchmark's config
+        lower = _benchmark_layer(file.get("benchmark", given.get("benchmark")))
+    if "benchmark" in given:
+        chosen = _benchmark_layer(given["benchmark"])
+        given = merge({"data": chosen["data"]}, given, {"benchmark": chosen["benchmark"]})
+    elif "benchmark" in file and "data" not in file:
+        file = merge(file, {"benchmark": lower["benchmark"]})
+    method: str = merge({"method": Config().method}, lower, file, given)["method"]
+    preset = get_preset(method).parts
+    upper = [file, preset, given] if "method" in given else [preset, file, given]
+    final = merge(to_dict(Config()), lower, *upper)
+    # Where a higher layer chooses another kind of part, options of the kind it replaces must not linger. A file's own
+    # options do, unless the command line's method replaces its parts: what a user wrote is refused, not ignored.
+    preset = _prune(preset, final)
+    upper = [_prune(file, final), preset, given] if "method" in given else [preset, file, given]
+    merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method_name(method)})
+    config = from_dict(config_parser().parse_object(merged).as_dict())
+    check_parts(config)
+    return config
+
+
+def shipped_layer(name: str) -> Layer:
+    """Return the settings of a shipped config."""
+    configs = shipped()
+    if name not in configs:
+        raise InputError(f"unknown config {name!r}; known are: {', '.join(configs)}.{nearest(name, configs)}")
+    return read_yaml(configs[name], f"{name}.yaml")
+
+
+def _benchmark_layer(benchmark: str | None) -> Layer:
+    """Return the settings of a benchmark: those of the shipped config of that name, or the folder of a store."""
+    configs = shipped()
+    if benchmark is None or benchmark in configs:
+        return shipped_layer(benchmark or Config().benchmark)
+    if not Path(benchmark).is_dir():
+        hint = nearest(benchmark, configs)
+        raise InputError(
+            f"unknown benchmark {benchmark!r}: no folder of a prepared store; shipped are: {', '.join(configs)}.{hint}"
+        )
+    return {"data": str(benchmark), "benchmark": Path(benchmark).resolve().name}
+
+
+def config_from(source: Config | Mapping[str, Any] | str | Path) -> Config:
+    """Return the config behind a `Config`, a dict, a shipped name or a YAML file.
+
+    >>> config_from({"method": "er", "memory": {"size": 50}}).memory.kind
+    'random'
+    """
+    if isinstance(source, Config):
+        return source
+    if isinstance(source, Mapping):
+        return resolve(given=checked(source, "config"))
+    if str(source).endswith((".yaml", ".yml")):
+        return resolve(file=read_config_file(Path(source)))
+    return resolve(name=str(source))
+
+
+def to_yaml(config: Config) -> str:
+    """Return the resolved config as YAML."""
+    text: str = yaml.safe_dump(to_dict(config), sort_keys=False, default_flow_style=None, width=110)
+    return text

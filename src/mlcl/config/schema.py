@@ -1,0 +1,381 @@
+"""Every setting of a run, as frozen dataclasses. Only the standard library is imported here.
+
+Settings of the loop are listed with their defaults. A part (the loss, the memory, the model, ...) is a ``kind`` and the
+``options`` of that kind, which the part itself declares by its signature: an option that is not set has the part's own
+default, and one that the chosen part does not take is refused when the config is resolved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mlcl.errors import InputError
+
+PARTS = ("loss", "memory", "regulariser", "labels", "augment", "model")
+"""Settings with a ``kind``: ``--loss ru`` and ``loss: ru`` are short for ``loss.kind``."""
+
+
+def _at_least(section: str, config: Any, **bounds: float) -> None:
+    """Refuse numbers below their bound, and numbers that are not finite."""
+    for name, low in bounds.items():
+        value = getattr(config, name)
+        if value is not None and not (math.isfinite(value) and value >= low):
+            raise InputError(f"{section}{name} is {value}; expected a number of at least {low:g}.")
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """How a dataset becomes tasks.
+
+    Args:
+        tasks: number of tasks; the classes are cut into equal slices. Not set: 5, or as many as ``order`` or
+            ``increment`` give.
+        order: ``random`` (by seed), ``sorted``, ``paper`` (the released code's order for VOC, COCO and NUS-WIDE), or a
+            list of lists of class ids or names.
+        base: classes of the first task, for the field's B-C protocols (needs ``increment``).
+        increment: classes of each task after the first (``B10-C2`` is base 10, increment 2).
+        setting: ``overlap``: an image comes back with each task's labels; ``disjoint``: it is in one task only.
+        negatives: ``in_task``: only images with a class of the task; ``all``: every image, as negatives.
+        imbalance: ``official`` deletes training images as the released code does; ``none`` keeps all.
+        seed: seed of order, disjoint choice and deletion; the run's seed if not set.
+    """
+
+    tasks: int | None = None
+    order: str | list[list[int]] | list[list[str]] = "random"
+    base: int = 0
+    increment: int | None = None
+    setting: Literal["overlap", "disjoint"] = "overlap"
+    negatives: Literal["in_task", "all"] = "in_task"
+    imbalance: Literal["none", "official"] = "none"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("stream.", self, tasks=1, base=0, increment=1, seed=0)
+
+
+@dataclass(frozen=True, init=False)
+class PartConfig:
+    """A part by its kind, and the options of that kind that are set.
+
+    >>> LossConfig("rldam", margin=3.5)
+    LossConfig(kind='rldam', options={'margin': 3.5})
+    """
+
+    kind: str
+    options: Mapping[str, Any]
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _options(self, options: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that are set; both ways to give them are for people and for `dataclasses.replace`."""
+        return {name: value for name, value in {**(options or {}), **more}.items() if value is not None}
+
+
+@dataclass(frozen=True, init=False)
+class ModelConfig(PartConfig):
+    """The network: a backbone and a head.
+
+    Args:
+        kind: a name from ``mlcl ls models``; ``timm:NAME`` and ``torchvision:NAME`` are models of those packages.
+        head: ``linear`` (one layer of width K), or ``attention`` (KRT's incremental cross-attention).
+        options: of the model, as a mapping.
+        more: of the model, by keyword.
+    """
+
+    head: Literal["linear", "attention"]
+
+    def __init__(
+        self,
+        kind: str = "resnet8",
+        options: Mapping[str, Any] | None = None,
+        head: Literal["linear", "attention"] = "linear",
+        **more: Any,
+    ) -> None:
+        self._set(kind=kind, options=self._options(options, more), head=head)
+
+
+@dataclass(frozen=True, init=False)
+class LossConfig(PartConfig):
+    """The loss.
+
+    Args:
+        kind: a name from ``mlcl ls losses``.
+        options: of the loss, as a mapping.
+        more: of the loss, by keyword.
+    """
+
+    def __init__(self, kind: str = "rldam", options: Mapping[str, Any] | None = None, **more: Any) -> None:
+        self._set(kind=kind, options=self._options(options, more))
+
+
+@dataclass(frozen=True, init=False)
+class MemoryConfig(PartConfig):
+    """The memory of old samples and how it enters the loss.
+
+    Args:
+        kind: a name from ``mlcl ls memories``.
+        size: samples that may be stored, over all tasks.
+        downscale: store images at 1/downscale of their side, so that downscale^2 times as many fit into the same bytes.
+        batch_size: memory samples per step; the training batch size if not set.
+        sampling: memory batches drawn ``uniform`` from the whole memory, or ``balanced`` over past tasks.
+        weight: w_i of an old task's loss: ``equal`` 1, ``mean`` 1/(t-1), ``size`` weight_scale * |M_i| / n_t.
+        weight_scale: the factor s of ``size``.
+        options: of the memory's strategy, as a mapping.
+        more: of the memory's strategy, by keyword.
+    """
+
+    size: int
+    downscale: int
+    batch_size: int | None
+    sampling: Literal["uniform", "balanced"]
+    weight: Literal["equal", "mean", "size"]
+    weight_scale: float | None
+
+    def __init__(
+        self,
+        kind: str = "wru",
+        options: Mapping[str, Any] | None = None,
+        *,
+        size: int = 200,
+        downscale: int = 1,
+        batch_size: int | None = None,
+        sampling: Literal["uniform", "balanced"] = "uniform",
+        weight: Literal["equal", "mean", "size"] = "mean",
+        weight_scale: float | None = None,
+        **more: Any,
+    ) -> None:
+        self._set(kind=kind, options=self._options(options, more), size=size, downscale=downscale)
+        self._set(batch_size=batch_size, sampling=sampling, weight=weight, weight_scale=weight_scale)
+        _at_least("memory.", self, size=0, downscale=1, batch_size=1, weight_scale=0)
+        if weight_scale is not None and weight != "size":
+            raise InputError(
+                f"memory.weight_scale is {weight_scale} but memory.weight is {weight!r}; "
+                "it is used with memory.weight 'size' only."
+            )
+
+    @property
+    def samples(self) -> int:
+        """How many samples fit.
+
+        >>> MemoryConfig(size=100, downscale=2).samples
+        400
+        """
+        return self.size * self.downscale**2
+
+
+@dataclass(frozen=True, init=False)
+class RegulariserConfig(PartConfig):
+    """What holds the network near its old self.
+
+    Args:
+        kind: a name from ``mlcl ls regularisers``.
+        options: of the regulariser, as a mapping.
+        more: of the regulariser, by keyword.
+    """
+
+    def __init__(self, kind: str = "none", options: Mapping[str, Any] | None = None, **more: Any) -> None:
+        self._set(kind=kind, options=self._options(options, more))
+
+
+@dataclass(frozen=True, init=False)
+class LabelsConfig(PartConfig):
+    """For which classes a sample contributes to the loss, and with which targets.
+
+    Args:
+        kind: a name from ``mlcl ls labels``.
+        options: of the label policy, as a mapping.
+        more: of the label policy, by keyword.
+    """
+
+    def __init__(self, kind: str = "task", options: Mapping[str, Any] | None = None, **more: Any) -> None:
+        self._set(kind=kind, options=self._options(options, more))
+
+
+@dataclass(frozen=True, init=False)
+class AugmentConfig(PartConfig):
+    """Random changes of training images.
+
+    Args:
+        kind: a name from ``mlcl ls augmentations``; ``auto`` is what suits the data.
+        options: of the augmentation, as a mapping.
+        more: of the augmentation, by keyword.
+    """
+
+    def __init__(self, kind: str = "none", options: Mapping[str, Any] | None = None, **more: Any) -> None:
+        self._set(kind=kind, options=self._options(options, more))
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Optimiser and learning-rate schedule, restarted for each task, the same for every method.
+
+    Args:
+        epochs: epochs per task.
+        batch_size: samples of the current task per step, over all processes.
+        optimiser: ``sgd`` (all methods except KRT), or ``adam``.
+        lr: learning rate.
+        momentum: momentum of SGD; Adam's first beta.
+        weight_decay: weight decay.
+        schedule: the learning rate falls in ``steps`` (the released code), or along a half ``cosine`` to zero.
+        lr_drops: where in a task the learning rate is cut, as shares of its epochs (15/40 and 25/40 in the released
+            code).
+        lr_factor: what is left of the learning rate after a cut.
+        average: decay of a running average of the weights; at the end of a task the network becomes the average.
+        normalise: shift and scale inputs by mean and standard deviation of the training split; else images are in
+            [0, 1].
+        eval_batch_size: samples per forward pass in evaluation.
+        device: ``auto``, ``cpu``, ``cuda``, ``mps``.
+        devices: processes that train together, each on its own GPU or share of the cores; ``--devices`` for short.
+        precision: lightning-fabric's precision, such as ``32-true`` or ``bf16-mixed``.
+        in_memory: copy a store into RAM before training.
+        threads: CPU threads per process; sums on another number of threads may differ in the last digits. Not set:
+            torch's choice.
+        compile: compile the network with torch.compile; it starts slowly and pays in long runs.
+    """
+
+    epochs: int = 8
+    batch_size: int = 32
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.2
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+    schedule: Literal["steps", "cosine"] = "steps"
+    lr_drops: list[float] = field(default_factory=lambda: [0.375, 0.625])
+    lr_factor: float = 0.4
+    average: float | None = None
+    normalise: bool = True
+    eval_batch_size: int = 512
+    device: str = "auto"
+    devices: int = 1
+    precision: str = "32-true"
+    in_memory: bool = False
+    threads: int | None = None
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
+        _at_least("train.", self, lr_factor=0, threads=1, devices=1)
+        if self.optimiser == "adam" and self.momentum >= 1:
+            raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise InputError(f"train.average is {self.average}; expected a decay from 0 to below 1.")
+        for share in self.lr_drops:
+            if not 0 <= share <= 1:
+                raise InputError(f"train.lr_drops holds {share}; expected shares of the epochs from 0 to 1.")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When a run writes a checkpoint, from which ``mlcl resume`` continues.
+
+    Args:
+        every: steps between checkpoints inside a task. Not set: at the end of each task only.
+    """
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("checkpoint.", self, every=1)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run. A method's name is a preset of loss, memory, regulariser, labels, augment and protocol.
+
+    Args:
+        benchmark: name of the benchmark in tables.
+        data: ``digits``, the name of a prepared store, or its folder.
+        method: a name from ``mlcl ls methods``.
+        protocol: ``continual``, or ``joint``: all classes and images at once, no tasks.
+        seed: seed of everything that is random.
+        validate: evaluate on a fifth of the training split instead of the test split, to choose settings.
+        stream: tasks.
+        model: network.
+        loss: loss.
+        memory: memory.
+        regulariser: regulariser.
+        labels: label policy.
+        augment: augmentation.
+        train: optimiser, learning-rate schedule, device.
+        checkpoint: when to write checkpoints.
+    """
+
+    benchmark: str = "c-digits"
+    data: str = "digits"
+    method: str = "rldam-wru"
+    protocol: Literal["continual", "joint"] = "continual"
+    seed: int = 0
+    validate: bool = False
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    regulariser: RegulariserConfig = field(default_factory=RegulariserConfig)
+    labels: LabelsConfig = field(default_factory=LabelsConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+    def __post_init__(self) -> None:
+        _at_least("", self, seed=0)
+
+
+SECTIONS: dict[str, Any] = {
+    f.name: f.default_factory
+    for f in dataclasses.fields(Config)
+    if f.default_factory is not dataclasses.MISSING
+}
+"""The sections of a config: name to dataclass."""
+
+
+def settings_of(section: Any) -> list[str]:
+    """Return the settings of a section's dataclass (or object) that do not depend on the kind of a part.
+
+    >>> settings_of(MemoryConfig)[:3]
+    ['kind', 'size', 'downscale']
+    """
+    return [f.name for f in dataclasses.fields(section) if f.name != "options"]
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Turn a config into plain nested dicts, without the options that are not set.
+
+    >>> to_dict(LossConfig("ru", scale=0.5))
+    {'kind': 'ru', 'scale': 0.5}
+    """
+    values = {name: getattr(config, name) for name in settings_of(config)} | dict(
+        getattr(config, "options", {})
+    )
+    return {
+        name: to_dict(value) if dataclasses.is_dataclass(value) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def from_dict(settings: Mapping[str, Any]) -> Config:
+    """Return the config of plain nested dicts; bad values are an `InputError`.
+
+    >>> from_dict({"loss": {"kind": "ru", "scale": 0.5}}).loss
+    LossConfig(kind='ru', options={'scale': 0.5})
+    """
+    sections = {name: SECTIONS[name](**value) for name, value in settings.items() if name in SECTIONS}
+    return Config(**{**settings, **sections})
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted name.
+
+    >>> flat({"seed": 1, "memory": {"size": 5}})
+    {'seed': 1, 'memory.size': 5}
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found

@@ -1,0 +1,50 @@
+"""What made a run: versions, commit, machine, data."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from mlcl.streams import Benchmark
+
+
+def environment(benchmark: Benchmark) -> dict[str, Any]:
+    """Return what made the run: versions, commit, machine, and the fingerprint of the data."""
+    import importlib.metadata as metadata
+
+    import torch
+
+    packages = ("mlcl", "torch", "numpy", "scikit-learn", "lightning-fabric")
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in packages},
+        "commit": source_commit(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "data": {
+            "name": benchmark.dataset.name,
+            "fingerprint": benchmark.dataset.fingerprint,
+            "tasks": benchmark.tasks_fingerprint,
+        },
+        "command": sys.argv,
+    }
+
+
+def source_commit() -> str | None:
+    """Return the commit of the source tree that is running, with ``-dirty`` after local changes; None outside one."""
+    git = shutil.which("git")
+    here = Path(__file__).parent
+    if git is None or not (here.parents[2] / ".git").exists():
+        return None
+    command = [git, "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return found.stdout.strip() or None

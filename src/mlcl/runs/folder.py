@@ -1,0 +1,393 @@
+"""The run folder: the one module that knows its files, their formats and checksums, and reads and writes them.
+
+A run folder holds ``config.yaml`` (every setting), ``environment.json`` (versions, commit, machine, data fingerprint,
+plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``weights.safetensors`` and
+``memory.safetensors``. While it is not finished it also holds ``checkpoints`` (see `checkpoints`) and the lock of the
+process that works on it; an extended run has ``extends.json``. Its files may come from anywhere: what is read is
+bounded and checked, nothing in them runs, and files that do not belong together are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.config.resolve import config_from, to_yaml
+from mlcl.config.schema import Config
+from mlcl.errors import InputError, one_line
+from mlcl.files import LOCK, plain, read_object, write_bytes, write_json, write_text
+from mlcl.labels import LabelCounts
+from mlcl.memories import Memory
+from mlcl.plugins import Plugin, load_entry_points, load_recorded
+from mlcl.runs.result import Result, SavedResult, check_result, result_json
+from mlcl.training.batches import enlarged, gather, reduced
+from mlcl.training.state import with_prefix, without_prefix
+
+CONFIG, ENVIRONMENT, METRICS, RESULT = "config.yaml", "environment.json", "metrics.jsonl", "result.json"
+WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
+    "weights.safetensors",
+    "memory.safetensors",
+    "extends.json",
+    "trackers.json",
+)
+CHECKPOINTS = "checkpoints"
+FILES = (CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS)
+EXPORTS = ("model.pt2", "model.onnx")
+"""What ``mlcl export`` puts beside them; it goes when the run is replaced."""
+
+MAX_RECORD_BYTES = 1 << 20
+MAX_RESULT_BYTES = 64 << 20
+MAX_METRICS_BYTES = 256 << 20
+MAX_MEMORY_BYTES = 16 << 30
+MAX_WEIGHTS_BYTES = 16 << 30
+
+
+@dataclass(frozen=True)
+class Kept:
+    """All that a finished run keeps of the past.
+
+    Attributes:
+        memory: the stored samples, their labels, and the constants of every task.
+        inputs: the stored samples' inputs ``[M, ...]`` as they are stored, in the order of the memory; None in runs of
+            mlcl before 0.1.
+        regulariser: what the regulariser keeps.
+    """
+
+    memory: Memory
+    inputs: Tensor | None
+    regulariser: dict[str, Tensor]
+
+
+def claim_folder(path: Path, *, overwrite: bool) -> None:
+    """Make an empty run folder; an existing one is refused, or replaced if it holds nothing but a run."""
+    refuse_folder(path, overwrite=overwrite)
+    make_folder(path)
+    clear_folder(path)
+
+
+def refuse_folder(path: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that holds something; with ``overwrite`` only one that holds anything but a run."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"--out {path} is a file; expected a folder to make.")
+    names = {entry.name for entry in path.iterdir()} - {LOCK} if path.is_dir() else set()
+    if names and not overwrite:
+        raise InputError(
+            f"--out {path} exists; choose another folder, or add --overwrite to replace the run."
+        )
+    ours = {*FILES, *(f"{name}.tmp" for name in FILES), CHECKPOINTS}
+    if not names <= ours and CONFIG not in names:
+        raise InputError(f"--out {path} holds files that are no run of mlcl; nothing was overwritten.")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that can be written to, or say why not."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be made: {error.strerror}.") from None
+    if not os.access(path, os.W_OK):
+        raise InputError(f"--out {path} cannot be written to.")
+
+
+def clear_folder(path: Path) -> None:
+    """Remove the files of a run, and no others."""
+    for name in (*FILES, *EXPORTS):
+        (path / name).unlink(missing_ok=True)
+        (path / f"{name}.tmp").unlink(missing_ok=True)
+    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+def free_folder(base: Path) -> Path:
+    """Return a folder that does not exist yet: ``base``, or ``base`` with a number."""
+    candidates = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in range(1, sys.maxsize))
+    return next(path for path in candidates if not path.exists())
+
+
+def default_folder(config: Config, root: Path = Path("runs")) -> Path:
+    """Return a folder that does not exist yet, named after benchmark, method and seed."""
+    return free_folder(root / f"{config.benchmark}-{config.method}-seed{config.seed}")
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a folder holds a run."""
+    # Not Path.is_file: that raises where a name is too long to be one.
+    return os.path.isfile(path / CONFIG)  # noqa: PTH113
+
+
+def has_result(path: Path) -> bool:
+    """Return whether a folder holds a result, whatever is in it."""
+    return (path / RESULT).exists()
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether a folder holds a finished run; a folder that holds none, or a damaged one, is an `InputError`."""
+    if not is_run(path):
+        raise InputError(f"{path} holds no run: {path / CONFIG} was looked for and does not exist.")
+    if not has_result(path):
+        return False
+    try:
+        found = read_object(path / RESULT, limit=MAX_RESULT_BYTES)
+        if not isinstance(found.get("matrix"), list):
+            raise InputError(f"{path / RESULT}: has no matrix.")
+    except InputError as error:
+        if (path / CHECKPOINTS).is_dir():
+            return False  # the last checkpoint makes it again
+        raise InputError(
+            f"{one_line(error, limit=1000)}; to do the run again: mlcl run {path / CONFIG} --out {path} --overwrite"
+        ) from None
+    return True
+
+
+def require_finished(path: Path) -> None:
+    """Refuse a run that is not finished."""
+    if not is_finished(path):
+        raise InputError(f"{path} is not finished; resume it with: mlcl resume {path}")
+
+
+def write_config(path: Path, config: Config, *, command: str, plugins: tuple[Plugin, ...] = ()) -> None:
+    """Write the settings below a first line that says how to run them."""
+    given = "".join(f" --plugin {plugin.source}" for plugin in plugins)
+    write_text(path / CONFIG, f"# {command} {path / CONFIG}{given}\n{to_yaml(config)}")
+
+
+def read_config(path: Path) -> Config:
+    """Read the settings of a run, having loaded the plugins that it was made with."""
+    load_entry_points()
+    records = read_environment(path).get("plugins", []) if (path / ENVIRONMENT).is_file() else []
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise InputError(
+            f"{path / ENVIRONMENT}: plugins is {str(records)[:40]!r}; expected a list of records."
+        )
+    load_recorded(records, folder=path)
+    return config_from(path / CONFIG)
+
+
+def write_environment(path: Path, record: Mapping[str, Any]) -> None:
+    """Write what made the run."""
+    write_json(path / ENVIRONMENT, dict(record))
+
+
+def read_environment(path: Path) -> dict[str, Any]:
+    """Read what made the run: versions, commit, machine, data, plugins."""
+    return read_object(path / ENVIRONMENT, limit=MAX_RECORD_BYTES)
+
+
+def read_data_record(path: Path) -> dict[str, Any]:
+    """Return name, fingerprint and tasks of a run's data; empty if they are not known."""
+    found = read_environment(path).get("data")
+    return found if isinstance(found, dict) else {}
+
+
+def write_extends(path: Path, record: Mapping[str, str]) -> None:
+    """Write which run an extended one began from."""
+    write_json(path / EXTENDS, dict(record))
+
+
+def read_extends(path: Path) -> dict[str, Any] | None:
+    """Return which run an extended one began from; None for any other run."""
+    if not (path / EXTENDS).is_file():
+        return None
+    record = read_object(path / EXTENDS, limit=MAX_RECORD_BYTES)
+    if not isinstance(record.get("run"), str):
+        raise InputError(f"{path / EXTENDS}: names no run.")
+    return record
+
+
+def append_metrics(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Append measured values."""
+    with (path / METRICS).open("a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(plain(line)) + "\n" for line in lines))
+
+
+def flush_metrics(path: Path) -> int:
+    """Bring the measured values to the disk and return the size of their file."""
+    with (path / METRICS).open("ab") as file:
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def cut_metrics(path: Path, size: int) -> None:
+    """Cut the measured values back to the size that their file had when a checkpoint was taken."""
+    file = path / METRICS
+    found = file.stat().st_size if file.exists() else 0
+    if found < size:
+        warnings.warn(
+            f"{file} has {found} bytes, but had {size} when the checkpoint was taken: earlier lines are lost.",
+            UserWarning,
+            stacklevel=2,
+        )
+    else:
+        with file.open("ab") as opened:
+            opened.truncate(size)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read the measured values; a line that is no JSON object is skipped, as the last line of a killed run may be."""
+    file = path / METRICS
+    try:
+        if file.stat().st_size > MAX_METRICS_BYTES:
+            warnings.warn(
+                f"{file}: larger than {MAX_METRICS_BYTES} bytes; training curves are left out.", stacklevel=2
+            )
+            return []
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def write_result(path: Path, result: Result) -> None:
+    """Write weights, memory, and last the result, so that a folder with ``result.json`` is a whole run."""
+    from safetensors.numpy import save as save_arrays
+    from safetensors.torch import save as save_tensors
+
+    learner = result.learner
+    tensors = {name: value.contiguous() for name, value in learner.network.state_dict().items()}
+    tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
+    tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
+    contents = {WEIGHTS: save_tensors(tensors)}
+    # All that is kept of the past: stored samples with their inputs, and what the regulariser keeps.
+    kept = learner.memory.state()
+    stored = gather(learner.data.train.inputs, learner.memory.rows)
+    kept["inputs"] = reduced(stored, learner.config.memory.downscale).numpy()
+    for name, value in with_prefix("regulariser", learner.parts.regulariser.state()).items():
+        kept[name] = value.detach().cpu().contiguous().numpy()
+    contents[MEMORY] = save_arrays(kept)
+    for name, content in contents.items():
+        write_bytes(path / name, content)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    write_json(path / RESULT, result_json(result) | {"sha256": sums})
+    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+def read_result_json(path: Path) -> dict[str, Any]:
+    """Read ``result.json`` as it is; a missing or corrupt one is an `InputError`."""
+    content = read_object(path / RESULT, limit=MAX_RESULT_BYTES, expected="the result of a finished run")
+    check_result(content, source=path / RESULT)
+    return content
+
+
+def read_result(path: Path) -> SavedResult:
+    """Read ``result.json`` with every field checked; anything missing or wrong is an `InputError`."""
+    return SavedResult.parse(read_result_json(path), source=path / RESULT)
+
+
+def read_weights(path: Path, result: SavedResult) -> dict[str, Tensor]:
+    """Read the network's tensors, and those of the normaliser."""
+    return _read_tensors(path / WEIGHTS, result.sha256, limit=MAX_WEIGHTS_BYTES)
+
+
+def read_memory(path: Path, result: SavedResult) -> Kept:
+    """Read all that a finished run keeps of the past; a file that does not fit the run is an `InputError`."""
+    tensors = _read_tensors(path / MEMORY, result.sha256, limit=MAX_MEMORY_BYTES)
+    state = {name: value.numpy() for name, value in tensors.items() if _of_memory(name)}
+    try:
+        memory = Memory.from_state(state)
+        _check_memory(memory, len(result.classes))
+    except Exception as error:  # names, shapes and values come from files
+        raise InputError(f"{path / MEMORY} does not fit the run: {one_line(error)}.") from None
+    return Kept(memory, tensors.get("inputs"), without_prefix(tensors, "regulariser"))
+
+
+def _of_memory(name: str) -> bool:
+    """Return whether an entry of the file is one of `Memory.state`: the header, or one of a numbered task."""
+    return name == "header" or name[:1].isdecimal()
+
+
+def _check_memory(memory: Memory, classes: int) -> None:
+    for samples in memory.tasks:
+        ids, total = samples.classes, samples.counts.positive + samples.counts.negative
+        if not len(ids) or ids.min() < 0 or ids.max() >= classes or len(np.unique(ids)) != len(ids):
+            raise ValueError(f"task {samples.task} has the classes {ids.tolist()[:20]}")
+        if (total != samples.counts.total).any() or len(samples) > samples.counts.total:
+            raise ValueError(f"the counts of task {samples.task} contradict each other")
+        LabelCounts.of(samples.labels)
+
+
+def _read_tensors(path: Path, sums: Mapping[str, Any], *, limit: int) -> dict[str, Tensor]:
+    """Read a safetensors file, or say why not; ``sums`` are the checksums of ``result.json``, if it has any."""
+    from safetensors.torch import load
+
+    try:
+        if path.stat().st_size > limit:
+            raise InputError(f"{path}: larger than {limit} bytes.")
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if sums and hashlib.sha256(content).hexdigest() != sums.get(path.name):
+        raise InputError(f"{path}: is damaged: its checksum is not the one in {RESULT}.")
+    try:
+        return dict(load(content))
+    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
+        raise InputError(f"{path}: is damaged: {one_line(error)}.") from None
+
+
+def fingerprint(path: Path) -> str:
+    """Return 16 hexadecimal digits of a SHA-256 over weights and memory: whether a run is still the same."""
+    digest = hashlib.sha256((path / WEIGHTS).read_bytes() + (path / MEMORY).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def write_tracker_ids(path: Path, ids: Mapping[str, str]) -> None:
+    """Write under which ids trackers know the run."""
+    write_text(path / TRACKERS, json.dumps(dict(ids)) + "\n")
+
+
+def read_tracker_ids(path: Path) -> dict[str, str]:
+    """Return under which ids trackers know the run; none if that cannot be read."""
+    try:
+        found = read_object(path / TRACKERS, limit=MAX_RECORD_BYTES)
+    except InputError:
+        return {}
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def pack_folder(path: Path) -> dict[str, bytes]:
+    """Return all files of a finished run by relative name, to be sent to another machine."""
+    files = (file for file in path.rglob("*") if file.is_file() and not file.is_symlink())
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def unpack_folder(files: Mapping[str, bytes], path: Path) -> None:
+    """Write the files of a run, the result last, so that a folder with ``result.json`` is a whole run."""
+    claim_folder(path, overwrite=True)
+    for name in sorted(files, key=lambda name: name == RESULT):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path / name, files[name])
+
+
+def stored_inputs(kept: Kept, config: Config, shape: tuple[int, ...], *, path: Path) -> NDArray[Any]:
+    """Return the stored inputs at the size of the run's inputs; what does not fit is an `InputError`."""
+    if kept.inputs is None:
+        raise InputError(
+            f"{path / MEMORY}: has no inputs of the stored samples; the run was made by an older mlcl."
+        )
+    factor = config.memory.downscale
+    first, *sides = kept.inputs.shape[1:]
+    if len(kept.inputs) != len(kept.memory) or (first, *(factor * side for side in sides)) != shape:
+        raise InputError(
+            f"{path / MEMORY} does not fit the run: its inputs have the shape {tuple(kept.inputs.shape)}."
+        )
+    # Not before the sides are known to fit: the factor comes from a file.
+    found: NDArray[Any] = enlarged(kept.inputs, factor).numpy()
+    return found

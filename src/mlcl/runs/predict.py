@@ -1,0 +1,148 @@
+"""Scores of new inputs: images, folders of images, arrays and stores in, a table with a column a class out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.datasets import decode_image, open_store, read_ids
+from mlcl.datasets.base import as_inputs
+from mlcl.datasets.npy import map_npy, read_npz
+from mlcl.datasets.store import is_store
+from mlcl.errors import InputError
+from mlcl.files import write_bytes
+from mlcl.runs.trained import Trained, load_trained
+from mlcl.training.batches import slices
+
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+ARRAYS = ("inputs", "x", "x_test")
+"""Names under which an .npz may hold its inputs."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of some inputs: ``values[n, k]`` for input ``ids[n]`` and class ``classes[k]``."""
+
+    ids: tuple[str, ...]
+    classes: tuple[str, ...]
+    values: NDArray[np.float32]
+
+
+def predict(folder: str | Path, inputs: str | Path, *, logits: bool = False) -> Scores:
+    """Score inputs with the network of a finished run.
+
+    Args:
+        folder: the folder of the run.
+        inputs: an image; a folder of images (all below it, by name); an .npy, or an .npz with ``inputs``, ``x`` or
+            ``x_test``: uint8 [n, C, H, W] or numbers [n, D]; or the folder of a store (all its rows).
+        logits: the network's outputs as they are, instead of the probabilities sigmoid(logit).
+    """
+    trained = load_trained(folder)
+    ids, batches = read_inputs(Path(inputs), trained)
+    found = np.concatenate([trained.logits(batch) for batch in batches])
+    return Scores(tuple(ids), trained.classes, found if logits else probabilities(found))
+
+
+def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the sigmoid, without overflow on either side.
+
+    >>> probabilities(np.array([-1000, 0, 1000], np.float32))
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
+    small = np.exp(-np.abs(logits))
+    out: NDArray[np.float32] = (np.where(logits >= 0, 1, small) / (1 + small)).astype(np.float32)
+    return out
+
+
+def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArray[Any]]]:
+    """Return the names of all inputs, and the inputs themselves in batches, read as they are asked for."""
+    if not path.exists():
+        raise InputError(f"{path} was looked for and does not exist.")
+    size = trained.config.train.eval_batch_size
+    if path.is_dir() and not is_store(path):
+        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in PICTURES and p.is_file())
+        if not files:
+            raise InputError(
+                f"{path} holds no picture and is no store; expected one of {', '.join(PICTURES)}."
+            )
+        names = [file.relative_to(path).as_posix() for file in files]
+        return names, _pictures(files, trained.input_shape, size)
+    if path.is_dir():
+        data = open_store(path)
+        _check_shape(data.train.inputs, trained.input_shape, path)
+        parts = (data.train.inputs, data.test.inputs)
+        return read_ids(path), (part[piece] for part in parts for piece in slices(len(part), size))
+    if path.suffix.lower() not in (".npy", ".npz"):
+        return [path.name], _pictures([path], trained.input_shape, size)
+    array = as_inputs(_array(path), name=str(path))
+    _check_shape(array, trained.input_shape, path)
+    return [str(row) for row in range(len(array))], (array[piece] for piece in slices(len(array), size))
+
+
+def _array(path: Path) -> NDArray[Any]:
+    if path.suffix.lower() == ".npy":
+        return map_npy(path)
+    found = read_npz(path, keys=ARRAYS, where=str(path))
+    if not found:
+        raise InputError(f"{path} has none of the arrays {', '.join(ARRAYS)}.")
+    return next(found[name] for name in ARRAYS if name in found)
+
+
+def _check_shape(inputs: NDArray[Any], shape: tuple[int, ...], path: Path) -> None:
+    if inputs.shape[1:] != shape:
+        raise InputError(
+            f"{path} has inputs of shape {inputs.shape[1:]}, but the network was trained on {shape}."
+        )
+
+
+def _pictures(files: list[Path], shape: tuple[int, ...], size: int) -> Iterator[NDArray[np.uint8]]:
+    """Decode pictures as a store does, a batch at a time."""
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise InputError(
+            f"{files[0]}: the network was trained on inputs of shape {shape}, not on square pictures; "
+            "expected arrays or a store."
+        )
+    return (np.stack([_picture(file, shape) for file in files[piece]]) for piece in slices(len(files), size))
+
+
+def _picture(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}.") from None
+    found = decode_image(data, size=shape[1], name=str(file))
+    if shape[0] == 1:  # ITU-R 601 luma, as Pillow's "L"
+        grey = np.tensordot(np.array([299, 587, 114]), found.astype(np.int64), 1) / 1000
+        return np.rint(grey).astype(np.uint8)[None]
+    return found
+
+
+def check_out(path: Path, *, suffixes: tuple[str, ...], overwrite: bool) -> None:
+    """Refuse a file to write that exists, or whose name says another format."""
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"--out {path} ends in {path.suffix!r}; expected {' or '.join(suffixes)}.")
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise InputError(f"--out {path} exists; choose another name, or add --overwrite.")
+    if not path.parent.is_dir():
+        raise InputError(f"--out {path}: the folder {path.parent} does not exist.")
+
+
+def write_scores(scores: Scores, path: Path) -> None:
+    """Write scores as .csv (a row an input, ``id`` and a column a class) or .npz (ids, classes, scores)."""
+    if path.suffix.lower() == ".npz":
+        buffer = io.BytesIO()
+        np.savez(buffer, ids=np.array(scores.ids), classes=np.array(scores.classes), scores=scores.values)
+        write_bytes(path, buffer.getvalue())
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", *scores.classes])
+    writer.writerows([name, *map(str, row)] for name, row in zip(scores.ids, scores.values, strict=True))
+    write_bytes(path, text.getvalue().encode())

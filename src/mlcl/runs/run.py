@@ -1,0 +1,96 @@
+"""Run a config, and resume a run that was stopped."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcl.config.resolve import config_from
+from mlcl.config.schema import Config
+from mlcl.errors import InputError
+from mlcl.runs.extend import begin_extended, extended_benchmark, read_base
+from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends
+from mlcl.runs.recording import Recorder, load_benchmark, train_and_record
+from mlcl.runs.result import Result
+from mlcl.streams import Benchmark
+from mlcl.training.callbacks import Callback
+from mlcl.training.launching import launched
+from mlcl.training.learner import Learner
+from mlcl.training.processes import settled
+
+
+def run(
+    config: Config | Mapping[str, Any] | str | Path = "c-digits",
+    *,
+    benchmark: Benchmark | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    callback: Callback | None = None,
+    observer: Callback | None = None,
+) -> Result:
+    """Train and evaluate one method on one benchmark.
+
+    Args:
+        config: a `Config`, a dict of settings, the name of a shipped config, or a YAML file.
+        benchmark: tasks to use instead of those that the config names, such as `Benchmark.from_arrays`.
+        out: folder to write; nothing is written without it.
+        overwrite: replace ``out`` if it holds an earlier run.
+        callback: called while training; with several processes (``train.devices``) in this one only.
+        observer: the old name of ``callback``.
+    """
+    callback = _renamed(callback, observer)
+    config = settled(config_from(config))
+    with launched(config.train.devices, run, config, benchmark=benchmark, out=out, overwrite=overwrite):
+        tasks = benchmark if benchmark is not None else load_benchmark(config)
+        learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind
+        if out is None:
+            return train_and_record(learner, None, callback)
+        path = Path(out)
+        recorder = learner.processes.on_first(
+            lambda: Recorder.create(path, config, tasks, overwrite=overwrite)
+        )
+        return train_and_record(learner, recorder, callback)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    benchmark: Benchmark | None = None,
+    callback: Callback | None = None,
+    observer: Callback | None = None,
+) -> Result:
+    """Resume a run that was stopped, from its newest good checkpoint, or from the start if there is none yet.
+
+    On a CPU the result is the same, bit for bit, as that of a run in one go. A run that is finished, and one whose
+    settings, data, tasks or plugins changed, is an `InputError`.
+
+    Args:
+        folder: the folder of the run.
+        benchmark: the tasks, if they were given as an object when the run began.
+        callback: called while training.
+        observer: the old name of ``callback``.
+    """
+    callback = _renamed(callback, observer)
+    path = Path(folder)
+    if is_finished(path):
+        raise InputError(f"{path} is finished; its result is in {path / RESULT}.")
+    config = settled(read_config(path))
+    with launched(config.train.devices, resume, path, benchmark=benchmark):
+        if read_extends(path) is not None:
+            base = read_base(path)
+            learner = Learner(config, extended_benchmark(base, config), pretrained=False)
+            recorder = Recorder.reopen(path, learner, begin=lambda: begin_extended(learner, base))
+        else:
+            tasks = benchmark if benchmark is not None else load_benchmark(config)
+            learner = Learner(config, tasks, pretrained=False)
+            recorder = Recorder.reopen(path, learner, begin=learner.load_pretrained)
+        return train_and_record(learner, recorder, callback)
+
+
+def _renamed(callback: Callback | None, observer: Callback | None) -> Callback | None:
+    if observer is None:
+        return callback
+    warnings.warn("observer is now called callback", DeprecationWarning, stacklevel=3)
+    return callback or observer

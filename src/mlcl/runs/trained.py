@@ -1,0 +1,86 @@
+"""A finished run, loaded for use: the network, how inputs are normalised, and the names of the classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mlcl.config.schema import Config
+from mlcl.errors import InputError, one_line
+from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout
+from mlcl.models.packages import PackageError
+from mlcl.runs.folder import RESULT, WEIGHTS, read_config, read_result, read_weights, require_finished
+from mlcl.runs.result import SavedResult
+from mlcl.training.batches import Normaliser, gather, slices
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a finished run left to use.
+
+    Attributes:
+        folder: of the run.
+        config: every setting of the run.
+        result: what it measured.
+        network: in evaluation mode, on the CPU or the GPU it found.
+        normaliser: how raw inputs become the network's.
+        classes: names of the K outputs.
+        tasks: class ids of each task, in the order they were learnt.
+        input_shape: of one raw input, (C, H, W) or (D,).
+    """
+
+    folder: Path
+    config: Config
+    result: SavedResult
+    network: Network
+    normaliser: Normaliser
+    classes: tuple[str, ...]
+    tasks: tuple[NDArray[np.int64], ...]
+    input_shape: tuple[int, ...]
+
+    def logits(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the logits [n, K] of raw inputs: uint8 images [n, C, H, W] or float32 features [n, D]."""
+        device = self.normaliser.scale.device
+        found = [np.zeros((0, len(self.classes)), np.float32)]
+        with torch.inference_mode():
+            for piece in slices(len(inputs), self.config.train.eval_batch_size):
+                raw = gather(inputs, np.arange(piece.start, piece.stop)).to(device)
+                found.append(self.network(self.normaliser(raw)).float().cpu().numpy())
+        return np.concatenate(found)
+
+
+def load_trained(folder: str | Path) -> Trained:
+    """Load a finished run; an unfinished or damaged one is an `InputError` of one sentence."""
+    path = Path(folder)
+    require_finished(path)
+    config, result = read_config(path), read_result(path)
+    tasks, shape = result.layout(source=path / RESULT)
+    classes, tensors = result.classes, read_weights(path, result)
+    try:
+        network = build_model(
+            config.model.kind, shape, len(classes), load=False, head=config.model.head, **config.model.options
+        )
+        network.backbone.provenance = None if result.weights is None else dict(result.weights)
+        if isinstance(network.head, IncrementalAttentionHead):
+            joint = config.protocol == "joint"
+            for ids in [np.arange(len(classes))] if joint else tasks:
+                network.head.add_session(ids)
+        layout = fast_layout(network)
+        normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)
+        if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:
+            raise InputError(f"the normaliser is not one of inputs of shape {shape}")
+        network.load_state_dict(tensors)
+    except PackageError:
+        raise  # it says what to install
+    except Exception as error:  # names and shapes come from files
+        raise InputError(f"{path / WEIGHTS} does not fit the run: {one_line(error)}.") from None
+    wants_gpu = config.train.device in ("auto", "cuda", "gpu") and torch.cuda.is_available()
+    device = torch.device("cuda" if wants_gpu else "cpu")
+    network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
+    network.eval().requires_grad_(False)
+    return Trained(path, config, result, network, normaliser.to(device), classes, tasks, shape)

@@ -1,0 +1,91 @@
+"""What is measured after each task: every measure is computed from one matrix of scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.errors import InputError
+from mlcl.metrics import average_precision, macro_auc
+from mlcl.streams import Benchmark
+
+
+@dataclass
+class Evaluations:
+    """What a run has measured so far. AUC values lie between 0 and 1. See docs/specification.md#metrics.
+
+    Attributes:
+        matrix: one row per learnt task, one column per test task: Macro-AUC.
+        per_class: one row per learnt task, one column per class: AUC of the class on its own task's test images.
+        pooled: after each task, Macro-AUC and mAP over all seen classes on all test images of seen tasks.
+        task_seconds: seconds per task, evaluation included.
+    """
+
+    matrix: list[list[float]] = field(default_factory=list)
+    per_class: list[list[float]] = field(default_factory=list)
+    pooled: list[dict[str, float]] = field(default_factory=list)
+    task_seconds: list[float] = field(default_factory=list)
+
+    def add(self, scores: NDArray[Any], benchmark: Benchmark, *, learnt: int) -> None:
+        """Compute all measures from the scores [n, K] of the test split. The first ``learnt`` tasks are seen."""
+        labels, classes = benchmark.dataset.test.labels, len(benchmark.dataset.classes)
+        row, per_class = [], np.full(classes, np.nan)
+        for task in benchmark.tasks:
+            own = np.ix_(task.test, task.classes)
+            if not len(task.test):  # an old task of an extended run, whose data are gone
+                row.append(float("nan"))
+                continue
+            values = macro_auc(scores[own], labels[own], average=None)
+            per_class[task.classes] = values
+            row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
+        seen = benchmark.tasks[:learnt]
+        rows = np.unique(np.concatenate([task.test for task in seen]))
+        pool = np.ix_(rows, np.concatenate([task.classes for task in seen]))
+        self.matrix.append(row)
+        self.per_class.append(per_class.tolist())
+        # Where no image has the labels of all tasks (an extended run), nothing can be pooled.
+        whole = getattr(benchmark, "complete", True)
+        self.pooled.append(
+            {
+                "macro_auc": macro_auc(scores[pool], labels[pool]) if whole else float("nan"),
+                "map": average_precision(scores[pool], labels[pool]) if whole else float("nan"),
+            }
+        )
+
+    def tables(self) -> dict[str, NDArray[np.float64]]:
+        """Return ``matrix`` and ``per_class`` as arrays: as text in a checkpoint they would outgrow all the rest."""
+        return {name: np.array(getattr(self, name), np.float64) for name in ("matrix", "per_class")}
+
+    @classmethod
+    def restore(
+        cls,
+        tables: dict[str, NDArray[np.float64]],
+        values: dict[str, Any],
+        *,
+        tasks: int,
+        shape: tuple[int, int],
+    ) -> Evaluations:
+        """Return the evaluations of the first ``tasks`` tasks from a state; what does not fit is an `InputError`.
+
+        Args:
+            tables: what `tables` returned.
+            values: plain values with ``pooled`` and ``task_seconds``; undefined measures may be None, JSON's null.
+            tasks: how many tasks were learnt.
+            shape: number of tasks and number of classes of the benchmark.
+        """
+        for table, width in zip((tables["matrix"], tables["per_class"]), shape, strict=True):
+            if [len(row) for row in table.tolist()] != [width] * tasks:
+                raise InputError(f"the state has no measures of {tasks} tasks.")
+        return cls(
+            matrix=tables["matrix"].tolist(),
+            per_class=tables["per_class"].tolist(),
+            pooled=[
+                {name: math.nan if value is None else value for name, value in found.items()}
+                for found in values["pooled"]
+            ],
+            task_seconds=list(values["task_seconds"]),
+        )

@@ -1,0 +1,419 @@
+"""A learner: network, memory and parts of a method, and its position in the stream of tasks (`loop` trains it)."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.config.parts import build_memory, build_parts
+from mlcl.config.schema import Config
+from mlcl.errors import InputError
+from mlcl.labels import LabelCounts
+from mlcl.losses import LOSSES
+from mlcl.memories import Memory, TaskSamples
+from mlcl.methods.joint import joint_task
+from mlcl.methods.step import Step, TaskContext
+from mlcl.models import (
+    IncrementalAttentionHead,
+    Network,
+    Outputs,
+    RunningAverage,
+    build_model,
+    fast_layout,
+    frozen_copy,
+    share_statistics,
+)
+from mlcl.models.provenance import mark_leak
+from mlcl.seeds import derive_seed, numpy_generator, torch_generator
+from mlcl.streams import Benchmark, Task
+from mlcl.training.batches import (
+    EpochPlan,
+    Normaliser,
+    as_stored,
+    check_downscale,
+    gather,
+    plan_epoch,
+    slices,
+)
+from mlcl.training.evaluation import Evaluations
+from mlcl.training.optimisation import (
+    TrainingError,
+    learning_rate,
+    load_optimiser_state,
+    make_optimiser,
+    memory_weights,
+    optimiser_state,
+)
+from mlcl.training.processes import join
+from mlcl.training.state import State, with_prefix
+
+
+class Learner:
+    """A network with its memory, somewhere in a stream of tasks.
+
+    Attributes:
+        tasks: the tasks to learn; a single one with all classes for joint training.
+        epochs: epochs per task.
+        task_index: index of the task being learnt, or of the next one between tasks.
+        epoch: number of finished epochs of the task.
+        step: number of finished steps of the epoch.
+        in_task: whether a task is being learnt, or the next one is yet to start.
+        network: the network.
+        memory: samples of earlier tasks.
+        evaluations: what was measured so far.
+        counts: P_k and N_k of every class in its own task; zero for classes not seen yet.
+        lr: learning rate of the epoch.
+    """
+
+    plan: EpochPlan
+    context: TaskContext
+    lr: float
+
+    def __init__(self, config: Config, benchmark: Benchmark, *, pretrained: bool = True) -> None:
+        """Build all parts; without ``pretrained`` such weights are not loaded, because a state will be right after."""
+        data, seed = benchmark.dataset, config.seed
+        classes = len(data.classes)
+        self.config, self.benchmark, self.data = config, benchmark, data
+        self.joint = config.protocol == "joint"
+        self.tasks = [joint_task(benchmark)] if self.joint else list(benchmark.tasks)
+        # Joint training gets the epochs of all tasks together.
+        self.epochs = config.train.epochs * (len(benchmark.tasks) if self.joint else 1)
+        self.task_index = self.epoch = self.step = 0
+        self.in_task = False
+        self.epoch_loss = self.spent = 0.0
+        self.evaluations = Evaluations()
+        self.parts = build_parts(config, suits=data.augmentation)
+        self.memory: Memory = build_memory(config)
+        check_downscale(config.memory.downscale, data.train.inputs.shape[1:])
+        self.processes = join(config.train)
+        self.fabric, self.device = self.processes.fabric, self.processes.fabric.device
+        if config.train.threads is not None:
+            torch.set_num_threads(config.train.threads)
+        self.network: Network = build_model(
+            config.model.kind,
+            data.train.inputs.shape[1:],
+            classes,
+            seed=derive_seed(seed, "model"),
+            load=False,
+            head=config.model.head,
+            **config.model.options,
+        ).to(self.device)
+        if pretrained:
+            self.load_pretrained()
+        self.layout = fast_layout(self.network)
+        self.network.to(memory_format=self.layout)  # type: ignore[call-overload]
+        if self.processes.size > 1:
+            self.network = share_statistics(self.network, self.device)
+        self.outputs = Outputs(self.network, compile=config.train.compile)
+        normalise = config.train.normalise and not self.network.backbone.normalises
+        normaliser = Normaliser.fit(data.train, normalise=normalise)
+        self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
+        self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
+        self.task_of_class = torch.full((classes,), -1, device=self.device)
+        self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
+
+    def load_pretrained(self) -> None:
+        """Load the backbone's pre-trained weights, if the config names any; warn if they were trained on the data."""
+        backbone = self.network.backbone
+        backbone.load_pretrained()
+        names = (self.data.name, self.config.benchmark)
+        mark_leak(backbone.provenance, data=names, classes=len(self.data.classes))
+
+    def start_task(self, task: Task) -> None:
+        """Add the classes and constants of a task; optimiser and learning-rate schedule start anew."""
+        self.network.eval()
+        teacher = frozen_copy(self.network) if self.parts.needs_teacher and task.index > 0 else None
+        self.enter(task, teacher)
+        self.parts.labels.start_task(self.context)
+        self.parts.regulariser.start_task(self.context)
+        self.start_epoch(task)
+
+    def enter(self, task: Task, teacher: Network | None) -> None:
+        """Set up everything of a task that follows from the task alone."""
+        config, settings = self.config, self.config.train
+        self.task_index, self.epoch, self.step, self.in_task = task.index, 0, 0, True
+        self.epoch_loss, self.spent, self.started = 0.0, 0.0, time.perf_counter()
+        old = self.task_of_class >= 0
+        self.add_classes(task)
+        with warnings.catch_warnings():
+            # Classes of later tasks have no counts yet; of classes that lack positives or negatives the stream warned.
+            warnings.simplefilter("ignore", UserWarning)
+            self.criterion = LOSSES.build(config.loss.kind, self.counts, **config.loss.options).to(
+                self.device
+            )
+        self.context = TaskContext(
+            index=task.index,
+            classes=self._tensor(task.classes),
+            seen=self.task_of_class >= 0,
+            old=old,
+            model=self.network,
+            teacher=teacher,
+            batches=lambda: self._task_batches(task),
+            generator=torch_generator(config.seed, "parts", task.index),
+            lr=settings.lr,
+        )
+        optimiser = make_optimiser(settings, self.network.parameters())
+        self.model, self.optimiser = self.fabric.setup(self.outputs, optimiser)
+        stored = [0] * task.index
+        for samples in self.memory.tasks:
+            stored[samples.task] = len(samples)
+        self.weights = memory_weights(
+            config.memory.weight, stored, len(task.train), scale=config.memory.weight_scale
+        ).to(self.device)
+        self.stored = self._stored_logits() if self.parts.regulariser.needs_stored else None
+        decay = settings.average
+        self.average = None if decay is None else RunningAverage(self.network, decay=decay)
+
+    def add_classes(self, task: Task) -> None:
+        """Add a task's classes and constants; an attention head grows by one session."""
+        self.task_of_class[self._tensor(task.classes)] = task.index
+        self.counts = self.counts + task.counts.place(task.classes, len(self.counts))
+        if isinstance(self.network.head, IncrementalAttentionHead):
+            self.network.head.add_session(task.classes)
+
+    def start_epoch(self, task: Task) -> None:
+        """Draw the batches of an epoch and set its learning rate."""
+        settings = self.config.train
+        self.lr = learning_rate(settings, self.epoch, self.epochs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.lr
+        self.plan = plan_epoch(
+            task.train,
+            self.memory,
+            numpy_generator(self.config.seed, "batches", task.index, self.epoch),
+            task=task.index,
+            batch_size=settings.batch_size,
+            memory_batch=self.config.memory.batch_size or settings.batch_size,
+            sampling=self.config.memory.sampling,
+            join=True,
+        )
+        self.network.train()
+
+    def learn(self, rows: NDArray[np.int64], tags: NDArray[np.int64], slots: NDArray[np.int64]) -> float:
+        """Make one step and return the loss.
+
+        With several processes each sends its share of the rows through the network, and has the logits of all.
+
+        Args:
+            rows: row numbers in the training split, [B].
+            tags: the index of each row's task.
+            slots: its place in the memory, -1 for rows of the current task.
+        """
+        share = self.processes.share(len(rows))
+        raw = gather(self.data.train.inputs, rows[share.rows])
+        raw = as_stored(raw, slots[share.rows] >= 0, self.config.memory.downscale)
+        if self.parts.augment is not None:
+            position = (self.task_index, self.epoch, self.step)
+            raw = self.parts.augment(raw, torch_generator(self.config.seed, "augment", *position), share)
+        inputs = self.normaliser(raw.to(self.device))
+        groups = self._tensor(tags)
+        own = self.task_of_class == groups[:, None]
+        known = self.labels[self._tensor(rows)] * own  # labels of other tasks are not known
+        of_all = partial(self.processes.gather_outputs, total=len(rows))
+        logits, embeddings = of_all(*self._forward(inputs))
+        stored = None
+        if self.stored is not None and (slots >= 0).any():
+            stored = self.stored[self._tensor(slots)]  # -1: the last line, which is all nan
+        step = Step(self.context, inputs, logits, embeddings, stored, of_all)
+        targets, mask = self.parts.labels.targets(known.to(logits.dtype), own, step)
+        # A class to which rows of all tasks contribute belongs to its own task.
+        groups = self.task_of_class.clamp_min(0)[None] if self.parts.labels.across_tasks else groups
+        loss = self.criterion(logits, targets, mask=mask, groups=groups, group_weights=self.weights)
+        penalty = self.parts.regulariser.penalty(step)
+        if penalty is not None:
+            loss = loss + penalty
+        value: float = loss.item()
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the loss became {value} in task {self.task_index}, epoch {self.epoch}, step {self.step}; "
+                f"a lower train.lr (now {self.config.train.lr:g}) may help."
+            )
+        self.optimiser.zero_grad()
+        self.fabric.backward(loss)
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update()
+        self.step += 1
+        self.epoch_loss += value
+        return value
+
+    def _forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        try:
+            outputs: tuple[Tensor, Tensor] = self.model(inputs)
+        except ValueError as error:  # of batch normalisation: one row and a map of one pixel have no spread
+            if len(inputs) > 1:
+                raise
+            raise TrainingError(
+                f"task {self.task_index} has a step of one row, from which {self.config.model.kind} cannot learn "
+                f"({error}); larger images, or a train.batch_size (now {self.config.train.batch_size}) above 1, may "
+                "help."
+            ) from None
+        return outputs
+
+    def finish_epoch(self) -> None:
+        """Move on to the next epoch."""
+        self.epoch, self.step, self.epoch_loss = self.epoch + 1, 0, 0.0
+
+    def finish_task(self, task: Task) -> None:
+        """Update the memory, let the regulariser look back, and evaluate all tasks."""
+        if self.average is not None:
+            self.average.give()
+        self.network.eval()
+        labels = self.data.train.labels[task.train][:, task.classes]
+        samples = TaskSamples.of(task.index, task.classes, task.train, labels)
+        if self.parts.regulariser.needs_stored:
+            logits = self._of_task(self.network, task)
+            logits[:, ~self.context.seen.cpu().numpy()] = np.nan  # the network knows nothing of later classes
+            samples = replace(samples, extra={"logits": logits})
+        features = self._of_task(self.network.features, task) if self.memory.needs_features else None
+        self.memory.update(samples, features=features)
+        self.parts.regulariser.end_task(self.context)
+        learnt = len(self.benchmark.tasks) if self.joint else task.index + 1
+        self.evaluations.add(self.predict(self.data.test.inputs), self.benchmark, learnt=learnt)
+        self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
+        self.task_index, self.epoch, self.step, self.in_task = task.index + 1, 0, 0, False
+
+    def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the logits of all K classes, [n, K]."""
+        return self._evaluate(self.network, inputs, np.arange(len(inputs)))
+
+    def _evaluate(
+        self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Apply a function of the network to rows of an array; the processes take turns with the batches."""
+        self.network.eval()
+        found = []
+        with torch.inference_mode():
+            for piece, counts in self.processes.pieces(slices(len(rows), self.config.train.eval_batch_size)):
+                own = function(self.normaliser(gather(inputs, rows[piece]).to(self.device)))
+                found.append(self.processes.gather(own, counts).float().cpu())
+        return torch.cat(found).numpy()
+
+    def _of_task(self, function: Callable[[Tensor], Tensor], task: Task) -> NDArray[np.float32]:
+        """Apply a function of the network to a task's training data."""
+        return self._evaluate(function, self.data.train.inputs, task.train)
+
+    def _stored_logits(self) -> Tensor:
+        """Return the logits of all rows of the memory, and a last line of nan for rows that are not in it."""
+        table = np.full((len(self.memory) + 1, len(self.data.classes)), np.nan, np.float32)
+        if len(self.memory):
+            stored = np.concatenate([samples.extra["logits"] for samples in self.memory.tasks])
+            table[:-1, : stored.shape[1]] = stored  # an extended run has more classes than those before it
+        return torch.from_numpy(table).to(self.device)
+
+    def _task_batches(self, task: Task) -> Iterator[tuple[Tensor, Tensor]]:
+        """Iterate over a task's training data in order, without augmentation; labels of other tasks are zero."""
+        own = self.task_of_class == task.index
+        for piece in slices(len(task.train), self.config.train.eval_batch_size):
+            rows = task.train[piece]
+            inputs = self.normaliser(gather(self.data.train.inputs, rows).to(self.device))
+            yield inputs, self.labels[self._tensor(rows)].float() * own
+
+    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def state(self) -> State:
+        """Return all that is needed to resume from here; random numbers follow from seed and position."""
+        tensors = with_prefix("network", self.network.state_dict())
+        tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in self.memory.state().items()}
+        tensors |= with_prefix("regulariser", self.parts.regulariser.state())
+        tables = self.evaluations.tables().items()
+        tensors |= {f"measured.{name}": torch.from_numpy(value) for name, value in tables}
+        tensors |= {"normaliser.scale": self.normaliser.scale, "normaliser.shift": self.normaliser.shift}
+        values: dict[str, Any] = {
+            "position": [self.task_index, self.epoch, self.step, self.in_task],
+            "epoch_loss": self.epoch_loss,
+            "spent": self.spent + time.perf_counter() - self.started if self.in_task else 0.0,
+            "pooled": self.evaluations.pooled,
+            "task_seconds": self.evaluations.task_seconds,
+            "labels": self.parts.labels.state(),
+            "updates": 0,
+            "weights": self.network.backbone.provenance,
+        }
+        if self.in_task:
+            if self.context.teacher is not None:
+                tensors |= with_prefix("teacher", self.context.teacher.state_dict())
+            if self.average is not None:
+                tensors |= with_prefix("average", self.average.state())
+                values["updates"] = self.average.updates
+            tensors |= with_prefix("optimiser", optimiser_state(self.optimiser))
+        if (scaler := self._scaler()) is not None:
+            values["scaler"] = scaler.state_dict()
+        return State(tensors, values)
+
+    def load_state(self, state: State) -> None:
+        """Move to where ``state`` was taken; the learner must be new, of the same config and benchmark.
+
+        A state that does not fit is an `InputError`, or whatever PyTorch raises; the learner is of no use then.
+        """
+        task_index, epoch, step, in_task = state.values["position"]
+        if not 0 <= task_index <= len(self.tasks) - bool(in_task):
+            raise InputError(f"the state stands at task {task_index}, but there are {len(self.tasks)} tasks.")
+        tables = {name: table.numpy() for name, table in state.section("measured").items()}
+        shape = (len(self.benchmark.tasks), len(self.data.classes))
+        self.evaluations = Evaluations.restore(tables, state.values, tasks=task_index, shape=shape)
+        stored = {name: value.cpu().numpy() for name, value in state.section("memory").items()}
+        state = State(
+            {name: value.to(self.device, copy=True) for name, value in state.tensors.items()}, state.values
+        )
+        normaliser = state.section("normaliser")
+        self.normaliser = replace(self.normaliser, scale=normaliser["scale"], shift=normaliser["shift"])
+        self.memory = Memory.from_state(stored)
+        self._check_memory(task_index)
+        for task in self.tasks[:task_index]:
+            self.add_classes(task)
+        self.parts.regulariser.load_state(state.section("regulariser"))
+        self.parts.labels.load_state(state.values["labels"])
+        self.network.backbone.provenance = state.values.get("weights")
+        self.task_index = task_index
+        if in_task:
+            taught = state.section("teacher")
+            teacher = frozen_copy(self.network) if taught else None
+            if teacher is not None:
+                teacher.load_state_dict(taught)
+            self.enter(self.tasks[task_index], teacher)
+        self.network.load_state_dict(state.section("network"))
+        if in_task:
+            self._load_position(state, epoch, step)
+        if (scaler := self._scaler()) is not None and "scaler" in state.values:
+            scaler.load_state_dict(state.values["scaler"])
+
+    def _load_position(self, state: State, epoch: int, step: int) -> None:
+        """Move to an epoch and step of the task that was entered."""
+        self.epoch, self.step = epoch, step
+        self.epoch_loss, self.spent = state.values["epoch_loss"], state.values["spent"]
+        load_optimiser_state(self.optimiser, state.section("optimiser"))
+        if self.average is not None:
+            self.average.load_state(state.section("average"), updates=state.values["updates"])
+        self.start_epoch(self.tasks[self.task_index])
+        if not (0 <= epoch <= self.epochs and 0 <= step <= len(self.plan)):
+            raise InputError(
+                f"the state stands at epoch {epoch}, step {step}, but a task has {self.epochs} epochs of "
+                f"{len(self.plan)} steps."
+            )
+
+    def _check_memory(self, tasks: int) -> None:
+        """Refuse a memory that is not one of the first ``tasks`` tasks of this benchmark."""
+        rows, found = self.memory.rows, [samples.task for samples in self.memory.tasks]
+        fits = found == [task.index for task in self.tasks[:tasks]] and all(
+            np.array_equal(samples.classes, task.classes)
+            for samples, task in zip(self.memory.tasks, self.tasks, strict=False)
+        )
+        if not fits or (len(rows) and not 0 <= rows.min() <= rows.max() < len(self.data.train)):
+            raise InputError(
+                f"the memory holds {len(rows)} rows of tasks {found}; they are not of this stream."
+            )
+
+    def _scaler(self) -> Any:
+        """Return what scales the loss in half precision, or None."""
+        return getattr(self.fabric.strategy.precision, "scaler", None)

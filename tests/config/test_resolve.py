@@ -1,0 +1,199 @@
+"""Layers of settings: what wins, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlcl.config.parts import GIVEN_BY_THE_RUN, REGISTRIES
+from mlcl.config.resolve import (
+    checked,
+    config_from,
+    merge,
+    read_config_file,
+    read_yaml,
+    resolve,
+    shipped,
+    to_yaml,
+)
+from mlcl.config.resolve import settings as every_setting
+from mlcl.config.schema import Config, to_dict
+from mlcl.errors import InputError
+from mlcl.methods.presets import PRESETS
+
+
+def test_defaults_are_the_papers_method_on_the_embedded_benchmark():
+    config = resolve()
+    assert (config.benchmark, config.method) == ("c-digits", "rldam-wru")
+    assert (config.loss.kind, config.memory.kind) == ("rldam", "wru")
+
+
+@pytest.mark.parametrize("method", PRESETS)
+@pytest.mark.parametrize("name", shipped())
+def test_every_preset_resolves_on_every_shipped_config(name, method):
+    config = resolve(name=name, given={"method": method})
+    for part, wanted in PRESETS[method].parts.items():
+        found = to_dict(config)[part]
+        assert found == wanted if isinstance(wanted, str) else found | wanted == found
+
+
+def test_a_method_on_the_command_line_goes_over_the_file():
+    file = to_dict(resolve(given={"memory": {"size": 77}, "loss": {"margin": 2.0}}))
+    config = resolve(file=file, given={"method": "er"})
+    assert (config.loss.kind, config.memory.kind, config.memory.size) == ("bce", "random", 77)
+    assert not config.loss.options  # lambda means nothing to BCE
+
+
+def test_parts_in_a_file_go_over_the_methods_preset():
+    config = resolve(file={"method": "er", "loss": {"kind": "rldam", "margin": 3.0}})
+    assert (config.loss.kind, config.loss.options, config.memory.kind) == ("rldam", {"margin": 3.0}, "random")
+
+
+def test_all_parts_combine_by_hand():
+    given = {
+        "method": "replay",
+        "memory": {"kind": "ocdm"},
+        "loss": {"kind": "rldam"},
+        "regulariser": {"kind": "ewc"},
+    }
+    config = resolve(given=given)
+    assert (config.memory.kind, config.loss.kind, config.regulariser.kind) == ("ocdm", "rldam", "ewc")
+
+
+def test_a_resolved_config_reads_back_as_itself(tmp_path):
+    config = resolve(given={"method": "krt-r", "seed": 3, "stream": {"order": [[1, 2], [0, 3]]}})
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(config))
+    assert config_from(path) == config
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "rldam-wur"}, "unknown method 'rldam-wur'; .* Did you mean 'rldam-wru'"),
+        ({"loss": {"kind": "rldm"}}, "unknown loss 'rldm'.*Did you mean 'rldam'"),
+        ({"memory": {"kind": "wur"}}, "unknown memory 'wur'.*Did you mean 'wru'"),
+        ({"benchmark": "c-digit"}, "unknown benchmark 'c-digit'.*Did you mean 'c-digits'"),
+        ({"memory": {"size": -1}}, "memory.size is -1; expected a number of at least 0"),
+        ({"train": {"epochs": 0}}, "train.epochs is 0; expected a number of at least 1"),
+        ({"train": {"lr": float("nan")}}, "train.lr is nan"),
+        ({"train": {"lr_drops": [2.0]}}, "train.lr_drops holds 2.0"),
+        ({"loss": {"kind": "bce", "margin": 1.0}}, "loss 'bce' takes no option 'margin' .given: 1.0."),
+        ({"memory": {"kind": "random", "criterion": "ratio"}}, "memory 'random' takes no option 'criterion'"),
+        ({"memory": {"weight_scale": 2.0}}, "used with memory.weight 'size' only"),
+        ({"regulariser": {"kind": "tokens"}}, "needs model.head 'attention'"),
+        ({"method": "joint", "memory": {"kind": "wru"}}, "protocol 'joint'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(given, words):
+    with pytest.raises(InputError, match=words) as error:
+        resolve(given=checked(given, "command line"))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("memory: {sise: 3}", "my.yaml: unknown field 'memory.sise'. Did you mean 'memory.size'"),
+        ("memry: {size: 3}", "my.yaml: unknown field 'memry'. Did you mean 'memory'"),
+        ("train: {epochs: many}", "my.yaml: train.epochs is 'many'; expected int"),
+        ("train: {epochs: 2.5}", "my.yaml: train.epochs is '2.5'; expected int"),
+        ("stream: {setting: both}", "stream.setting is 'both'; expected 'overlap', 'disjoint'"),
+        ("loss: {margin: big}", "loss.margin is 'big'; expected float"),
+        ("train: 3", "my.yaml: train is 3; expected a mapping"),
+        ("- a\n- b", "my.yaml: expected a mapping of settings, got list"),
+        ("a: [", "my.yaml: not valid YAML"),
+        ("a: &x [1]\nb: *x", "my.yaml: not valid YAML: aliases such as .x are not read here"),
+        ("x: !!python/object/apply:os.system ['true']", "my.yaml: not valid YAML"),
+        ("memory: {size: null}", "memory.size is null; expected a value like 200"),
+    ],
+)
+def test_a_bad_file_is_told_by_name_field_and_value(text, words):
+    with pytest.raises(InputError, match=words) as error:
+        resolve(file=read_yaml(text, "my.yaml"))
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_config_file(tmp_path / "absent.yaml")
+    (tmp_path / "latin.yaml").write_bytes("seed: 1 # \xe9".encode("latin-1"))
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_config_file(tmp_path / "latin.yaml")
+    (tmp_path / "huge.yaml").write_bytes(b"#" * (1 << 21))
+    with pytest.raises(InputError, match="larger than"):
+        read_config_file(tmp_path / "huge.yaml")
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text() | st.binary().map(lambda b: b.decode("latin-1")))
+def test_any_text_is_a_config_or_a_sentence(text):
+    try:
+        config = resolve(file=read_yaml(text, "x.yaml"))
+    except InputError as error:
+        assert str(error)
+    else:
+        assert isinstance(config, Config)
+
+
+_values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.lists(st.integers(), max_size=3)
+)
+_sections = st.sampled_from([*to_dict(Config()), "nonsense"])
+_fields = st.sampled_from(
+    ["kind", "size", "epochs", "tasks", "order", "margin", "lr_drops", "seed", "nonsense"]
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.dictionaries(_sections, _values | st.dictionaries(_fields, _values, max_size=3), max_size=4))
+def test_any_mapping_is_a_config_or_a_sentence(layer):
+    try:
+        config = resolve(given=checked(layer, "config"))
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(config, Config)
+
+
+def test_merge_leaves_its_arguments_alone():
+    low, high = {"a": {"x": 1}}, {"a": {"y": 2}}
+    assert merge(low, high) == {"a": {"x": 1, "y": 2}}
+    assert (low, high) == ({"a": {"x": 1}}, {"a": {"y": 2}})
+
+
+def test_every_option_of_every_part_can_be_set_from_a_config():
+    for part, registry in REGISTRIES.items():
+        for kind in registry.names():
+            for name in registry.options(kind):
+                assert f"{part}.{name}" in every_setting() or name in GIVEN_BY_THE_RUN[part], (
+                    part,
+                    kind,
+                    name,
+                )
+
+
+def test_every_setting_is_explained():
+    silent = [name for name, option in every_setting().items() if len(option.help) < 10]
+    assert not silent
+
+
+def test_an_alias_is_written_down_by_its_name_and_options_of_replaced_parts_go():
+    config = config_from({"method": "best"})
+    assert config.method == "distilled-replay"
+    assert (config.regulariser.kind, config.regulariser.options) == ("lwf", {"distance": "huber"})
+    other = config_from({"method": "best", "regulariser": "ewc"})
+    assert (other.regulariser.kind, other.regulariser.options) == ("ewc", {})
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_copied_config_runs_as_the_shipped_one(name, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(shipped()[name])
+    assert config_from(path) == config_from(name)

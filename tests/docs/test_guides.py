@@ -1,0 +1,68 @@
+"""The guides' code runs as it stands: Python blocks section by section, commands through the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from estimator_checks import EXCEPTIONS
+from mlcl.cli.main import main
+
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
+EXTRAS = {"mlcl.metrics import MacroAUC": "torchmetrics"}
+"""Words in a block that say which extra it needs."""
+
+
+def blocks(text):
+    """The fenced blocks of a text: (language, content)."""
+    return re.findall(r"^```(python|bash)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def run(text, names):
+    """Run the blocks of a text one after the other."""
+    for language, block in blocks(text):
+        missing = [
+            extra
+            for words, extra in EXTRAS.items()
+            if words in block and importlib.util.find_spec(extra) is None
+        ]
+        if missing:
+            pytest.skip(f"the extra {missing[0]} is not installed: make test-extras")
+        if language == "python":
+            exec(compile(block, "guide", "exec"), names)
+            continue
+        for line in block.splitlines():
+            verb, *arguments = shlex.split(line, comments=True)
+            assert verb == "mlcl"
+            assert main(arguments) == 0, line
+
+
+def sections(name):
+    """The sections of a guide with code in them, by heading."""
+    parts = re.split(r"^## ", (GUIDES / name).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {part.splitlines()[0]: part for part in parts if blocks(part)}
+
+
+@pytest.mark.parametrize("heading", sections("engineer.md"))
+def test_a_piece_of_the_engineers_guide_works_alone(heading, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(sections("engineer.md")[heading], {})
+
+
+def test_the_researchers_guide_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    """Sections build on one another: the data, runs of them, a table."""
+    monkeypatch.chdir(tmp_path)
+    run((GUIDES / "researcher.md").read_text(encoding="utf-8"), {})
+    assert (tmp_path / "table" / "table.md").is_file()
+    assert (tmp_path / "report.html").is_file()
+    assert "rldam-wru" in capsys.readouterr().out
+
+
+def test_the_exceptions_are_those_of_the_tests():
+    """The guide lists the checks of scikit-learn that fail; so do the tests, which see that they do."""
+    text = (GUIDES / "engineer.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(check_(?!estimator`)\w+)`", text)) == set(EXCEPTIONS)

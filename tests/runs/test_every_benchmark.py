@@ -1,0 +1,54 @@
+"""The method that we recommend goes through every shipped benchmark, on small data of the same form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlcl import run
+from mlcl.config.resolve import resolve, shipped
+from mlcl.datasets import prepare_source
+
+CLASSES = {"voc": 20, "coco": 80, "nus": 81, "scene": 6, "enron": 53}
+FEATURES = ("scene", "enron")
+
+
+def small_store(folder, kind):
+    """Write a store of the benchmark's number of classes: features, or images in which a class has its own place."""
+    rng, classes = np.random.default_rng(0), CLASSES[kind]
+    arrays = {}
+    for split, count in (("train", 6 * classes), ("test", 4 * classes)):
+        labels = (rng.random((count, classes)) < 0.1).astype(np.uint8)
+        labels[np.arange(count), np.arange(count) % classes] = 1
+        if kind in FEATURES:
+            inputs = (labels + rng.normal(0, 0.3, labels.shape)).astype(np.float32)
+        else:
+            places = np.pad(labels, ((0, 0), (0, 81 - classes))).reshape(count, 1, 9, 9)
+            inputs = np.repeat(places * np.uint8(200), 3, axis=1)
+        arrays |= {f"x_{split}": inputs, f"y_{split}": labels}
+    np.savez(folder / "small.npz", **arrays)
+    prepare_source("arrays", folder / "small.npz", out=folder / "store")
+    return folder / "store"
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if name != "c-digits"])
+def test_best_runs_on_every_benchmark(name, tmp_path):
+    kind = next(kind for kind in CLASSES if kind in name)
+    given = {
+        "method": "best",
+        "data": str(small_store(tmp_path, kind)),
+        "memory": {"size": 40},
+        "train": {"epochs": 1, "batch_size": 32, "threads": 1},
+    }
+    if kind not in FEATURES:
+        given["model"] = {"kind": "resnet8", "width": 16}
+    config = resolve(name=name, given=given)
+    result = run(config)
+    tasks = len(result.matrix)
+    assert config.method == "distilled-replay"
+    assert tasks == {"voc-b10-c2": 6, "coco-b40-c10": 5}.get(
+        name, {"voc": 5, "coco": 8, "nus": 9, "scene": 3, "enron": 5}[kind]
+    )
+    assert result.matrix.shape == (tasks, tasks)
+    assert np.isfinite(result.matrix).all()
+    assert 0 <= result.macro_auc <= 100

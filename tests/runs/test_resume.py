@@ -1,0 +1,254 @@
+"""`mlcl run` killed, stopped and resumed as its users meet it: processes, signals, exit codes, sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from helpers import small_arrays
+from mlcl.cli.main import main
+from mlcl.datasets import prepare_source
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+MLP = ["--model", "mlp", "--model.hidden", "16", "--model.depth", "1"]
+SHORT = ["--memory.size", "30", "--train.batch_size", "16", "--train.lr", "0.1", "--stream.tasks", "3"]
+
+# Runs jobs in children that kill themselves at the n-th of all places where a run touches the disk, steps, tests,
+# or updates its memory. One host loads torch (and does nothing with it, so that forks are safe) for all kills.
+HOST = """
+import json, os, signal, sys
+from pathlib import Path
+import torch
+import mlcl.cli.run, mlcl.cli.resume
+from mlcl.training.learner import Learner
+from mlcl.cli.main import main
+from mlcl.training.evaluation import Evaluations
+from mlcl.memories import Memory
+
+PLACES = ((os, "fsync"), (os, "replace"), (Learner, "learn"), (Evaluations, "add"),
+          (Learner, "start_task"), (Memory, "update"), (torch.optim.SGD, "step"))
+
+def child(arguments, left):
+    def deadly(owner, name):
+        function = getattr(owner, name)
+        def tick():
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        def wrapped(*args, **kwargs):
+            tick()
+            result = function(*args, **kwargs)
+            tick()
+            return result
+        setattr(owner, name, wrapped)
+    for owner, name in PLACES:
+        deadly(owner, name)
+    sys.stdout = open(os.devnull, "w")
+    os._exit(main(arguments))
+
+def work(arguments, out, kills):
+    codes = []
+    for left in [*kills, -1]:
+        begun = Path(out, "config.yaml").exists()
+        pid = os.fork()
+        if pid == 0:
+            child(["resume", out, "--quiet"] if begun else arguments, left)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        if codes[-1] != -signal.SIGKILL:
+            return codes
+
+print(json.dumps([work(*job) for job in json.loads(sys.argv[1])]))
+"""
+
+
+def make_store(folder, *, images):
+    train, test = (small_arrays(images=images, n=n, seed=seed) for n, seed in ((60, 0), (40, 1)))
+    arrays = dict(zip(("x_train", "y_train", "x_test", "y_test"), (*train, *test), strict=True))
+    np.savez(folder / "arrays.npz", **arrays)
+    prepare_source("arrays", folder / "arrays.npz", out=folder / "store", jobs=1)
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("features"), images=False)
+
+
+def options(store, method, *, epochs=2):
+    return ["--benchmark", str(store), "--method", method, "--train.epochs", str(epochs), *MLP, *SHORT]
+
+
+def matrix(folder):
+    return json.loads((folder / "result.json").read_text())["matrix"]
+
+
+def test_runs_killed_again_and_again_end_with_the_same_matrix(store, tmp_path):
+    """Four SIGKILLs at random places a method, 26 in all: inside steps, writes, evaluation, memory updates."""
+    pictures = make_store(tmp_path, images=True)
+    given = {name: options(store, name) for name in ("rldam-wru", "er-rs", "prs", "ocdm", "ewc", "lwf")}
+    given["krt"] = [
+        "--benchmark",
+        str(pictures),
+        "--method",
+        "krt",
+        "--model.width",
+        "8",
+        "--train.epochs",
+        "1",
+        *SHORT,
+    ]
+    rng = np.random.default_rng(7)
+    jobs = []
+    for name, settings in given.items():
+        kills = rng.integers(12, 60, 2 if name == "krt" else 4).tolist()
+        arguments = ["run", *settings, "--checkpoint.every", "3", "--quiet", "--out", str(tmp_path / name)]
+        jobs.append((arguments, str(tmp_path / name), kills))
+        jobs.append(
+            (
+                ["run", *settings, "--quiet", "--out", f"{tmp_path / name}-whole"],
+                f"{tmp_path / name}-whole",
+                [],
+            )
+        )
+    command = [sys.executable, "-c", HOST, json.dumps(jobs)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    codes = json.loads(done.stdout)
+    assert codes == [[-signal.SIGKILL] * len(kills) + [0] for _, _, kills in jobs], done.stderr
+    assert sum(len(kills) for _, _, kills in jobs) == 26
+    for name in given:
+        assert matrix(tmp_path / name) == matrix(tmp_path / f"{name}-whole")
+        assert not (tmp_path / name / "checkpoints").exists()
+
+
+def start(arguments, *, until):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlcl", *arguments],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not until() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_path, capsys):
+    out = tmp_path / "a run"
+    given = options(store, "rldam-wru", epochs=80)
+    arguments = ["run", *given, "--out", str(out)]
+    process = start(
+        arguments, until=lambda: (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size
+    )
+    # Another process on the same folder is refused meanwhile; held still, so that a slow machine cannot outrun it.
+    process.send_signal(signal.SIGSTOP)
+    assert main(["resume", str(out)]) == 2
+    assert "in use by another process" in capsys.readouterr().err
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3, stderr
+    assert f"interrupted; resume with: mlcl resume '{out}'" in stderr
+    assert "Traceback" not in stderr
+    assert str(out) not in stdout
+    newest = max((out / "checkpoints").glob("*.json"))
+    assert json.loads(newest.read_text())["position"]["step"] > 0
+    assert main(["resume", str(out), "--quiet"]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert main(["run", *given, "--quiet", "--out", str(tmp_path / "whole")]) == 0
+    assert matrix(out) == matrix(tmp_path / "whole")
+
+
+def test_a_second_interrupt_does_not_wait(store, tmp_path):
+    code = """
+import os, signal, sys, time
+from mlcl.cli.main import main
+from mlcl.training.learner import Learner
+learn = Learner.learn
+def slow(self, *args):
+    if self.task_index == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    return learn(self, *args)
+Learner.learn = slow
+sys.exit(main(sys.argv[1:]))
+"""
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", code, "run", *options(store, "er"), "--quiet", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=50)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert main(["resume", str(out), "--quiet"]) == 0
+    assert main(["run", *options(store, "er"), "--quiet", "--out", str(tmp_path / "whole")]) == 0
+    assert matrix(out) == matrix(tmp_path / "whole")
+
+
+def test_resuming_a_finished_run_says_so(store, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["run", *options(store, "ft", epochs=1), "--quiet", "--out", str(out)]) == 0
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    capsys.readouterr()
+    assert main(["resume", str(out)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{out}\n"
+    assert "is finished" in captured.err
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+    (out / "result.json").write_text('{"matrix": [[')
+    assert main(["resume", str(out)]) == 2
+    assert (
+        "is not valid JSON; expected a file of a run; to do the run again: mlcl run"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(store, tmp_path, capsys, monkeypatch):
+    import errno
+
+    out, fsync, count = tmp_path / "run", os.fsync, 0
+
+    def full(number):
+        nonlocal count
+        count += 1
+        if count > 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", full)
+    arguments = ["run", *options(store, "er"), "--checkpoint.every", "1", "--quiet", "--out", str(out)]
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "No space left on device; the last good checkpoint stays; resume with: mlcl resume" in captured.err
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert main(["resume", str(out), "--quiet"]) == 0
+    assert main(["run", *options(store, "er"), "--quiet", "--out", str(tmp_path / "whole")]) == 0
+    assert matrix(out) == matrix(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resume"], "required: DIR"),
+        (["resume", "absent"], "absent holds no run"),
+        (["resume", "x" * 300], "xxx holds no run"),
+        (["run", "--checkpoint.every", "0"], "checkpoint.every is 0; expected a number of at least 1"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
