@@ -17,6 +17,7 @@ RENAMED = (
     ("the most in use at once, a class and bin", "peak use per class and bin"),
     ("copy of as many rows in a row", "copy of as many consecutive rows"),
     ("the slowest of", "the slowest task of"),
+    ("its own bound on the mean says", "its own bound on the mean is"),
     ("all but network, optimiser and evaluation", "all except for network, optimiser and evaluation"),
 )
 """Words of recorded measurements, and the words for them on the page: the files keep what was written at the time."""

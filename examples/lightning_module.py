@@ -4,7 +4,7 @@
     python examples/lightning_module.py [MEMORY_SIZE]
 
 The same as `pytorch_loop.py`, with Lightning's loop. Lightning itself calls the sampler's ``set_epoch``.
-On several devices pass ``rank`` and ``world_size`` to the sampler, and ``use_distributed_sampler=False`` to the trainer.
+On several devices pass ``rank`` and ``world_size`` to the sampler and ``use_distributed_sampler=False`` to the trainer.
 """
 
 from __future__ import annotations

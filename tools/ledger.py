@@ -44,6 +44,7 @@ RENAMED = (
     ("sample deviation", "sample standard deviation"),
     ("data-set", "dataset"),
     ("data set", "dataset"),
+    ("lifts fine-tuning", "improves fine-tuning"),
 )
 """Words of recorded tables and titles, and the words for them today: the files keep what was written at the time."""
 
@@ -53,7 +54,7 @@ Values = dict[str, dict[int, float]]
 
 @dataclass(frozen=True)
 class Sweep:
-    """One committed table: what ``sweep.yaml`` says, the printed table, and the runs."""
+    """One committed table: the content of ``sweep.yaml``, the printed table, and the runs."""
 
     folder: Path
     record: dict[str, Any]
