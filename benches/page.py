@@ -9,10 +9,33 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "docs" / "performance.md"
+RENAMED = (
+    ("the data set", "the dataset"),
+    ("pictures", "images"),
+    ("epochs a task", "epochs per task"),
+    ("classes a task", "classes per task"),
+    ("the most in use at once, a class and bin", "peak use per class and bin"),
+    ("copy of as many rows in a row", "copy of as many consecutive rows"),
+    ("the slowest of", "the slowest task of"),
+    ("its own bound on the mean says", "its own bound on the mean is"),
+    ("all but network, optimiser and evaluation", "all except for network, optimiser and evaluation"),
+)
+"""Words of recorded measurements, and the words for them on the page: the files keep what was written at the time."""
+
+
+def _words(recorded: str) -> str:
+    """Return recorded text in the words of the page.
+
+    >>> _words("6,000 pictures to 64 x 64")
+    '6,000 images to 64 x 64'
+    """
+    for old, new in RENAMED:
+        recorded = recorded.replace(old, new)
+    return recorded
 
 
 def _text(name: str) -> str:
-    """Return what was written by hand."""
+    """Return a part of the page that is written by hand."""
     return (FOLDER / "text" / f"{name}.md").read_text()
 
 
@@ -29,14 +52,14 @@ def seconds_text(seconds: float) -> str:
 
 
 def value_text(value: float, unit: str) -> str:
-    """Return what a goal is about."""
+    """Return a measured value with its unit."""
     if unit == "s":
         return seconds_text(value)
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}".strip()
 
 
 def goal_text(goal: float, unit: str) -> str:
-    """Return a goal as it was set, not rounded.
+    """Return a goal as it was set, without rounding.
 
     >>> goal_text(1.05, "x"), goal_text(0.2, "s"), goal_text(1000, "x")
     ('1.05 x', '200 ms', '1,000 x')
@@ -49,10 +72,10 @@ def _cells(row: dict[str, Any]) -> list[str]:
     is_time = unit in ("x", "s", "of its speed")
     goal = "" if row["goal"] is None else f"{'>=' if row['above'] else '<='} {goal_text(row['goal'], unit)}"
     return [
-        row["subject"],
-        row["size"],
+        _words(row["subject"]),
+        _words(row["size"]),
         seconds_text(row["ours"]) if is_time else value_text(row["ours"], unit),
-        row["rival"],
+        _words(row["rival"]),
         "" if row["other"] is None else seconds_text(row["other"]),
         "" if row["other"] is None else value_text(row["value"], unit),
         goal,
@@ -60,7 +83,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-HEAD = ("subject", "size", "ours", "rival", "theirs", "ratio", "goal", "met")
+HEAD = ("subject", "size", "ours", "baseline", "theirs", "ratio", "goal", "met")
 _WIDTHS = (44, 52, 10, 38, 9, 18, 18, 3)
 
 
@@ -101,30 +124,30 @@ def _results() -> list[str]:
         return []
     record = json.loads(path.read_text())
     rows = [row for part in record["subjects"] for row in part["rows"]]
-    judged = [row for row in rows if row["met"] is not None]
+    with_goal = [row for row in rows if row["met"] is not None]
     parts = ["## Goals\n", "    make bench\n", _made_on(record) + "\n"]
     for part in record["subjects"]:
         if "again" in part:
             parts.append(
                 f"`{part['subject']}` was measured again {part['date']} at commit `{part['again']}`.\n"
             )
-    parts.append(f"{sum(row['met'] for row in judged)} of {len(judged)} goals are met.\n")
-    parts.append(_table(HEAD, [_cells(row) for row in judged]))
-    noted = [f"- {row['subject']}, {row['size']}: {row['note']}." for row in rows if row["note"]]
+    parts.append(f"{sum(row['met'] for row in with_goal)} of {len(with_goal)} goals are met.\n")
+    parts.append(_table(HEAD, [_cells(row) for row in with_goal]))
+    noted = [_words(f"- {row['subject']}, {row['size']}: {row['note']}.") for row in rows if row["note"]]
     parts.append("Notes\n\n" + "\n".join(dict.fromkeys(noted)) + "\n")
-    missed = dict.fromkeys(row["subject"] for row in judged if not row["met"])
+    missed = dict.fromkeys(row["subject"] for row in with_goal if not row["met"])
     if missed:
-        parts.append(f"Not met: {'; '.join(missed)}.\n\n" + _text("missed"))
+        parts.append(f"Not met: {_words('; '.join(missed))}.\n\n" + _text("missed"))
     for part in record["subjects"]:
         if part["error"]:
-            parts.append(f"`{part['subject']}` failed: {part['error']}\n")
-    told = [row for row in rows if row["met"] is None]
-    if told:
-        parts.append("Without a goal\n")
+            parts.append(f"`{part['subject']}` failed with: {part['error']}\n")
+    without_goal = [row for row in rows if row["met"] is None]
+    if without_goal:
+        parts.append("Measured without a goal\n")
         parts.append(
             _table(
                 ("what", "on what", "seconds"),
-                [(r["subject"], r["size"], seconds_text(r["ours"])) for r in told],
+                [(_words(r["subject"]), _words(r["size"]), seconds_text(r["ours"])) for r in without_goal],
             )
         )
     return parts
@@ -137,8 +160,8 @@ def _growth() -> list[str]:
     record = json.loads(path.read_text())
     parts = ["## How cost grows\n", "    make growth\n", _made_on(record) + "\n"]
     parts.append(
-        "A slope is the exponent between the last two sizes: 1 is linear, 0 does not grow. Memory is the most that "
-        "numpy had in use at once beyond the inputs. A curve ends where the next size would take more than "
+        "A slope is the exponent between the last two sizes: 1 is linear growth, 0 is no growth. Memory is the peak "
+        "allocation of numpy beyond the inputs. A curve ends where the next size would take more than "
         f"{record['patience']} s.\n"
     )
     for room, words in record["rooms"].items():
@@ -155,14 +178,14 @@ def _growth() -> list[str]:
                 (
                     curve["what"],
                     f"{curve['axis']} to {curve['x'][last]:,}" if last >= 0 else curve["axis"],
-                    curve["fixed"],
+                    _words(curve["fixed"]),
                     seconds_text(curve["seconds"][last]) if last >= 0 else curve["error"],
                     _number(curve["slope"]),
                     f"{memory[-1]:,.1f} MB" if memory and memory[-1] is not None else "",
                     _number(curve["memory_slope"]),
                 )
             )
-        parts.append(_table(("what", "grows", "with", "seconds", "slope", "memory", "slope"), rows))
+        parts.append(_table(("what", "grows", "at fixed", "seconds", "slope", "memory", "slope"), rows))
     parts.append(_text("growth"))
     return parts
 
@@ -176,7 +199,7 @@ def _candidates() -> list[str]:
     rows = json.loads(path.read_text()).get("candidates", []) if path.is_file() else []
     if not rows:
         return []
-    head = ("labels", "M", "candidates a step", "seconds", "gap J", "over exact")
+    head = ("labels", "M", "candidates per step", "seconds", "gap J", "over exact")
     lines = [
         (
             row["labels"], f"{row['size']:,}", f"{row['candidates'] or 'all (exact)'}", seconds_text(row["seconds"]),
@@ -188,7 +211,7 @@ def _candidates() -> list[str]:
 
 
 def write_page() -> Path:
-    """Write the page from what is on disk."""
+    """Write the page from the recorded measurements."""
     parts = [_text("introduction"), *_results(), _text("how"), *_growth(), *_candidates()]
     PAGE.write_text("\n".join(parts).rstrip() + "\n")
     return PAGE

@@ -4,7 +4,7 @@
     python examples/avalanche_replay.py --memory wru --loss rldam
     python examples/avalanche_replay.py --memory random --loss bce      # plain experience replay
 
-Only four lines are ours: the scenario, the model, the criterion and the storage policy.
+Only four lines come from mlcl: the scenario, the model, the criterion and the storage policy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlcl.runs.recording import load_benchmark
 
 
 def main(arguments: list[str] | None = None) -> np.ndarray:
-    """Train on c-digits and print Macro-AUC of each task after each task."""
+    """Train on c-digits and print the Macro-AUC of every task after each task."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> np.ndarray:
                 storage_policy=MultiLabelBuffer(given.size, given.memory, seed=given.seed),
             )
         ],
-        evaluator=EvaluationPlugin(),  # accuracy means nothing for several labels an image
+        evaluator=EvaluationPlugin(),  # accuracy is not meaningful with several labels per image
     )
     matrix = np.full((given.tasks, given.tasks), np.nan)
     for experience in scenario.train_stream:
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> np.ndarray:
 
 
 def score(model: torch.nn.Module, dataset: torch.utils.data.Dataset) -> float:
-    """Return the Macro-AUC on the classes that an experience labels."""
+    """Return the Macro-AUC over the classes that an experience annotates."""
     model.eval()
     loader = torch.utils.data.DataLoader(dataset, batch_size=512)
     with torch.inference_mode():

@@ -3,8 +3,8 @@
     pip install 'mlcl[lightning,torchmetrics]'
     python examples/lightning_module.py [MEMORY_SIZE]
 
-The same as `pytorch_loop.py`, for those whose loop is Lightning's. Lightning itself calls the sampler's ``set_epoch``.
-On several devices give the sampler ``rank`` and ``world_size``, and the trainer ``use_distributed_sampler=False``.
+The same as `pytorch_loop.py`, with Lightning's loop. Lightning itself calls the sampler's ``set_epoch``.
+On several devices pass ``rank`` and ``world_size`` to the sampler and ``use_distributed_sampler=False`` to the trainer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Batch = tuple[tuple[Tensor, Tensor], Tensor]
 
 
 class Tagger(lightning.LightningModule):
-    """A network whose labels come task by task."""
+    """A network whose labels arrive task by task."""
 
     task_of_class: Tensor
 
@@ -40,7 +40,7 @@ class Tagger(lightning.LightningModule):
         self.macro_auc = MacroAUC()  # exact, on any number of devices
 
     def begin(self, samples: mlcl.TaskSamples) -> None:
-        """Take note of the classes and counts of a task."""
+        """Register the classes and label counts of a task."""
         self.task_of_class[torch.from_numpy(samples.classes)] = samples.task
         self.counts = self.counts + samples.counts.place(samples.classes, len(self.counts))
         self.loss = mlcl.MarginLoss(self.counts, margin=1.0, reweight="batch")
@@ -48,25 +48,25 @@ class Tagger(lightning.LightningModule):
         self.weights[: samples.task] /= max(samples.task, 1)
 
     def training_step(self, batch: Batch, number: int) -> Tensor:  # noqa: ARG002
-        """Judge each row on its own task's labels."""
+        """Return the loss, to which each row contributes for the labels of its own task."""
         (x, y), task_of_row = batch
-        judged = self.task_of_class == task_of_row[:, None]
-        return self.loss(self.network(x), y, mask=judged, groups=task_of_row, group_weights=self.weights)
+        known = self.task_of_class == task_of_row[:, None]
+        return self.loss(self.network(x), y, mask=known, groups=task_of_row, group_weights=self.weights)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], number: int) -> None:  # noqa: ARG002
-        """Collect scores of the labels seen so far."""
+        """Collect the scores of the labels seen so far."""
         x, y = batch
         seen = self.task_of_class >= 0
         self.macro_auc.update(self.network(x)[:, seen], y[:, seen])
         self.log("macro_auc", self.macro_auc)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Start anew in each task."""
+        """Return a new optimiser for each task."""
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
 def network() -> nn.Module:
-    """Return any network with one output a label."""
+    """Return any network with one output per label."""
     return nn.Sequential(
         *(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),

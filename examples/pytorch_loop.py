@@ -2,7 +2,7 @@
 
     python examples/pytorch_loop.py [MEMORY_SIZE]
 
-Everything of mlcl is marked with a comment; the rest is a loop like any other. With MEMORY_SIZE 0 nothing is stored.
+Every use of mlcl is marked with a comment; the rest is a standard training loop. With MEMORY_SIZE 0 nothing is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlcl.training.replay import ReplaySampler, replay_loader
 
 
 def network() -> nn.Module:
-    """Return any network with one output a label."""
+    """Return any network with one output per label."""
     return nn.Sequential(
         *(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
@@ -31,7 +31,7 @@ def network() -> nn.Module:
 def main(memory_size: int = 300, *, pictures: int = 6000, epochs: int = 4, seed: int = 0) -> float:
     """Learn the tasks one after the other and return the Macro-AUC over all labels at the end."""
     torch.manual_seed(seed)
-    digits = load_digits_dataset(train=pictures, test=1000)  # small pictures with 20 labels
+    digits = load_digits_dataset(train=pictures, test=1000)  # small images with 20 labels
     images, labels = torch.from_numpy(np.array(digits.train.inputs)) / 255, digits.train.labels
     dataset = TensorDataset(images, torch.from_numpy(labels).float())
     test_images = torch.from_numpy(np.array(digits.test.inputs)) / 255
@@ -43,17 +43,17 @@ def main(memory_size: int = 300, *, pictures: int = 6000, epochs: int = 4, seed:
     memory = mlcl.Memory("wru", memory_size, seed=seed)
 
     for task, classes in enumerate(tasks):
-        rows = np.flatnonzero(labels[:, classes].any(axis=1))  # pictures with a label of this task
-        known = labels[np.ix_(rows, classes)]  # all that is known of them: their other labels are not
+        rows = np.flatnonzero(labels[:, classes].any(axis=1))  # images with a label of this task
+        known = labels[np.ix_(rows, classes)]  # only these labels are known, the others are not
         task_of_class[classes] = task
 
-        # mlcl: the counts of the task, which the loss needs now and the memory later
+        # mlcl: the label counts of the task, which the loss needs now and the memory later
         samples = mlcl.TaskSamples.of(task, classes, rows, known)
         counts = counts + samples.counts.place(classes, 20)
         loss = mlcl.MarginLoss(counts, margin=1.0, reweight="batch")
         weights = torch.ones(task + 1)
-        weights[:task] /= max(task, 1)  # the past tasks together weigh as much as the current one
-        # mlcl: batches of the task's rows, and beside them rows of the memory
+        weights[:task] /= max(task, 1)  # all past tasks together have the weight of the current one
+        # mlcl: batches of rows of the task and rows of the memory
         sampler = ReplaySampler(rows, memory, batch_size=32, task=task, seed=seed)
         loader = replay_loader(dataset, sampler)
 
@@ -62,13 +62,13 @@ def main(memory_size: int = 300, *, pictures: int = 6000, epochs: int = 4, seed:
         for epoch in range(epochs):
             sampler.set_epoch(epoch)
             for (x, y), task_of_row in loader:
-                judged = task_of_class == task_of_row[:, None]  # each row on its own task's labels
-                value = loss(model(x), y, mask=judged, groups=task_of_row, group_weights=weights)
+                known = task_of_class == task_of_row[:, None]  # each row has the labels of its own task
+                value = loss(model(x), y, mask=known, groups=task_of_row, group_weights=weights)
                 optimiser.zero_grad()
                 value.backward()
                 optimiser.step()
 
-        memory.update(samples)  # mlcl: choose what to keep of this task
+        memory.update(samples)  # mlcl: select the samples of this task to keep
         model.eval()
         with torch.no_grad():
             scores = model(test_images)

@@ -10,22 +10,22 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledger import BENCHMARKS, ROOT, Sweep, Values, command, compare, write
+from ledger import BENCHMARKS, ROOT, Sweep, Values, command, compare, words, write
 from scipy.stats import spearmanr
 
-CEILINGS = ("joint + augment", "joint", "joint + augment + cosine")
-"""The ceiling of a table is the first of these that it has; on c-digits there is nothing to augment."""
+UPPER_BOUNDS = ("joint + augment", "joint", "joint + augment + cosine")
+"""The upper bound of a table is the first of these rows that it has; on c-digits there is nothing to augment."""
 
 METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "medium", "tail", "seconds")
 HEADS = ("Macro-AUC", "gap closed", "Forgetting", "Pooled", "Head", "Medium", "Tail", "Seconds")
 
 PAIRS = (
     ("the paper's loss and memory", "rldam-wru", "er"),
-    ("the same inside `best`", "best", "best with BCE and random memory"),
-    ("the same, losses of equal size", "best", "best with BCE x 2 and random memory"),
+    ("the same within `best`", "best", "best with BCE and random memory"),
+    ("the same within `best`, losses of equal size", "best", "best with BCE x 2 and random memory"),
     ("all of `best`", "best", "er"),
 )
-"""What is compared class by class: what it tells, a row, and the row it is set against."""
+"""What is compared class by class: what the comparison shows, a row, and the row that it is compared with."""
 
 LEAD = (
     ("**`--method best`**", "best"),
@@ -33,7 +33,7 @@ LEAD = (
     ("RLDAM + WRU (the paper)", "rldam-wru"),
     ("ER (BCE, random memory)", "er"),
 )
-"""The rows of the README's table; None is the ceiling."""
+"""The rows of the README's table; None is the upper bound."""
 
 Place = tuple[str, str]
 """Table and benchmark."""
@@ -41,17 +41,17 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class Goal:
-    """What was set as a goal: a row's metric, or its difference from another row, beyond a limit.
+    """A goal: a limit for a row's metric, or for its difference from another row.
 
     Attributes:
         text: the goal.
         place: table and benchmark of the row.
         row: label of the row.
-        limit: what the value must reach; must stay under, with ``below``.
+        limit: the value to reach, or with ``below`` the value not to exceed.
         metric: what is measured.
-        other: place and label of the row it is compared with, seed by seed.
-        below: whether small is good.
-        share: the value is the share of the gap that is closed, not a metric.
+        other: place and label of the row that it is compared with, paired by seed.
+        below: whether smaller is better.
+        share: whether the value is the share of the gap that is closed instead of a metric.
     """
 
     text: str
@@ -65,19 +65,19 @@ class Goal:
 
 
 _VOC, _COCO = ("beyond", "c-voc-small"), ("beyond", "c-coco-small")
-_CEILING = (_VOC, "joint + augment")
+_JOINT = (_VOC, "joint + augment")
 _SIZES = ("beyond-memory", "c-voc-small")
 GOALS = (
-    Goal("M 500: at most 0.5 below joint training", _VOC, "best", -0.5, other=_CEILING),
-    Goal("M 200: at most 1 below joint training", _SIZES, "best, M 200", -1.0, other=_CEILING),
+    Goal("M 500: at most 0.5 below joint training", _VOC, "best", -0.5, other=_JOINT),
+    Goal("M 200: at most 1 below joint training", _SIZES, "best, M 200", -1.0, other=_JOINT),
     Goal(
-        "M 200, smaller stored images in the same bytes: the same",
+        "M 200, smaller stored images in the same number of bytes: at most 1 below joint training",
         _SIZES,
         "best with smaller stored images, M 200",
         -1.0,
-        other=_CEILING,
+        other=_JOINT,
     ),
-    Goal("no stored image: at most 3 below joint training", _SIZES, "best, M 0", -3.0, other=_CEILING),
+    Goal("no stored image: at most 3 below joint training", _SIZES, "best, M 0", -3.0, other=_JOINT),
     Goal("M 500: forgetting under 1", _VOC, "best", 1.0, metric="forgetting", below=True),
     Goal(
         "M 500: pooled at least 3 above RLDAM + WRU with augmentation",
@@ -99,14 +99,14 @@ def mean(values: Values, label: str, seeds: list[int]) -> float | None:
     return sum(found[seed] for seed in seeds) / len(seeds)
 
 
-def ceiling(values: Values) -> str | None:
-    """Return the row that is a table's ceiling."""
-    return next((label for label in CEILINGS if label in values), None)
+def upper_bound(values: Values) -> str | None:
+    """Return the label of the row that is a table's upper bound."""
+    return next((label for label in UPPER_BOUNDS if label in values), None)
 
 
 def closed(values: Values, label: str) -> float | None:
-    """Return the share of the gap from ER to the ceiling that a row closes, on the row's own seeds."""
-    seeds, top = sorted(values.get(label, {})), ceiling(values)
+    """Return the share of the gap from ER to the upper bound that a row closes, on the row's own seeds."""
+    seeds, top = sorted(values.get(label, {})), upper_bound(values)
     if top is None:
         return None
     low, high, here = mean(values, "er", seeds), mean(values, top, seeds), mean(values, label, seeds)
@@ -114,10 +114,10 @@ def closed(values: Values, label: str) -> float | None:
 
 
 def table(sweep: Sweep) -> Iterator[str]:
-    """Yield a line a row: means over its seeds, and the share of the gap from ER to joint training that it closes."""
+    """Yield one line per row: means over its seeds, and the share of the gap between ER and joint training."""
     values = {metric: sweep.values(metric) for metric in METRICS}
     auc = values["macro_auc"]
-    has_gap = "er" in auc and ceiling(auc) is not None
+    has_gap = "er" in auc and upper_bound(auc) is not None
     heads = [head for head in HEADS if has_gap or head != "gap closed"]
     yield f"|  | Seeds | {' | '.join(heads)} |"
     yield f"|---|---:|{'---:|' * len(heads)}"
@@ -137,7 +137,7 @@ def table(sweep: Sweep) -> Iterator[str]:
 
 
 def goals(sweeps: dict[Place, Sweep]) -> Iterator[str]:
-    """Yield a line a goal: what was measured, and whether that is enough."""
+    """Yield one line per goal: the measured value, and whether it reaches the goal."""
     yield "| goal | measured | seeds | reached |"
     yield "|---|---:|---:|---|"
     for goal in GOALS:
@@ -168,7 +168,7 @@ def goals(sweeps: dict[Place, Sweep]) -> Iterator[str]:
 
 
 def by_class(sweep: Sweep) -> Iterator[str]:
-    """Yield a line a pair of rows: the mean gain in thirds of the classes, and its rank correlation with P_k."""
+    """Yield one line per pair of rows: the mean gain in thirds of the classes, and its rank correlation with P_k."""
     path = sweep.folder / "classes.csv"
     if not path.exists():
         return
@@ -198,7 +198,7 @@ def by_class(sweep: Sweep) -> Iterator[str]:
 
 
 def lead(sweeps: dict[Place, Sweep]) -> Iterator[str]:
-    """Yield the README's table: the story's rows on every benchmark, Macro-AUC and pooled Macro-AUC."""
+    """Yield the README's table: Macro-AUC and pooled Macro-AUC of the rows of ``LEAD`` on every benchmark."""
     shown = [(name, sweeps["beyond", name]) for name in BENCHMARKS if ("beyond", name) in sweeps]
     heads = []
     for name, sweep in shown:
@@ -210,23 +210,17 @@ def lead(sweeps: dict[Place, Sweep]) -> Iterator[str]:
         cells = []
         for _, sweep in shown:
             auc = sweep.values("macro_auc")
-            label = ceiling(auc) if row is None else row
+            label = upper_bound(auc) if row is None else row
             own = sorted(auc.get(label or "", {}))
             for metric in ("macro_auc", "pooled_macro_auc"):
                 value = mean(sweep.values(metric), label or "", own)
                 mark = "**" if row == "best" else ""
                 cells.append("-" if value is None else f"{mark}{value:.2f}{mark}")
         yield f"| {text} | {' | '.join(cells)} |"
-    shares = []
-    for _, sweep in shown:
-        auc = sweep.values("macro_auc")
-        share = closed(auc, "best")
-        shares += ["-" if share is None else f"{share:.0%}", ""]
-    yield f"| gap from ER to joint training closed by `best` | {' | '.join(shares)} |"
 
 
 def between(page: str, lines: list[str]) -> str:
-    """Return a page with the lines between its two marks."""
+    """Return a page with the lines between its two markers."""
     start, end = "<!-- beyond -->\n", "<!-- /beyond -->"
     before, rest = page.split(start, 1)
     return before + start + "\n".join(["", *lines, "", ""]) + end + rest.split(end, 1)[1]
@@ -244,9 +238,9 @@ def render(sweeps: dict[Place, Sweep], reading: str) -> str:
         sweep = sweeps[place]
         record = sweep.record
         commits = ", ".join(str(commit)[:7] for commit in record["commits"])
-        out += ["", f"## {record['title']}: {record['benchmark']}", "", f"    {command(record)}", ""]
+        out += ["", f"## {words(record['title'])}: {record['benchmark']}", "", f"    {command(record)}", ""]
         out += [
-            f"{record['machine']['cores']} cores, one thread a run; commits {commits}; "
+            f"{record['machine']['cores']} cores, one thread per run; commits {commits}; "
             f"files: `results/{sweep.folder.name}`",
             "",
             *table(sweep),
@@ -254,7 +248,7 @@ def render(sweeps: dict[Place, Sweep], reading: str) -> str:
         classes = list(by_class(sweep))
         if classes:
             out += ["", *classes]
-        out += ["", f"![{record['title']}: {record['benchmark']}](images/{figure(sweep)})"]
+        out += ["", f"![{words(record['title'])}: {record['benchmark']}](images/{figure(sweep)})"]
     return "\n".join(out) + "\n"
 
 
@@ -268,6 +262,6 @@ if __name__ == "__main__":
         write(between(readme.read_text(), list(lead(by_place))), readme),
     ]
     for one in found:
-        picture = (one.folder / "figure.svg").read_text()
-        codes.append(write(picture, ROOT / "docs" / "images" / figure(one)))
+        drawing = (one.folder / "figure.svg").read_text()
+        codes.append(write(drawing, ROOT / "docs" / "images" / figure(one)))
     raise SystemExit(max(codes))

@@ -51,9 +51,16 @@ def test_a_claim_of_several_parts_is_as_good_as_its_worst_part(tmp_path):
     assert (word, evidence) == ("does not hold", "8.00 points between c (9.03) and b (1.03)")
 
 
-def test_the_command_is_told_without_the_folders_of_one_machine():
+def test_the_command_is_shown_without_the_folders_of_one_machine():
     record = {
         "command": "mlcl reproduce table2 --benchmark c-digits --jobs 2 --out /tmp/x --reuse /tmp/a /tmp/b "
         "--done --seeds 3"
     }
     assert ledger.command(record) == "mlcl reproduce table2 --benchmark c-digits --seeds 3"
+
+
+def test_recorded_text_is_shown_in_todays_words():
+    assert ledger.words("mean ± sample deviation over data-set seeds") == (
+        "mean ± sample standard deviation over dataset seeds"
+    )
+    assert ledger.words("sample standard deviation, dataset") == "sample standard deviation, dataset"
