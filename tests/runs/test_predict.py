@@ -161,6 +161,9 @@ def test_runs_that_cannot_be_used_are_one_sentence(trained, tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         load_trained(folder)
     (folder / "result.json").write_text(json.dumps({**result, "input_shape": [6, "x"]}))
+    with pytest.raises(InputError, match=r"input_shape is .*; expected \[C, H, W\] or \[D\]"):
+        load_trained(folder)
+    (folder / "result.json").write_text(json.dumps({**result, "tasks": [*result["tasks"][:-1], [0]]}))
     with pytest.raises(InputError, match="contradict each other"):
         load_trained(folder)
 

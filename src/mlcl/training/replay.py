@@ -181,7 +181,7 @@ def replay_loader(
 ) -> DataLoader[Any]:
     """Return a ``DataLoader`` that gives pairs: the data set's own batch, and the task of each row, int64 ``[B]``.
 
-    The tasks are what a loss takes as ``groups``, and say on which classes a row is judged.
+    The tasks are what a loss takes as ``groups``, and decide for which classes a row contributes.
 
     Args:
         dataset: any map-style data set; its rows are those that the sampler numbers.
