@@ -120,7 +120,7 @@ def test_pictures_are_decoded_as_a_store_does(trained, tmp_path):
         ("features", lambda p: np.save(p, np.array([{}]), allow_pickle=True), "is not a readable .npy"),
         ("images", lambda p: p.mkdir(), "holds no picture"),
         ("images", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "a.jpg is not a picture"),
-        ("features", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "not on square pictures"),
+        ("features", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "not on square images"),
     ],
 )
 def test_inputs_that_do_not_fit_are_one_sentence(kind, make, words, trained, tmp_path):
