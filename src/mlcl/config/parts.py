@@ -119,9 +119,9 @@ def check_parts(config: Config) -> None:
         )
     if config.regulariser.kind == "der" and config.memory.kind == "none":
         raise InputError("regulariser 'der' holds the logits of stored samples; memory.kind is 'none'.")
-    if config.protocol == "joint" and config.memory.kind != "none":
+    if config.joint and config.memory.kind != "none":
         raise InputError(
-            f"protocol 'joint' learns everything at once; memory.kind is {config.memory.kind!r}, expected 'none'."
+            f"protocol {config.protocol!r} learns everything at once; memory.kind is {config.memory.kind!r}, expected 'none'."
         )
 
 

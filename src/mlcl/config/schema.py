@@ -292,7 +292,8 @@ class Config:
         benchmark: name of the benchmark in tables.
         data: ``digits``, the name of a prepared store, or its folder.
         method: a name from ``mlcl ls methods``.
-        protocol: ``continual``, or ``joint``: all classes and images at once, no tasks.
+        protocol: ``continual``; ``joint``: every image for every class at once, no tasks; or ``joint-masked``: at once,
+            every image for the classes of the tasks that it is in.
         seed: seed of everything that is random.
         validate: evaluate on a fifth of the training split instead of the test split, to choose settings.
         stream: tasks.
@@ -309,7 +310,7 @@ class Config:
     benchmark: str = "c-digits"
     data: str = "digits"
     method: str = "rldam-wru"
-    protocol: Literal["continual", "joint"] = "continual"
+    protocol: Literal["continual", "joint", "joint-masked"] = "continual"
     seed: int = 0
     validate: bool = False
     stream: StreamConfig = field(default_factory=StreamConfig)
@@ -324,6 +325,11 @@ class Config:
 
     def __post_init__(self) -> None:
         _at_least("", self, seed=0)
+
+    @property
+    def joint(self) -> bool:
+        """Whether all tasks are learnt at once."""
+        return self.protocol != "continual"
 
 
 SECTIONS: dict[str, Any] = {

@@ -110,9 +110,14 @@ _SHIPPED: dict[str, Preset] = {
         },
     ),
     "joint": Preset(
-        "Batch learning: all classes and images at once, with any loss; an upper bound.",
+        "Batch learning: every image for every class at once, with any loss; the upper bound of the pooled measure.",
         "baseline",
         {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint"},
+    ),
+    "joint-masked": Preset(
+        "Batch learning with the tasks' masks: every image for the classes of its tasks; the upper bound in-task.",
+        "Zhang et al., AAAI 2025, Eq. 6",
+        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint-masked"},
     ),
     "replay": Preset(
         "Replay as a base to build on: BCE and a random memory until a part is set by hand.",

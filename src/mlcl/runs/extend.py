@@ -114,9 +114,9 @@ def extend(
 def load_base(folder: Path) -> Base:
     """Load a finished run with its memory; one that cannot be extended is an `InputError`."""
     trained = load_trained(folder)
-    if trained.config.protocol == "joint":
+    if trained.config.joint:
         raise InputError(
-            f"{folder} learnt everything at once (protocol 'joint'); it has no tasks to add one to."
+            f"{folder} learnt everything at once (protocol {trained.config.protocol!r}); it has no tasks to add one to."
         )
     kept = files.read_memory(folder, trained.result)
     if [samples.classes.tolist() for samples in kept.memory.tasks] != [ids.tolist() for ids in trained.tasks]:

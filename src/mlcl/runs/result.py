@@ -32,6 +32,8 @@ class Result:
         thirds: final Macro-AUC of the head, medium and tail third of the classes by P_k.
         positive: P_k of each class in its own task.
         seconds: time per task.
+        steps: optimiser steps over all tasks.
+        rows: rows that were trained on in them, each time they were, rows of the memory included.
         learner: the network with its memory, to continue with.
         folder: where the run was written, if it was.
     """
@@ -43,6 +45,8 @@ class Result:
     thirds: dict[str, float]
     positive: NDArray[np.int64]
     seconds: tuple[float, ...]
+    steps: int
+    rows: int
     learner: Learner
     folder: Path | None = None
 
@@ -70,6 +74,8 @@ def summarise(learner: Learner, folder: Path | None = None) -> Result:
         thirds=by_frequency(per_class[-1], positive),
         positive=positive,
         seconds=tuple(measured.task_seconds),
+        steps=learner.steps,
+        rows=learner.rows,
         learner=learner,
         folder=folder,
     )
@@ -101,6 +107,8 @@ def result_json(result: Result) -> dict[str, Any]:
         "memory": [len(samples.rows) for samples in result.learner.memory.tasks],
         "task_seconds": result.seconds,
         "seconds": sum(result.seconds),
+        "steps": result.steps,
+        "rows": result.rows,
         "weights": result.learner.network.backbone.provenance,
         "features": benchmark.dataset.origin,
         "config": to_dict(result.config),
@@ -143,7 +151,7 @@ class SavedResult:
         classes: names of the classes.
         positive: P_k in each class's own task, ``[K]``.
         tasks: class ids of each task, in the order in which they were learnt.
-        values: metric to value: those of `mlcl.sweeps.experiment.METRICS` and ``seconds``; nan if undefined.
+        values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, ``seconds``, ``steps`` and ``rows``; nan if undefined.
         task_seconds: time per task.
         weights: where the backbone's pre-trained weights come from, if it has any.
         features: where the features of the dataset come from, if a model computed them.
@@ -188,6 +196,8 @@ class SavedResult:
             "pooled_macro_auc": _number(pooled.get("macro_auc")),
             "pooled_map": _number(pooled.get("map")),
             "seconds": _number(content.get("seconds")),
+            "steps": _number(content.get("steps")),
+            "rows": _number(content.get("rows")),
         } | {part: _number(thirds.get(part)) for part in ("head", "medium", "tail")}
         return cls(
             benchmark=content["benchmark"],

@@ -67,8 +67,7 @@ def load_trained(folder: str | Path) -> Trained:
         )
         network.backbone.provenance = None if result.weights is None else dict(result.weights)
         if isinstance(network.head, IncrementalAttentionHead):
-            joint = config.protocol == "joint"
-            for ids in [np.arange(len(classes))] if joint else tasks:
+            for ids in [np.arange(len(classes))] if config.joint else tasks:
                 network.head.add_session(ids)
         layout = fast_layout(network)
         normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)

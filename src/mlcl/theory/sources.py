@@ -46,7 +46,7 @@ def diagnose(
             f"expected another memory, or the folder of a finished run."
         )
     found = benchmark if benchmark is not None else load_benchmark(config)
-    stages = [joint_task(found)] if config.protocol == "joint" else found.tasks
+    stages = [joint_task(found)] if config.joint else found.tasks
     for stage in stages:
         labels = found.task_labels(stage)
         memory.update(TaskSamples.of(stage.index, stage.classes, stage.train, labels))
@@ -75,7 +75,7 @@ def _diagnosis(
     logits: NDArray[Any] | None = None,
 ) -> Diagnosis:
     settings = RiskSettings.of(config.loss)
-    joint = config.protocol == "joint"
+    joint = config.joint
     tasks = []
     for number, samples in enumerate(memory.tasks):
         scored = None
@@ -109,7 +109,7 @@ def _data_of(folder: Path, config: Config, memory: Memory) -> Benchmark | None:
             found = load_benchmark(config)
         if found.dataset.fingerprint != record.get("fingerprint"):
             raise InputError("they have another fingerprint now")
-        _check_rows(memory, found, joint=config.protocol == "joint")
+        _check_rows(memory, found, joint=config.joint)
     except InputError as error:
         warnings.warn(
             f"the data of {folder} were not found ({str(error).rstrip('.')}), so risks are left out.",

@@ -21,7 +21,7 @@ from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
 from mlcl.memories import Memory, TaskSamples
-from mlcl.methods.joint import joint_task
+from mlcl.methods.joint import joint_mask, joint_task
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import (
     IncrementalAttentionHead,
@@ -71,6 +71,8 @@ class Learner:
         network: the network.
         memory: samples of earlier tasks.
         evaluations: what was measured so far.
+        steps: number of steps made so far, over all tasks.
+        rows: number of rows that went through the network in them, rows of the memory included.
         counts: P_k and N_k of every class in its own task; zero for classes not seen yet.
         lr: learning rate of the epoch.
     """
@@ -84,13 +86,14 @@ class Learner:
         data, seed = benchmark.dataset, config.seed
         classes = len(data.classes)
         self.config, self.benchmark, self.data = config, benchmark, data
-        self.joint = config.protocol == "joint"
-        self.tasks = [joint_task(benchmark)] if self.joint else list(benchmark.tasks)
+        self.joint, masked = config.joint, config.protocol == "joint-masked"
+        self.tasks = [joint_task(benchmark, masked=masked)] if self.joint else list(benchmark.tasks)
         # Joint training gets the epochs of all tasks together.
         self.epochs = config.train.epochs * (len(benchmark.tasks) if self.joint else 1)
         self.task_index = self.epoch = self.step = 0
         self.in_task = False
         self.epoch_loss = self.spent = 0.0
+        self.steps = self.rows = 0
         self.evaluations = Evaluations()
         self.parts = build_parts(config, suits=data.augmentation)
         self.memory: Memory = build_memory(config)
@@ -119,6 +122,7 @@ class Learner:
         normaliser = Normaliser.fit(data.train, normalise=normalise)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
+        self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
         self.task_of_class = torch.full((classes,), -1, device=self.device)
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
 
@@ -217,8 +221,9 @@ class Learner:
             raw = self.parts.augment(raw, torch_generator(self.config.seed, "augment", *position), share)
         inputs = self.normaliser(raw.to(self.device))
         groups = self._tensor(tags)
-        own = self.task_of_class == groups[:, None]
-        known = self.labels[self._tensor(rows)] * own  # labels of other tasks are not known
+        drawn = self._tensor(rows)
+        own = self.task_of_class == groups[:, None] if self.row_mask is None else self.row_mask[drawn]
+        known = self.labels[drawn] * own  # labels of other tasks are not known
         of_all = partial(self.processes.gather_outputs, total=len(rows))
         logits, embeddings = of_all(*self._forward(inputs))
         stored = None
@@ -244,6 +249,7 @@ class Learner:
         if self.average is not None:
             self.average.update()
         self.step += 1
+        self.steps, self.rows = self.steps + 1, self.rows + len(rows)
         self.epoch_loss += value
         return value
 
@@ -268,9 +274,10 @@ class Learner:
         """Update the memory, let the regulariser look back, and evaluate all tasks."""
         if self.average is not None:
             self.average.give()
+        self._check_finite()
         self.network.eval()
         labels = self.data.train.labels[task.train][:, task.classes]
-        samples = TaskSamples.of(task.index, task.classes, task.train, labels)
+        samples = TaskSamples(task.index, task.classes, task.counts, task.train, labels)
         if self.parts.regulariser.needs_stored:
             logits = self._of_task(self.network, task)
             logits[:, ~self.context.seen.cpu().numpy()] = np.nan  # the network knows nothing of later classes
@@ -282,6 +289,15 @@ class Learner:
         self.evaluations.add(self.predict(self.data.test.inputs), self.benchmark, learnt=learnt)
         self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
         self.task_index, self.epoch, self.step, self.in_task = task.index + 1, 0, 0, False
+
+    def _check_finite(self) -> None:
+        """Refuse to evaluate a network that diverged in its last step, whose loss was still a number."""
+        for name, value in self.network.state_dict().items():
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                raise TrainingError(
+                    f"the network diverged: {name} is no longer finite after task {self.task_index}, epoch "
+                    f"{self.epoch - 1}; a lower train.lr (now {self.config.train.lr:g}) may help."
+                )
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits of all K classes, [n, K]."""
@@ -338,6 +354,7 @@ class Learner:
             "task_seconds": self.evaluations.task_seconds,
             "labels": self.parts.labels.state(),
             "updates": 0,
+            "compute": [self.steps, self.rows],
             "weights": self.network.backbone.provenance,
         }
         if self.in_task:
@@ -376,6 +393,7 @@ class Learner:
         self.parts.labels.load_state(state.values["labels"])
         self.network.backbone.provenance = state.values.get("weights")
         self.task_index = task_index
+        self.steps, self.rows = state.values.get("compute", [0, 0])
         if in_task:
             taught = state.section("teacher")
             teacher = frozen_copy(self.network) if taught else None

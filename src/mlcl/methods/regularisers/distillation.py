@@ -87,20 +87,29 @@ class DarkReplay(Regulariser):
     """Hold the logits of memory rows near those that the network gave when their task ended.
 
     Args:
-        strength: factor on the mean squared difference over memory rows and the classes known when they were stored.
+        strength: factor on the mean difference over memory rows and the classes known when they were stored.
+        distance: as for ``lwf``; ``mse`` is the authors', and diverges at high learning rates.
+        temperature: as for ``lwf``.
     """
 
     needs_stored = True
 
-    def __init__(self, *, strength: float = 1.0) -> None:
+    def __init__(
+        self, *, strength: float = 1.0, distance: Distance = "huber", temperature: float = 2.0
+    ) -> None:
         self.strength = check_number("strength", strength)
+        check_choice("distance", distance, get_args(Distance))
+        self.distance: Distance = distance
+        self.temperature = check_number("temperature", temperature, open_low=True)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the drift from the stored logits; None where the batch holds none."""
         if step.stored is None:
             return None
         known = ~step.stored.isnan()
-        return self.strength * functional.mse_loss(step.logits[known], step.stored[known])
+        return self.strength * distillation_loss(
+            step.logits[known], step.stored[known], distance=self.distance, temperature=self.temperature
+        )
 
 
 @REGULARISERS.register(
