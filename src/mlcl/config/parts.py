@@ -121,7 +121,8 @@ def check_parts(config: Config) -> None:
         raise InputError("regulariser 'der' holds the logits of stored samples; memory.kind is 'none'.")
     if config.joint and config.memory.kind != "none":
         raise InputError(
-            f"protocol {config.protocol!r} learns everything at once; memory.kind is {config.memory.kind!r}, expected 'none'."
+            f"protocol {config.protocol!r} learns everything at once; memory.kind is {config.memory.kind!r}, "
+            "expected 'none'."
         )
 
 

@@ -151,7 +151,8 @@ class SavedResult:
         classes: names of the classes.
         positive: P_k in each class's own task, ``[K]``.
         tasks: class ids of each task, in the order in which they were learnt.
-        values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, ``seconds``, ``steps`` and ``rows``; nan if undefined.
+        values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, and ``seconds``, ``steps``, ``rows``; nan if
+            undefined.
         task_seconds: time per task.
         weights: where the backbone's pre-trained weights come from, if it has any.
         features: where the features of the dataset come from, if a model computed them.

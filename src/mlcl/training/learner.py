@@ -23,6 +23,7 @@ from mlcl.losses import LOSSES
 from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_mask, joint_task
 from mlcl.methods.step import Step, TaskContext
+from mlcl.metrics import macro_auc
 from mlcl.models import (
     IncrementalAttentionHead,
     Network,
@@ -48,6 +49,7 @@ from mlcl.training.batches import (
 from mlcl.training.evaluation import Evaluations
 from mlcl.training.optimisation import (
     TrainingError,
+    class_factors,
     learning_rate,
     load_optimiser_state,
     make_optimiser,
@@ -56,6 +58,9 @@ from mlcl.training.optimisation import (
 )
 from mlcl.training.processes import join
 from mlcl.training.state import State, with_prefix
+
+NEAR_CHANCE, NEAR_CHANCE_ROWS = 0.55, 1000
+"""Below this Macro-AUC on (about so many of) a task's own training rows a run warns that it hardly learns."""
 
 
 class Learner:
@@ -119,7 +124,9 @@ class Learner:
             self.network = share_statistics(self.network, self.device)
         self.outputs = Outputs(self.network, compile=config.train.compile)
         normalise = config.train.normalise and not self.network.backbone.normalises
-        normaliser = Normaliser.fit(data.train, normalise=normalise)
+        # On the first task's rows: those of later tasks are not there yet.
+        first = benchmark.tasks[0].train
+        normaliser = Normaliser.fit(data.train, normalise=normalise, rows=first if len(first) else None)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
@@ -174,9 +181,14 @@ class Learner:
         self.weights = memory_weights(
             config.memory.weight, stored, len(task.train), scale=config.memory.weight_scale
         ).to(self.device)
+        self.weights *= class_factors(self._class_counts(task), settings.class_power).to(self.device)
         self.stored = self._stored_logits() if self.parts.regulariser.needs_stored else None
         decay = settings.average
         self.average = None if decay is None else RunningAverage(self.network, decay=decay)
+
+    def _class_counts(self, task: Task) -> list[int]:
+        """Return the number of classes of each task up to the given one."""
+        return [len(known.classes) for known in self.tasks[: task.index + 1]]
 
     def add_classes(self, task: Task) -> None:
         """Add a task's classes and constants; an attention head grows by one session."""
@@ -285,6 +297,7 @@ class Learner:
         features = self._of_task(self.network.features, task) if self.memory.needs_features else None
         self.memory.update(samples, features=features)
         self.parts.regulariser.end_task(self.context)
+        self._warn_near_chance(task)
         learnt = len(self.benchmark.tasks) if self.joint else task.index + 1
         self.evaluations.add(self.predict(self.data.test.inputs), self.benchmark, learnt=learnt)
         self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
@@ -298,6 +311,19 @@ class Learner:
                     f"the network diverged: {name} is no longer finite after task {self.task_index}, epoch "
                     f"{self.epoch - 1}; a lower train.lr (now {self.config.train.lr:g}) may help."
                 )
+
+    def _warn_near_chance(self, task: Task) -> None:
+        """Warn if the network does not even rank the rows that it was trained on."""
+        rows = task.train[:: max(1, len(task.train) // NEAR_CHANCE_ROWS)]
+        scores = self._evaluate(self.network, self.data.train.inputs, rows)[:, task.classes]
+        found = macro_auc(scores, self.data.train.labels[np.ix_(rows, task.classes)])
+        if found < NEAR_CHANCE:
+            warnings.warn(
+                f"after task {task.index + 1} the Macro-AUC on its own training rows is {100 * found:.1f}; "
+                "chance is 50, so the network has hardly learnt: more epochs, another train.lr or a larger loss.scale may help.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits of all K classes, [n, K]."""
