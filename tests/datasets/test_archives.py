@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from data import coco_files, contents, picture, voc_files, write_tree
+from data import coco_files, contents, encoded_image, voc_files, write_tree
 from mlcl.datasets import prepare_source
 from mlcl.datasets.archives import TarTree, ZipTree, clean_name
 from mlcl.datasets.trees import FolderTree, open_tree, read_bounded
 from mlcl.errors import InputError
 
-FILES = {"a.txt": b"top", "d/b.bin": bytes(range(256)) * 40, "d/e/c.jpg": picture(3)}
+FILES = {"a.txt": b"top", "d/b.bin": bytes(range(256)) * 40, "d/e/c.jpg": encoded_image(3)}
 
 
 def write_zip(path, files, method=zipfile.ZIP_DEFLATED):
@@ -227,8 +227,8 @@ def test_coco_from_its_downloads(tmp_path):
 def test_errors_name_the_archive(tmp_path):
     files = voc_files()
     broken = "VOCdevkit/VOC2012/JPEGImages/2008_000001.jpg"
-    write_tar(tmp_path / "voc.tar", files | {broken: b"no picture"})
-    with pytest.raises(InputError, match=r"2008_000001\.jpg in .*voc\.tar is not a picture"):
+    write_tar(tmp_path / "voc.tar", files | {broken: b"no image"})
+    with pytest.raises(InputError, match=r"2008_000001\.jpg in .*voc\.tar is not an image"):
         prepare_source("voc", tmp_path / "voc.tar", out=tmp_path / "out", size=8)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["voc.tar"]
 

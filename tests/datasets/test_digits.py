@@ -32,7 +32,7 @@ def test_the_same_bytes_on_every_machine(data):
     arrays = (data.train.inputs, data.train.labels, data.test.inputs, data.test.labels)
     found = [hashlib.sha256(array.tobytes()).hexdigest()[:16] for array in arrays]
     assert found == STORED
-    # A change of these is a change of the data set: raise digits._RECIPE, or old cache files would be read.
+    # A change of these is a change of the dataset: raise digits._RECIPE, or old cache files would be read.
     assert digits._RECIPE == 1
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import contents, picture, voc_files, write_tree
+from data import contents, encoded_image, voc_files, write_tree
 from mlcl.datasets import (
     Dataset,
     decode_image,
@@ -46,15 +46,15 @@ def raw(tmp_path):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """A folder with more pictures than one process is given."""
+    """A folder with more images than one process is given."""
     root = tmp_path_factory.mktemp("many")
     names = [f"{i:04d}.jpg" for i in range(600)]
     rows = "".join(
         f"{name},{'train' if i % 3 else 'test'},{'a|b' if i % 2 else 'b'}\n" for i, name in enumerate(names)
     )
     write_tree(root, {"labels.csv": "file,split,labels\n" + rows})
-    pictures = [picture(i, size=(16, 12)) for i in range(20)]
-    write_tree(root, {name: pictures[i % 20] for i, name in enumerate(names)})
+    images = [encoded_image(i, size=(16, 12)) for i in range(20)]
+    write_tree(root, {name: images[i % 20] for i, name in enumerate(names)})
     return root
 
 
@@ -256,10 +256,10 @@ def test_a_disk_that_fills_up_leaves_nothing(raw, tmp_path, monkeypatch, kind):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
 
 
-BAD = {"2008_000001": b"not a picture", "2008_000003": picture(9)[:-150], "2008_000006": b""}
+BAD = {"2008_000001": b"not an image", "2008_000003": encoded_image(9)[:-150], "2008_000006": b""}
 
 
-def test_a_bad_picture_is_named_and_nothing_stays(raw, tmp_path):
+def test_a_bad_image_is_named_and_nothing_stays(raw, tmp_path):
     write_tree(raw / "VOCdevkit/VOC2012/JPEGImages", {"2008_000003.jpg": BAD["2008_000003"]})
     with pytest.raises(InputError, match=r"2008_000003\.jpg cannot be decoded: .*truncated.*--skip-bad"):
         prepare_source("voc", raw, out=tmp_path / "out", size=8)
@@ -286,19 +286,19 @@ def test_skip_bad_counts_and_leaves_out(raw, tmp_path):
     assert str(tmp_path) not in json.dumps(skipped)
 
 
-def test_absent_pictures_are_counted_before_the_work(raw, tmp_path):
+def test_absent_images_are_counted_before_the_work(raw, tmp_path):
     for name in ("2008_000002", "2008_000004"):
         (raw / f"VOCdevkit/VOC2012/JPEGImages/{name}.jpg").unlink()
-    with pytest.raises(InputError, match=r"2008_000002\.jpg was looked for.*\(2 of 9 pictures are absent"):
+    with pytest.raises(InputError, match=r"2008_000002\.jpg was looked for.*\(2 of 9 images are absent"):
         prepare_source("voc", raw, out=tmp_path / "out", size=8)
 
 
 @pytest.mark.parametrize("content", [None, b"broken"])
-def test_a_split_without_readable_pictures_is_refused(raw, tmp_path, content):
+def test_a_split_without_readable_images_is_refused(raw, tmp_path, content):
     for i in range(5):
         path = raw / f"VOCdevkit/VOC2012/JPEGImages/2008_{i:06d}.jpg"
         path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(InputError, match="no readable training pictures"):
+    with pytest.raises(InputError, match="no readable training images"):
         prepare_source("voc", raw, out=tmp_path / "out", size=8, skip_bad=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
 
@@ -408,7 +408,7 @@ def test_a_store_is_described(raw, tmp_path):
     assert ("boat", "test", "positive") in report.without_sign
 
 
-def test_data_sets_are_found_by_name(raw, tmp_path, monkeypatch):
+def test_datasets_are_found_by_name(raw, tmp_path, monkeypatch):
     monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
     with pytest.raises(InputError) as caught:
         load_dataset("voc2012-16")

@@ -26,7 +26,7 @@ FEW = settings(deadline=None, max_examples=40)
 
 
 def dataset(seed, *, rows=60, test_rows=40, width=7, density=0.3, fill=True):
-    """A data set whose feature is the row number; with ``fill`` no task of it can be empty."""
+    """A dataset whose feature is the row number; with ``fill`` no task of it can be empty."""
     rng = np.random.default_rng(seed)
     y_train, y_test = (rng.random((n, width)) < density for n in (rows, test_rows))
     if fill:

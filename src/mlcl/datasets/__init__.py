@@ -1,6 +1,6 @@
-"""Data sets: raw layouts of many kinds become one kind of store, and a store becomes a `Dataset`.
+"""Datasets: raw layouts of many kinds become one kind of store, and a store becomes a `Dataset`.
 
-A source (one file each) reads raw metadata into a `Plan`; `prepare` decodes every picture once into a store;
+A source (one file each) reads raw metadata into a `DatasetPlan`; `prepare` decodes every image once into a store;
 `open_store` gives the store as a `Dataset` of memory-mapped arrays. `load_dataset` finds one by its name.
 """
 
@@ -18,7 +18,7 @@ from mlcl.datasets.base import Dataset, Split
 from mlcl.datasets.describe import StoreReport, describe_store
 from mlcl.datasets.digits import load_digits_dataset
 from mlcl.datasets.images import DEFAULT_SIZE, decode_image
-from mlcl.datasets.plan import SOURCES, Plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan
 from mlcl.datasets.preparing import plan_bytes, prepare
 from mlcl.datasets.store import StoreInfo, open_store, read_ids
 from mlcl.errors import InputError, nearest
@@ -28,7 +28,7 @@ __all__ = [
     "DEFAULT_SIZE",
     "SOURCES",
     "Dataset",
-    "Plan",
+    "DatasetPlan",
     "Split",
     "StoreInfo",
     "StoreReport",
@@ -58,23 +58,23 @@ KNOWN = {
     "music": "arff --root Music.arff",
     "flags": "arff --root flags.arff",
 }
-"""Data sets whose stores have known names, and how ``mlcl data prepare`` makes them."""
+"""Datasets whose stores have known names, and how ``mlcl data prepare`` makes them."""
 
 
-def plan_source(kind: str, root: str | Path, *, name: str | None = None, **options: Any) -> Plan:
-    """Read the raw metadata of a source, and no picture.
+def plan_source(kind: str, root: str | Path, *, name: str | None = None, **options: Any) -> DatasetPlan:
+    """Read the raw metadata of a source, and no image.
 
     Args:
         kind: a name in `SOURCES`, e.g. ``voc``.
         root: the folder, file or archive.
-        name: what to call the data set, if not what the source calls it.
+        name: what to call the dataset, if not what the source calls it.
         options: of the source; None means not given.
     """
-    plan: Plan = SOURCES.build(kind, Path(root).expanduser(), **options)
+    plan: DatasetPlan = SOURCES.build(kind, Path(root).expanduser(), **options)
     return plan if name is None else replace(plan, name=slug(name) or "data")
 
 
-def store_path(plan: Plan, size: int | None = None) -> Path:
+def store_path(plan: DatasetPlan, size: int | None = None) -> Path:
     """Return where the store of a plan goes if nothing else is said: the cache, ``NAME-SIZE`` or ``NAME``."""
     ready = isinstance(plan.inputs, np.ndarray)
     return cache_dir() / "stores" / (plan.name if ready else f"{plan.name}-{size or DEFAULT_SIZE}")
@@ -99,9 +99,9 @@ def prepare_source(
         kind: a name in `SOURCES`.
         root: the folder, file or archive.
         out: the folder to make; `store_path` if not given.
-        size: of the pictures, 224 if not given.
+        size: of the images, 224 if not given.
         overwrite: replace a store of another content.
-        skip_bad: leave out, and count, pictures that are absent or cannot be decoded.
+        skip_bad: leave out, and count, images that are absent or cannot be decoded.
         jobs: processes; one a core if not given.
         progress: called with rows done and rows in all.
         announce: called once, before anything is written, with a sentence that says what will be made,
@@ -134,16 +134,16 @@ def find_dataset(name_or_path: str) -> Path:
     known = next((n for n in (name_or_path, base) if n in KNOWN and (n != base or size.isdecimal())), None)
     if known is None:
         hint = nearest(name_or_path, [*have, *KNOWN, "digits"])
-        raise InputError(f"data set {name_or_path!r} was not found: {named} was looked for.{hint}")
+        raise InputError(f"dataset {name_or_path!r} was not found: {named} was looked for.{hint}")
     sized = f" --size {size}" if known == base else ""
     raise InputError(
-        f"data set {name_or_path!r} is not prepared yet: {named} was looked for; "
+        f"dataset {name_or_path!r} is not prepared yet: {named} was looked for; "
         f"make it with: mlcl data prepare {KNOWN[known]}{sized} --out {named}"
     )
 
 
 def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
-    """Return a data set by name.
+    """Return a dataset by name.
 
     Args:
         name_or_path: ``digits``, which is built in; the folder of a store; or a store's name in the cache.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.arff_text import Attribute, Table, parse_arff
-from mlcl.datasets.plan import SOURCES, Plan, hold_out, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan, split_rows
 from mlcl.datasets.trees import read_bounded
 from mlcl.errors import InputError, nearest
 from mlcl.files import slug
@@ -38,7 +38,7 @@ def read_arff(
     encoding: str = "utf-8",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
-) -> Plan:
+) -> DatasetPlan:
     """Plan a store of features from ARFF.
 
     Which attributes are labels is told by ``-C n`` in the relation's name (the first ``n``, or the last
@@ -72,7 +72,7 @@ def read_arff(
     is_label = _label_columns(table, path, labels, xml, (stem, base))
     cells = table.cells
     if test_path is None:
-        train = hold_out(len(cells), fraction=test_fraction, seed=split_seed)
+        train = split_rows(len(cells), fraction=test_fraction, seed=split_seed)
     else:
         other = _read(test_path, encoding)
         if other.attributes != table.attributes:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.npy import map_npy, read_npz
-from mlcl.datasets.plan import SOURCES, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.labels import as_labels
@@ -21,12 +21,12 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 @SOURCES.register(
     "arrays", summary="Numpy arrays x_train, y_train, x_test, y_test [, classes]: .npz, or a folder of .npy."
 )
-def read_arrays(root: Path) -> Plan:
+def read_arrays(root: Path) -> DatasetPlan:
     """Plan a store of ready arrays; they are not resized.
 
     Args:
         root: an .npz with ``x_train``, ``y_train``, ``x_test``, ``y_test`` and optionally ``classes``, or a
-            folder with such .npy files. Inputs are uint8 pictures ``[N, C, H, W]``, ``[N, H, W, C]`` or
+            folder with such .npy files. Inputs are uint8 images ``[N, C, H, W]``, ``[N, H, W, C]`` or
             ``[N, H, W]``, with 1 or 3 channels, or numbers ``[N, D]``, which become float32 features. Labels
             are 0/1 ``[N, K]``.
     """
@@ -72,7 +72,7 @@ def read_arrays(root: Path) -> Plan:
 
 
 def _inputs(x: NDArray[Any], name: str) -> NDArray[Any]:
-    """Bring pictures to ``[N, C, H, W]``, and check."""
+    """Bring images to ``[N, C, H, W]``, and check."""
     if x.dtype == np.uint8 and x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):

@@ -1,4 +1,4 @@
-"""A data set: inputs and one label matrix for each split, checked once, with a fingerprint of its content."""
+"""A dataset: inputs and one label matrix for each split, checked once, with a fingerprint of its content."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def as_array(value: Any, *, name: str = "inputs") -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The training or the test part of a data set.
+    """The training or the test part of a dataset.
 
     Attributes:
         inputs: uint8 images ``[N, C, H, W]``, or float32 features ``[N, D]``; may be a memory map.
@@ -108,7 +108,7 @@ class Dataset:
         x_test: ArrayLike,
         y_test: ArrayLike,
     ) -> Dataset:
-        """Check the parts of a data set and put them together.
+        """Check the parts of a dataset and put them together.
 
         Args:
             name: what to call it.
@@ -194,7 +194,7 @@ def fingerprint(classes: Sequence[str], train: Split, test: Split) -> str:
         digest.update(np.ascontiguousarray(split.labels).tobytes())
         step = max(1, -(-x.nbytes // WHOLE_BYTES))
         for chunk in _chunks(x[::step]):
-            # One byte order, so that one data set has one fingerprint on every machine.
+            # One byte order, so that one dataset has one fingerprint on every machine.
             digest.update(np.ascontiguousarray(chunk, dtype=x.dtype.newbyteorder("<")).tobytes())
     return digest.hexdigest()[:16]
 

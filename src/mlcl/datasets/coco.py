@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
 from mlcl.labels import Labels
@@ -27,7 +27,7 @@ _KEYS = frozenset(
     summary="MS COCO 2017 or 2014: annotations/instances_*.json and image folders, or the .zip files.",
     reference="Lin et al., Microsoft COCO: Common Objects in Context, ECCV 2014",
 )
-def read_coco(root: Path, *, year: int | None = None) -> Plan:
+def read_coco(root: Path, *, year: int | None = None) -> DatasetPlan:
     """Plan a store of COCO: train2017 -> val2017, or train2014 -> val2014 (SPEC 2.1).
 
     Classes are numbered from 0 in the order of their category ids. An image has a class if it has one
@@ -57,7 +57,7 @@ def read_coco(root: Path, *, year: int | None = None) -> Plan:
         ids=[name for part in parts for name in part.ids],
         train=np.repeat([True, False], count),
         labels=np.concatenate([part.labels for part in parts]),
-        inputs=Files(tree, [path for part in parts for path in part.paths]),
+        inputs=ImageFiles(tree, [path for part in parts for path in part.paths]),
         options={"year": year},
         dropped={"without annotations": dropped} if dropped else {},
     )

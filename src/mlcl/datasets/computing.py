@@ -12,7 +12,7 @@ import numpy as np
 
 from mlcl.datasets.base import Dataset
 from mlcl.datasets.partial import Ledger, publish, working_folder
-from mlcl.datasets.plan import Plan, make_plan
+from mlcl.datasets.plan import DatasetPlan, make_plan
 from mlcl.datasets.preparing import is_prepared, store_info, write_manifest
 from mlcl.datasets.store import FEATURES, INPUTS, StoreInfo
 from mlcl.datasets.writing import Compute, Progress, write_computed
@@ -66,7 +66,7 @@ def prepare_features(
     return store_info(out, already_there=False, seconds=time.monotonic() - began)
 
 
-def _plan(data: Dataset, ids: list[str], width: int, origin: Mapping[str, Any]) -> Plan:
+def _plan(data: Dataset, ids: list[str], width: int, origin: Mapping[str, Any]) -> DatasetPlan:
     """Return the plan of the store, without inputs: what they will be follows from ``origin``."""
     rows = len(data.train) + len(data.test)
     plan = make_plan(

@@ -66,7 +66,7 @@ def describe_store(path: str | Path, *, examples: int = 5) -> StoreReport:
 def shared_rows(train: NDArray[Any], test: NDArray[Any]) -> NDArray[np.int64]:
     """Return ``[m, 2]``: for each test row that equals a training row, the first such and itself.
 
-    Rows are compared by a hash of their content, and those of equal hash byte by byte. Pictures that differ
+    Rows are compared by a hash of their content, and those of equal hash byte by byte. Images that differ
     in one pixel, such as the same photograph saved twice, are not found.
 
     >>> shared_rows(np.array([[1.0], [2.0], [2.0]]), np.array([[2.0], [3.0], [1.0]]))

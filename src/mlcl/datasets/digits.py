@@ -1,4 +1,4 @@
-"""The embedded data set: small canvases of real handwritten digits in two inks, with a long tail of classes.
+"""The embedded dataset: small canvases of real handwritten digits in two inks, with a long tail of classes.
 
 A canvas is 16 x 16 RGB and shows one to four digits, one in each cell of a 2 x 2 grid, on a noisy background
 of its own shade. A class is a digit in an ink, so there are 20, and a canvas has a class at most once. The
@@ -53,7 +53,7 @@ _INK = np.array([[-8, -88, -88], [-88, -88, -8]], dtype=np.int32)  # what full i
 
 
 def make_digits(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Dataset:
-    """Make the data set, without looking at the cache.
+    """Make the dataset, without looking at the cache.
 
     Args:
         train: number of training canvases.
@@ -159,7 +159,7 @@ def _digits(*parts: NDArray[np.uint8]) -> Dataset:
 
 
 def _read(path: Path) -> Dataset | None:
-    """Return the data set of a cache file, or None if it is not there or not what was written."""
+    """Return the dataset of a cache file, or None if it is not there or not what was written."""
     try:
         with np.load(path, allow_pickle=False) as file:
             data = _digits(file["x_train"], file["y_train"], file["x_test"], file["y_test"])

@@ -1,4 +1,4 @@
-"""Your own pictures: a folder (or archive) of images and a CSV of labels."""
+"""Your own images: a folder (or archive) of images and a CSV of labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.plan import SOURCES, Files, Plan, hold_out, label_matrix, make_plan, read_splits
+from mlcl.datasets.plan import (
+    SOURCES,
+    DatasetPlan,
+    ImageFiles,
+    label_matrix,
+    make_plan,
+    read_splits,
+    split_rows,
+)
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
 from mlcl.files import slug
@@ -33,10 +41,10 @@ def read_folder(
     separator: str = "|",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
-) -> Plan:
+) -> DatasetPlan:
     """Plan a store of a folder of images.
 
-    The CSV has a header. The column ``file`` (or filename, image, path) is the path of a picture, relative to
+    The CSV has a header. The column ``file`` (or filename, image, path) is the path of an image, relative to
     the CSV. Labels are either one column ``labels`` (or label, tags, classes) with ``a|b|c``, other columns
     then being ignored, or all other columns, one a class, with 0 and 1. A file ``classes.txt`` beside the
     CSV, one name a line, fixes the classes of a ``labels`` column and their order; else they are the names
@@ -78,7 +86,7 @@ def read_folder(
         classes, labels = label_matrix(lists, classes=names, where=where)
     files = [row[file_at].strip() for row in rows]
     if split_at is None:
-        train = hold_out(len(rows), fraction=test_fraction, seed=split_seed)
+        train = split_rows(len(rows), fraction=test_fraction, seed=split_seed)
         keep: NDArray[np.bool_] = np.ones(len(rows), dtype=np.bool_)
     else:
         train, keep = read_splits([row[split_at] for row in rows], where=where)
@@ -91,7 +99,7 @@ def read_folder(
         ids=[files[row] for row in kept],
         train=train[kept],
         labels=labels[kept],
-        inputs=Files(tree, [base + files[row] for row in kept]),
+        inputs=ImageFiles(tree, [base + files[row] for row in kept]),
         options={} if split_at is not None else {"test_fraction": test_fraction, "split_seed": split_seed},
         dropped={"validation rows": len(rows) - len(kept)} if len(kept) < len(rows) else {},
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mlcl.datasets.archives import clean_name
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
 from mlcl.labels import Labels
@@ -20,10 +20,10 @@ _SPLITS = ("Train", "Test")
     summary="NUS-WIDE: ConceptsList, ImageList, Groundtruth/TrainTestLabels, Flickr; or archives of these.",
     reference="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
 )
-def read_nus_wide(root: Path) -> Plan:
+def read_nus_wide(root: Path) -> DatasetPlan:
     """Plan a store of NUS-WIDE by its official train and test lists (SPEC 2.1).
 
-    Images with none of the 81 concepts are left out and counted. Pictures that are gone from Flickr are
+    Images with none of the 81 concepts are left out and counted. Images that are gone from Flickr are
     common: ``skip_bad`` of `mlcl.datasets.prepare` leaves them out.
 
     Args:
@@ -55,7 +55,7 @@ def read_nus_wide(root: Path) -> Plan:
         ids=[path.rsplit(".", 1)[0] for path in kept],
         train=train[keep],
         labels=matrix[keep],
-        inputs=Files(tree, [f"Flickr/{path}" for path in kept]),
+        inputs=ImageFiles(tree, [f"Flickr/{path}" for path in kept]),
         dropped={"with none of the concepts": dropped} if dropped else {},
     )
 

@@ -1,4 +1,4 @@
-"""Parquet: pictures as bytes or features as numbers, with labels; one file or several (needs pyarrow)."""
+"""Parquet: images as bytes or features as numbers, with labels; one file or several (needs pyarrow)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.archives import reason
-from mlcl.datasets.plan import SOURCES, Pictures, Plan, hold_out, make_plan, read_splits
+from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, make_plan, read_splits, split_rows
 from mlcl.datasets.tables import (
     FEATURE_COLUMNS,
     IMAGE_COLUMNS,
@@ -31,7 +31,7 @@ _SPLIT_FILE = re.compile(r"(train|validation|valid|val|test)\b.*\.parquet", re.I
 
 
 @SOURCES.register(
-    "parquet", summary="Parquet files with a picture column or features, and labels (needs mlcl[parquet])."
+    "parquet", summary="Parquet files with an image column or features, and labels (needs mlcl[parquet])."
 )
 def read_parquet(
     root: Path,
@@ -41,10 +41,10 @@ def read_parquet(
     labels: str | None = None,
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
-) -> Plan:
+) -> DatasetPlan:
     """Plan a store of Parquet files.
 
-    Pictures are a column of bytes (or Hugging Face's struct) named image, img, jpg or picture; without one,
+    Images are a column of bytes (or Hugging Face's struct) named image, img, jpg or picture; without one,
     features are a column of lists (features, embedding, vector, x), or else all columns of numbers. Labels
     are a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts ``a|b|c``, or
     columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is a column ``split``, or the
@@ -53,7 +53,7 @@ def read_parquet(
 
     Args:
         root: a .parquet file, or a folder of them.
-        image: the column of pictures.
+        image: the column of images.
         features: the column of feature lists.
         labels: the column of labels.
         test_fraction: the part that is held out where there is no split.
@@ -62,22 +62,22 @@ def read_parquet(
     files = _find(root)
     schema = _open(files[0], str(root)).schema_arrow
     where = str(root)
-    picture = find_column(schema.names, image, IMAGE_COLUMNS, option="image", where=where)
-    if picture is not None and not is_image(schema.field(picture).type):
+    image_column = find_column(schema.names, image, IMAGE_COLUMNS, option="image", where=where)
+    if image_column is not None and not is_image(schema.field(image_column).type):
         if image is not None:
             raise InputError(
-                f"{root} has the column {picture!r} of {schema.field(picture).type}, but bytes were expected"
+                f"{root} has the column {image_column!r} of {schema.field(image_column).type}, but bytes were expected"
             )
-        picture = None
-    table, counts = _read(files, [name for name in schema.names if name != picture], where)
+        image_column = None
+    table, counts = _read(files, [name for name in schema.names if name != image_column], where)
     splits = [name for path, count in zip(files, counts, strict=True) for name in [_split_of(path)] * count]
-    pictures = None if picture is None else ParquetPictures.of(files, picture)
+    images = None if image_column is None else ParquetImages.of(files, image_column)
     return plan_table(
         table,
         splits if len(set(splits)) > 1 and "" not in splits else None,
         source="parquet",
         root=root,
-        pictures=pictures,
+        images=images,
         features=features,
         labels=labels,
         test_fraction=test_fraction,
@@ -91,13 +91,13 @@ def plan_table(
     *,
     source: str,
     root: Path,
-    pictures: Pictures | None,
+    images: EncodedImages | None,
     features: str | None,
     labels: str | None,
     test_fraction: float,
     split_seed: int,
-) -> Plan:
-    """Plan a store of an Arrow table, whose pictures, if it has any, are apart."""
+) -> DatasetPlan:
+    """Plan a store of an Arrow table, whose images, if it has any, are apart."""
     where, names = str(root), table.column_names
     label = find_column(names, labels, LABEL_COLUMNS, option="labels", where=where)
     classes, matrix = read_labels(table, label, where=where)
@@ -108,17 +108,17 @@ def plan_table(
     options: dict[str, Any] = {}
     keep = np.ones(table.num_rows, dtype=np.bool_)
     if splits is None:
-        train = hold_out(table.num_rows, fraction=test_fraction, seed=split_seed)
+        train = split_rows(table.num_rows, fraction=test_fraction, seed=split_seed)
         options = {"test_fraction": test_fraction, "split_seed": split_seed}
     else:
         train, keep = read_splits(splits, where=where)
     kept = np.flatnonzero(keep)
-    inputs: Pictures | NDArray[Any]
-    if pictures is None:
+    inputs: EncodedImages | NDArray[Any]
+    if images is None:
         vector = find_column(names, features, FEATURE_COLUMNS, option="features", where=where)
         inputs = read_features(table, vector, leave=(label, "split", "id"), where=where)[kept]
     else:
-        inputs = pictures.take(kept)
+        inputs = images.take(kept)
     ids = (
         [str(v) for v in table.column("id").to_pylist()]
         if "id" in names
@@ -139,15 +139,15 @@ def plan_table(
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetPictures:
-    """Pictures in Parquet files: for each row its file, row group and place in the group."""
+class ParquetImages:
+    """Images in Parquet files: for each row its file, row group and place in the group."""
 
     files: tuple[Path, ...]
     column: str
     places: NDArray[np.int64]
 
     @classmethod
-    def of(cls, files: Sequence[Path], column: str) -> ParquetPictures:
+    def of(cls, files: Sequence[Path], column: str) -> ParquetImages:
         """Index the rows of some files."""
         parts = [np.zeros((0, 3), dtype=np.int64)]
         for f, path in enumerate(files):
@@ -166,19 +166,19 @@ class ParquetPictures:
         return f"{self.files[file]}, row group {group}, row {place},"
 
     def size(self, row: int) -> int | None:
-        """Return the bytes of the whole file: those of one picture are not known before it is read."""
+        """Return the bytes of the whole file: those of one image are not known before it is read."""
         return self.files[int(self.places[row, 0])].stat().st_size
 
     def read(self, row: int) -> bytes:
-        """Return one picture; its row group stays in memory until another is asked for."""
+        """Return one image; its row group stays in memory until another is asked for."""
         file, group, place = self.places[row].tolist()
         path = self.files[file]
         column = _group(path, path.stat().st_mtime_ns, self.column, group)
         return image_bytes(column[place].as_py(), name=self.name(row))
 
-    def take(self, rows: NDArray[np.int64]) -> ParquetPictures:
-        """Return some of the pictures."""
-        return ParquetPictures(self.files, self.column, self.places[rows])
+    def take(self, rows: NDArray[np.int64]) -> ParquetImages:
+        """Return some of the images."""
+        return ParquetImages(self.files, self.column, self.places[rows])
 
 
 @functools.lru_cache(maxsize=1)

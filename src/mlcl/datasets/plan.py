@@ -1,4 +1,4 @@
-"""A plan: all that a source learns from raw metadata, before one picture is decoded."""
+"""A plan: all that a source learns from raw metadata, before one image is decoded."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from mlcl.errors import InputError, nearest
 from mlcl.labels import Labels, as_labels
 from mlcl.registry import Registry
 
-SOURCES: Registry[Callable[..., Plan]] = Registry("data source")
-"""Functions ``read(root: Path, **options) -> Plan``, one a raw layout."""
+SOURCES: Registry[Callable[..., DatasetPlan]] = Registry("data source")
+"""Functions ``read(root: Path, **options) -> DatasetPlan``, one a raw layout."""
 
 MAX_CLASSES = 100_000
 _SPLITS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 
 
-class Pictures(Protocol):
-    """Encoded pictures, by row. They are read in worker processes, so they hold no open files."""
+class EncodedImages(Protocol):
+    """Encoded images, by row. They are read in worker processes, so they hold no open files."""
 
     def __len__(self) -> int: ...
 
     def name(self, row: int) -> str:
-        """Return what to call a picture in errors."""
+        """Return what to call an image in errors."""
 
     def size(self, row: int) -> int | None:
-        """Return the bytes of a picture, or None if it is absent."""
+        """Return the bytes of an image, or None if it is absent."""
 
     def read(self, row: int) -> bytes:
-        """Return the encoded picture."""
+        """Return the encoded image."""
 
-    def take(self, rows: NDArray[np.int64]) -> Pictures:
-        """Return some of the pictures, in the given order."""
+    def take(self, rows: NDArray[np.int64]) -> EncodedImages:
+        """Return some of the images, in the given order."""
 
 
 @dataclass(frozen=True)
-class Files:
-    """Pictures that are files of a tree."""
+class ImageFiles:
+    """Images that are files of a tree."""
 
     tree: Tree
     paths: Sequence[str]
@@ -64,24 +64,24 @@ class Files:
         """Return the file's content."""
         return self.tree.read(self.paths[row])
 
-    def take(self, rows: NDArray[np.int64]) -> Files:
+    def take(self, rows: NDArray[np.int64]) -> ImageFiles:
         """Return some of the files."""
-        return Files(self.tree, [self.paths[row] for row in rows])
+        return ImageFiles(self.tree, [self.paths[row] for row in rows])
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class DatasetPlan:
     """What a store will hold. Rows are sorted: all training rows, then all test rows.
 
     Attributes:
         source: the name of the source, e.g. ``voc``.
         root: what was read, for the manifest and for errors.
-        name: what to call the data set.
+        name: what to call the dataset.
         classes: one name a column of the labels.
         ids: one distinct name a row.
         train: the number of training rows.
         labels: uint8 ``[N, K]``.
-        inputs: encoded pictures, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
+        inputs: encoded images, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
         options: the options that the source was given, for the manifest.
         dropped: how many items were left out, by reason.
     """
@@ -93,11 +93,11 @@ class Plan:
     ids: tuple[str, ...]
     train: int
     labels: Labels
-    inputs: Pictures | NDArray[Any]
+    inputs: EncodedImages | NDArray[Any]
     options: Mapping[str, Any]
     dropped: Mapping[str, int]
 
-    def take(self, rows: NDArray[np.int64]) -> Plan:
+    def take(self, rows: NDArray[np.int64]) -> DatasetPlan:
         """Return the plan of some rows, which must be ascending."""
         inputs = self.inputs[rows] if isinstance(self.inputs, np.ndarray) else self.inputs.take(rows)
         return replace(
@@ -111,7 +111,7 @@ class Plan:
     def fingerprint(self, size: int | None) -> str:
         """Return a SHA-256 of all that decides the store's content, as far as it is known without decoding.
 
-        Where the raw files lie does not count: a folder and its archive make the same store. Of a picture its
+        Where the raw files lie does not count: a folder and its archive make the same store. Of an image its
         name and number of bytes count.
         """
         head = [self.source, self.name, size, self.classes, self.ids, self.train, dict(self.options)]
@@ -136,10 +136,10 @@ def make_plan(
     ids: Sequence[str],
     train: NDArray[np.bool_],
     labels: NDArray[Any],
-    inputs: Pictures | NDArray[Any],
+    inputs: EncodedImages | NDArray[Any],
     options: Mapping[str, Any] | None = None,
     dropped: Mapping[str, int] | None = None,
-) -> Plan:
+) -> DatasetPlan:
     """Check the parts of a plan and sort its rows: training first, each split in the order given."""
     if not len(ids) == len(train) == len(inputs) == len(labels):
         counts = f"{len(ids)} ids, {len(train)} splits, {len(inputs)} inputs and {len(labels)} rows of labels"
@@ -155,7 +155,7 @@ def make_plan(
         if count == 0:
             raise InputError(f"{root} has no {split} items, but at least one was expected")
     order = np.argsort(~train, kind="stable")
-    plan = Plan(
+    plan = DatasetPlan(
         source,
         root,
         name or "data",
@@ -170,10 +170,10 @@ def make_plan(
     return replace(plan.take(order), train=int(train.sum()))
 
 
-def hold_out(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
+def split_rows(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
     """Return which rows train, when the data comes without a split: all but a seeded random ``fraction``.
 
-    >>> hold_out(6, fraction=1 / 3, seed=0)
+    >>> split_rows(6, fraction=1 / 3, seed=0)
     array([ True,  True, False, False,  True,  True])
     """
     if not 0 < fraction < 1:

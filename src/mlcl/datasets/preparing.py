@@ -14,7 +14,7 @@ import PIL
 from mlcl.datasets.archives import reason
 from mlcl.datasets.images import DEFAULT_SIZE
 from mlcl.datasets.partial import Ledger, publish, working_folder, write_file
-from mlcl.datasets.plan import Plan
+from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import (
     FORMAT,
     IDS,
@@ -28,13 +28,13 @@ from mlcl.datasets.store import (
     read_manifest,
     sha256_of,
 )
-from mlcl.datasets.writing import Progress, close_gaps, write_array, write_pictures
+from mlcl.datasets.writing import Progress, close_gaps, write_array, write_images
 from mlcl.errors import InputError
 
 MAX_SIZE = 4096
 
 
-def plan_bytes(plan: Plan, *, size: int | None = None) -> int:
+def plan_bytes(plan: DatasetPlan, *, size: int | None = None) -> int:
     """Return how much disk a store of ``plan`` will need, in bytes, manifest and ids included."""
     shape, dtype = _shape(plan, _checked_size(plan, size))
     ids = sum(len(name.encode()) + 5 for name in plan.ids)
@@ -42,7 +42,7 @@ def plan_bytes(plan: Plan, *, size: int | None = None) -> int:
 
 
 def prepare(
-    plan: Plan,
+    plan: DatasetPlan,
     out: str | Path,
     *,
     size: int | None = None,
@@ -59,9 +59,9 @@ def prepare(
     Args:
         plan: what a source found.
         out: the folder to make.
-        size: pictures become ``size`` x ``size`` (224 if not given); ready arrays and features take none.
+        size: images become ``size`` x ``size`` (224 if not given); ready arrays and features take none.
         overwrite: make it anew even if it is there, and replace a store of another content.
-        skip_bad: leave out, and count, pictures that are absent or cannot be decoded.
+        skip_bad: leave out, and count, images that are absent or cannot be decoded.
         jobs: processes; one a core if not given.
         progress: called with rows done and rows in all.
     """
@@ -80,7 +80,7 @@ def prepare(
             if isinstance(plan.inputs, np.ndarray):
                 write_array(partial / INPUTS, plan.inputs, progress)
             else:
-                write_pictures(plan.inputs, ledger, size or DEFAULT_SIZE, skip_bad, jobs, progress)
+                write_images(plan.inputs, ledger, size or DEFAULT_SIZE, skip_bad, jobs, progress)
                 if ledger.bad:
                     plan, unread = _without_bad(plan, ledger)
                     skipped += unread
@@ -93,7 +93,7 @@ def prepare(
     return store_info(out, already_there=False, seconds=time.monotonic() - began)
 
 
-def _shape(plan: Plan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _shape(plan: DatasetPlan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and type of the inputs to be."""
     if isinstance(plan.inputs, np.ndarray):
         return plan.inputs.shape, plan.inputs.dtype
@@ -101,8 +101,8 @@ def _shape(plan: Plan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]
     return (len(plan.ids), 3, side, side), np.dtype(np.uint8)
 
 
-def _checked_size(plan: Plan, size: int | None) -> int | None:
-    """Return the side of the pictures to be, or None for ready arrays."""
+def _checked_size(plan: DatasetPlan, size: int | None) -> int | None:
+    """Return the side of the images to be, or None for ready arrays."""
     if isinstance(plan.inputs, np.ndarray):
         if size is not None:
             raise InputError(f"size is {size}, but {plan.root} holds ready arrays, which are not resized")
@@ -113,8 +113,8 @@ def _checked_size(plan: Plan, size: int | None) -> int | None:
     return size
 
 
-def _without_missing(plan: Plan, *, skip_bad: bool) -> tuple[Plan, list[list[str]]]:
-    """Find absent pictures before anything is written."""
+def _without_missing(plan: DatasetPlan, *, skip_bad: bool) -> tuple[DatasetPlan, list[list[str]]]:
+    """Find absent images before anything is written."""
     if isinstance(plan.inputs, np.ndarray):
         return plan, []
     absent = np.asarray([plan.inputs.size(row) is None for row in range(len(plan.inputs))], dtype=np.bool_)
@@ -123,20 +123,20 @@ def _without_missing(plan: Plan, *, skip_bad: bool) -> tuple[Plan, list[list[str
     text = "was looked for and does not exist"
     if not skip_bad:
         raise InputError(
-            f"{plan.inputs.name(int(absent.argmax()))} {text} ({int(absent.sum())} of {len(absent)} pictures "
+            f"{plan.inputs.name(int(absent.argmax()))} {text} ({int(absent.sum())} of {len(absent)} images "
             f"are absent; --skip-bad would leave them out)"
         )
     skipped = [[plan.ids[row], text] for row in np.flatnonzero(absent)]
     return _with_both_splits(plan.take(np.flatnonzero(~absent))), skipped
 
 
-def _with_both_splits(plan: Plan) -> Plan:
+def _with_both_splits(plan: DatasetPlan) -> DatasetPlan:
     if not 0 < plan.train < len(plan.ids):
-        raise InputError(f"{plan.root} has no readable training pictures, or no readable test pictures, left")
+        raise InputError(f"{plan.root} has no readable training images, or no readable test images, left")
     return plan
 
 
-def _without_bad(plan: Plan, ledger: Ledger) -> tuple[Plan, list[list[str]]]:
+def _without_bad(plan: DatasetPlan, ledger: Ledger) -> tuple[DatasetPlan, list[list[str]]]:
     """Leave out what could not be decoded; return the plan of the rest, and what was left out."""
     bad = dict(ledger.bad)
     good = np.setdiff1d(np.arange(len(plan.ids)), list(bad))
@@ -159,7 +159,7 @@ def is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
 
 
 def write_manifest(
-    plan: Plan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
+    plan: DatasetPlan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
 ) -> None:
     """Write labels and ids, and last the manifest, which makes the folder a store."""
     buffer = io.BytesIO()

@@ -53,7 +53,7 @@ class Manifest:
     Attributes:
         format: always ``mlcl-store``.
         version: of the format.
-        name: of the data set.
+        name: of the dataset.
         kind: ``images`` or ``features``.
         dtype: of the inputs, ``uint8`` or ``float32``.
         shape: of the inputs.
@@ -62,7 +62,7 @@ class Manifest:
         test: the number of test rows.
         dropped: how many items were left out by the rules of the source, by reason.
         skipped: what was left out because it could not be read, ``[id, reason]`` each.
-        provenance: source, root, options, and how pictures were resized.
+        provenance: source, root, options, and how images were resized.
         plan: the fingerprint of the plan that the store was made from.
         files: for each file its ``bytes`` and ``sha256``.
     """
@@ -105,7 +105,7 @@ class StoreInfo:
 
     Attributes:
         path: of the store.
-        name: of the data set.
+        name: of the dataset.
         rows: the number of rows.
         classes: their names.
         dropped: how many items are not in the store, by reason; unreadable ones count as ``unreadable``.

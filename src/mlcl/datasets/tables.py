@@ -1,4 +1,4 @@
-"""What Parquet files and Hugging Face data sets share: columns of an Arrow table become labels and features.
+"""What Parquet files and Hugging Face datasets share: columns of an Arrow table become labels and features.
 
 No pyarrow is imported here; the tables bring it with them.
 """
@@ -38,7 +38,7 @@ def find_column(
 
 
 def is_image(kind: Any) -> bool:
-    """Return whether an Arrow type holds encoded pictures: bytes, or a struct with a field ``bytes``."""
+    """Return whether an Arrow type holds encoded images: bytes, or a struct with a field ``bytes``."""
     text = str(kind)
     return text in ("binary", "large_binary") or (text.startswith("struct<") and "bytes: binary" in text)
 
@@ -124,7 +124,7 @@ def read_features(
         and str(kind).startswith(("int", "uint", "float", "double", "half"))
     ]
     if not names:
-        raise InputError(f"{where} has no pictures and no columns of numbers, but features were expected")
+        raise InputError(f"{where} has no images and no columns of numbers, but features were expected")
     return as_inputs(np.stack([_numbers(table, name, where) for name in names], axis=1), name=where)
 
 
@@ -141,8 +141,8 @@ def _numbers(table: Any, name: str, where: str) -> NDArray[np.float64]:
 
 
 def image_bytes(value: Any, *, name: str) -> bytes:
-    """Return the encoded picture in a cell: bytes, or Hugging Face's struct of bytes and path."""
+    """Return the encoded image in a cell: bytes, or Hugging Face's struct of bytes and path."""
     data = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(data, bytes):
-        raise InputError(f"{name} holds no bytes of a picture")
+        raise InputError(f"{name} holds no bytes of an image")
     return data

@@ -10,7 +10,7 @@ from typing import Any
 import defusedxml.ElementTree
 import numpy as np
 
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError, nearest
 from mlcl.labels import Labels
@@ -49,7 +49,7 @@ _COLUMN = {name: k for k, name in enumerate(CLASSES)}
     summary="PASCAL VOC 2007 or 2012: VOCdevkit, its parent, VOC2012 itself, or the downloaded .tar files.",
     reference="Everingham et al., The PASCAL Visual Object Classes Challenge, IJCV 2010",
 )
-def read_voc(root: Path, *, year: int | None = None, difficult: str = "include") -> Plan:
+def read_voc(root: Path, *, year: int | None = None, difficult: str = "include") -> DatasetPlan:
     """Plan a store of VOC: 2012 train -> val, or 2007 trainval -> test (SPEC 2.1).
 
     Labels come from ``Annotations/*.xml`` alone.
@@ -85,7 +85,7 @@ def read_voc(root: Path, *, year: int | None = None, difficult: str = "include")
         ids=names,
         train=np.asarray(train, dtype=np.bool_)[keep],
         labels=labels[keep],
-        inputs=Files(tree, [f"{base}JPEGImages/{name}.jpg" for name in names]),
+        inputs=ImageFiles(tree, [f"{base}JPEGImages/{name}.jpg" for name in names]),
         options={"year": year, "difficult": difficult},
         dropped={"only difficult objects": dropped} if dropped else {},
     )

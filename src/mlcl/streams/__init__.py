@@ -1,4 +1,4 @@
-"""Task streams: a data set becomes tasks, each with its own classes, rows and counts (SPEC 2)."""
+"""Task streams: a dataset becomes tasks, each with its own classes, rows and counts (SPEC 2)."""
 
 from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark
 from mlcl.streams.holdout import hold_out

@@ -1,4 +1,4 @@
-"""A benchmark: a data set and its stream of tasks."""
+"""A benchmark: a dataset and its stream of tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TaskInfo:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A data set cut into tasks: iterate over it, or take ``len``.
+    """A dataset cut into tasks: iterate over it, or take ``len``.
 
     >>> y = [[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1]]
     >>> stream = Benchmark.from_arrays(np.eye(4), y, np.eye(4), y, tasks=2, order="sorted")
@@ -183,7 +183,7 @@ def build_benchmark(
     imbalance: Imbalance = "none",
     seed: int = 0,
 ) -> Benchmark:
-    """Cut a data set into tasks (SPEC 2): `class_groups`, then `build_tasks`, which explain the options.
+    """Cut a dataset into tasks (SPEC 2): `class_groups`, then `build_tasks`, which explain the options.
 
     >>> y = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 1]])
     >>> data = Dataset.of("tiny", ["cat", "dog", "hen", "cow"], np.eye(5), y, np.eye(5), y)

@@ -14,7 +14,7 @@ from mlcl.streams.draws import HOLD_OUT, generator
 
 
 def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """Return a data set whose test split is a part of the training rows; the real test split is not in it.
+    """Return a dataset whose test split is a part of the training rows; the real test split is not in it.
 
     Rows are drawn evenly, once for all tasks, and stay in their order. Inputs in memory are copied; of a
     memory map only the row numbers are kept, and rows are read when asked for.

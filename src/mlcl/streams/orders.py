@@ -109,7 +109,7 @@ def _ordered(names: list[str], order: Order, seed: int) -> tuple[NDArray[np.int6
             )
         if len(names) not in PAPER_ORDERS:
             raise InputError(
-                f"order is 'paper' and the data set has {len(names)} classes, but the paper's orders are "
+                f"order is 'paper' and the dataset has {len(names)} classes, but the paper's orders are "
                 f"for 20 (VOC), 80 (COCO) or 81 (NUS-WIDE)"
             )
         order = PAPER_ORDERS[len(names)]
@@ -142,7 +142,7 @@ def _class_id(entry: Any, place: dict[str, int]) -> int:
     if isinstance(entry, str):
         if entry not in place:
             raise InputError(
-                f"order has the class {entry!r}, which the data set has not.{nearest(entry, place)}"
+                f"order has the class {entry!r}, which the dataset has not.{nearest(entry, place)}"
             )
         return place[entry]
     if isinstance(entry, bool) or not isinstance(entry, int | np.integer) or not 0 <= entry < len(place):

@@ -1,4 +1,4 @@
-"""Tasks: which rows of a data set belong to which classes (SPEC 2.3 to 2.5)."""
+"""Tasks: which rows of a dataset belong to which classes (SPEC 2.3 to 2.5)."""
 
 from __future__ import annotations
 
