@@ -1,6 +1,7 @@
-"""The embedded digits: the same bytes everywhere, the long tail that was asked for, disjoint handwriting."""
+"""The embedded digits: the same bytes everywhere, the long tail that was specified, disjoint handwriting."""
 
 import hashlib
+import os
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -190,6 +191,6 @@ def test_a_failed_write_leaves_nothing_behind(home, monkeypatch):
     def full(*args, **kwargs):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(os, "replace", full)
     assert len(load_digits_dataset(train=3, test=2).train) == 3
     assert list(home.iterdir()) == []

@@ -260,7 +260,7 @@ def test_odd_tasks_are_warned_of():
 
 
 def slow_official(labels, rng):
-    """SPEC 2.4 in plain loops, with the same draws: the rows kept, and the distance after each deletion."""
+    """docs/specification.md#imbalance in plain loops, with the same draws: the rows kept, and the distance after each deletion."""
     n, width = labels.shape
     positive = [sum(labels[:, k].tolist()) for k in range(width)]
     percent = rng.integers(5, 100, size=width)
@@ -437,7 +437,7 @@ def test_task_labels_refuses_an_unknown_split():
 
 
 def test_build_tasks_reads_no_inputs():
-    """SPEC 2.6: labels live beside the images, and nothing reads an image to learn a label."""
+    """Labels are stored apart from the images, and nothing reads an image to find a label."""
     data = dataset(0)
     blind = Dataset(
         data.name,

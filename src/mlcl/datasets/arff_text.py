@@ -156,7 +156,7 @@ def _column(
     lines: Sequence[int],
     where: str,
 ) -> NDArray[np.float32]:
-    """Return one column as numbers; at the first value that will not do, say where it is."""
+    """Return one column as numbers; the `InputError` names the line of the first bad value."""
     missing = np.asarray([entry is None for entry in entries])
     try:
         if values is None:

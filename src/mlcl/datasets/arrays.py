@@ -1,4 +1,4 @@
-"""Your own arrays: one .npz, or a folder of .npy files."""
+"""Arrays of your own: one .npz, or a folder of .npy files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read_arrays(root: Path) -> DatasetPlan:
 
 
 def _inputs(x: NDArray[Any], name: str) -> NDArray[Any]:
-    """Bring images to ``[N, C, H, W]``, and check."""
+    """Bring images to ``[N, C, H, W]``, and check the inputs."""
     if x.dtype == np.uint8 and x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):

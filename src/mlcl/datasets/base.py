@@ -75,7 +75,7 @@ class Split:
 class Dataset:
     """Two splits over the same classes, and a fingerprint. Made by `Dataset.of`, which checks everything.
 
-    ``origin`` tells how features were computed, where a model computed them (``mlcl data features``).
+    ``origin`` states how features were computed, where a model computed them (``mlcl data features``).
 
     >>> y = [[1, 0], [1, 1], [0, 1]]
     >>> data = Dataset.of("tiny", ["cat", "dog"], np.eye(3), y, np.eye(3)[:2], y[:2])
@@ -111,12 +111,12 @@ class Dataset:
         """Check the parts of a dataset and put them together.
 
         Args:
-            name: what to call it.
+            name: the name of the dataset.
             classes: one name for each column of the labels; None names them ``class-0``, ``class-1``, ...
             x_train: uint8 images ``[N, C, H, W]`` with 1 or 3 channels, or finite numbers ``[N, D]``, which
                 become float32.
             y_train: 0 or 1, ``[N, K]``.
-            x_test: like ``x_train``, and of the same shape but for the number of rows.
+            x_test: like ``x_train``, and of the same shape except for the number of rows.
             y_test: 0 or 1, ``[N_test, K]``.
         """
         train, test = Split.of(x_train, y_train, name="train"), Split.of(x_test, y_test, name="test")
@@ -136,7 +136,7 @@ class Dataset:
 
 
 def as_inputs(inputs: ArrayLike, *, name: str = "inputs") -> NDArray[Any]:
-    """Return uint8 images ``[N, C, H, W]`` or float32 features ``[N, D]``, or say what is wrong.
+    """Return uint8 images ``[N, C, H, W]`` or float32 features ``[N, D]``; anything else is an `InputError`.
 
     >>> as_inputs(np.zeros((2, 3, 8, 8)), name="x_train")
     Traceback (most recent call last):

@@ -21,7 +21,7 @@ from mlcl.errors import InputError
 
 Chunk = tuple[int, int]
 Bad = list[tuple[int, str]]
-"""Rows that could not be decoded, and why."""
+"""Rows that could not be decoded, each with the reason."""
 
 _FEW = 256  # below this many images a pool costs more than it saves
 
@@ -67,7 +67,7 @@ def _start_worker(decoder: Decoder) -> None:
 
 
 def _die_with_parent() -> None:
-    """End this worker when its parent is gone; else a killed parent would leave it waiting for ever."""
+    """End this worker when its parent is gone; otherwise a killed parent would leave it waiting for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -90,7 +90,9 @@ def decode_all(
     """
     todo = list(chunks)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd files, and on forking beside a progress bar
+        warnings.simplefilter(
+            "ignore"
+        )  # Pillow's, about odd files; Python's, about forking while a progress bar runs
         if jobs <= 1 or sum(stop - start for start, stop in todo) < _FEW:
             for chunk in todo:
                 done(chunk, decoder(chunk))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlcl.datasets.archives import reason
 from mlcl.datasets.parquet import plan_table
 from mlcl.datasets.plan import SOURCES, DatasetPlan
-from mlcl.datasets.tables import IMAGE_COLUMNS, find_column, image_bytes, is_image
+from mlcl.datasets.tables import find_image_column, image_bytes
 from mlcl.errors import InputError
 
 
@@ -32,11 +32,11 @@ def read_huggingface(
 
     Args:
         root: the folder that ``save_to_disk`` wrote: a DatasetDict with train and test, or one Dataset.
-        image: the column of images.
-        features: the column of feature lists.
-        labels: the column of labels.
-        test_fraction: the part that is held out where there is no split.
-        split_seed: of that choice.
+        image: name of the column of images.
+        features: name of the column of feature lists.
+        labels: name of the column of labels.
+        test_fraction: fraction of the rows that is held out for testing where there is no split.
+        split_seed: seed of that choice.
     """
     try:
         import pyarrow
@@ -54,13 +54,7 @@ def read_huggingface(
     except Exception as error:  # the parser of untrusted files: whatever it trips over, they are bad
         raise InputError(f"{root} is not a dataset that save_to_disk wrote: {reason(error)}") from None
     where = str(root)
-    image_column = find_column(table.column_names, image, IMAGE_COLUMNS, option="image", where=where)
-    if image_column is not None and not is_image(table.schema.field(image_column).type):
-        if image is not None:
-            raise InputError(
-                f"{root} has no bytes in the column {image_column!r}, but encoded images were expected"
-            )
-        image_column = None
+    image_column = find_image_column(table.schema, image, where=where)
     return plan_table(
         table if image_column is None else table.drop_columns([image_column]),
         [split for split, part in tables.items() for _ in range(part.num_rows)] if len(tables) > 1 else None,
@@ -78,7 +72,7 @@ def read_huggingface(
 
 @dataclass(frozen=True, eq=False)
 class ArrowImages:
-    """Images in a column of an Arrow table, which is mapped from disk."""
+    """Images in a column of an Arrow table, which is memory-mapped."""
 
     label: str
     column: Any
@@ -92,7 +86,7 @@ class ArrowImages:
         return f"row {self.rows[row]} of {self.label}"
 
     def size(self, row: int) -> int | None:
-        """Return the bytes of the image, or None if its cell is empty."""
+        """Return the size of the encoded image in bytes, or None if its cell is empty."""
         cell = self.column[int(self.rows[row])]
         value = cell["bytes"] if hasattr(cell, "keys") and cell.is_valid else cell
         return value.as_buffer().size if value.is_valid else None

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.archives import reason
-from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, make_plan, read_splits, split_rows
+from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, choose_split, make_plan
 from mlcl.datasets.tables import (
     FEATURE_COLUMNS,
-    IMAGE_COLUMNS,
     LABEL_COLUMNS,
     find_column,
+    find_image_column,
     image_bytes,
-    is_image,
     read_features,
     read_labels,
 )
@@ -44,31 +43,25 @@ def read_parquet(
 ) -> DatasetPlan:
     """Plan a store of Parquet files.
 
-    Images are a column of bytes (or Hugging Face's struct) named image, img, jpg or picture; without one,
-    features are a column of lists (features, embedding, vector, x), or else all columns of numbers. Labels
-    are a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts ``a|b|c``, or
-    columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is a column ``split``, or the
-    files' names in a folder (``train-00000-of-00002.parquet``, ``test.parquet``), or else a seeded part is
-    held out.
+    Images are in a column of bytes (or of Hugging Face's struct) named image, img, jpg or picture. Without one,
+    features are in a column of lists (features, embedding, vector, x), or else in all columns of numbers. Labels
+    are in a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts ``a|b|c``, or
+    in columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is taken from the names of the
+    files in a folder (``train-00000-of-00002.parquet``, ``test.parquet``), or from a column ``split``; without
+    either a seeded part of the rows is held out.
 
     Args:
         root: a .parquet file, or a folder of them.
-        image: the column of images.
-        features: the column of feature lists.
-        labels: the column of labels.
-        test_fraction: the part that is held out where there is no split.
-        split_seed: of that choice.
+        image: name of the column of images.
+        features: name of the column of feature lists.
+        labels: name of the column of labels.
+        test_fraction: fraction of the rows that is held out for testing where there is no split.
+        split_seed: seed of that choice.
     """
     files = _find(root)
     schema = _open(files[0], str(root)).schema_arrow
     where = str(root)
-    image_column = find_column(schema.names, image, IMAGE_COLUMNS, option="image", where=where)
-    if image_column is not None and not is_image(schema.field(image_column).type):
-        if image is not None:
-            raise InputError(
-                f"{root} has the column {image_column!r} of {schema.field(image_column).type}, but bytes were expected"
-            )
-        image_column = None
+    image_column = find_image_column(schema, image, where=where)
     table, counts = _read(files, [name for name in schema.names if name != image_column], where)
     splits = [name for path, count in zip(files, counts, strict=True) for name in [_split_of(path)] * count]
     images = None if image_column is None else ParquetImages.of(files, image_column)
@@ -97,7 +90,7 @@ def plan_table(
     test_fraction: float,
     split_seed: int,
 ) -> DatasetPlan:
-    """Plan a store of an Arrow table, whose images, if it has any, are apart."""
+    """Plan a store of an Arrow table; its images, if it has any, are given separately."""
     where, names = str(root), table.column_names
     label = find_column(names, labels, LABEL_COLUMNS, option="labels", where=where)
     classes, matrix = read_labels(table, label, where=where)
@@ -105,13 +98,9 @@ def plan_table(
         raise InputError(f"{root} has no rows, but at least one was expected")
     if splits is None and "split" in names:
         splits = [str(value) for value in table.column("split").to_pylist()]
-    options: dict[str, Any] = {}
-    keep = np.ones(table.num_rows, dtype=np.bool_)
-    if splits is None:
-        train = split_rows(table.num_rows, fraction=test_fraction, seed=split_seed)
-        options = {"test_fraction": test_fraction, "split_seed": split_seed}
-    else:
-        train, keep = read_splits(splits, where=where)
+    train, keep, options = choose_split(
+        splits, table.num_rows, fraction=test_fraction, seed=split_seed, where=where
+    )
     kept = np.flatnonzero(keep)
     inputs: EncodedImages | NDArray[Any]
     if images is None:
@@ -140,7 +129,7 @@ def plan_table(
 
 @dataclass(frozen=True, eq=False)
 class ParquetImages:
-    """Images in Parquet files: for each row its file, row group and place in the group."""
+    """Images in Parquet files: for each row its file, its row group and its place in the group."""
 
     files: tuple[Path, ...]
     column: str
@@ -166,11 +155,11 @@ class ParquetImages:
         return f"{self.files[file]}, row group {group}, row {place},"
 
     def size(self, row: int) -> int | None:
-        """Return the bytes of the whole file: those of one image are not known before it is read."""
+        """Return the size of the whole file: that of one image is not known before it is read."""
         return self.files[int(self.places[row, 0])].stat().st_size
 
     def read(self, row: int) -> bytes:
-        """Return one image; its row group stays in memory until another is asked for."""
+        """Return one image; its row group stays in memory until another one is needed."""
         file, group, place = self.places[row].tolist()
         path = self.files[file]
         column = _group(path, path.stat().st_mtime_ns, self.column, group)

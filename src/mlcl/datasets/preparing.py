@@ -1,4 +1,4 @@
-"""From a plan to a finished store: resumable, never half-written, never redone."""
+"""From a plan to a finished store: resumable, never half-written, never done twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import PIL
 
 from mlcl.datasets.archives import reason
 from mlcl.datasets.images import DEFAULT_SIZE
-from mlcl.datasets.partial import Ledger, publish, working_folder, write_file
+from mlcl.datasets.partial import Ledger, publish, working_folder
 from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import (
     FORMAT,
@@ -29,13 +29,14 @@ from mlcl.datasets.store import (
     sha256_of,
 )
 from mlcl.datasets.writing import Progress, close_gaps, write_array, write_images
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_int
+from mlcl.files import write_bytes, write_text
 
 MAX_SIZE = 4096
 
 
 def plan_bytes(plan: DatasetPlan, *, size: int | None = None) -> int:
-    """Return how much disk a store of ``plan`` will need, in bytes, manifest and ids included."""
+    """Return how much disk space a store of ``plan`` will need, in bytes, manifest and ids included."""
     shape, dtype = _shape(plan, _checked_size(plan, size))
     ids = sum(len(name.encode()) + 5 for name in plan.ids)
     return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize + plan.labels.size + ids + 65536
@@ -53,22 +54,22 @@ def prepare(
 ) -> StoreInfo:
     """Write the store of a plan.
 
-    The work is done in ``OUT.partial``, beside ``out``, which is renamed when all is there. Interrupted or
-    killed, the next call with the same plan goes on where it was. On bad input nothing is left behind.
+    The work is done in ``OUT.partial``, in the same folder as ``out``, which is renamed when it is complete. After an
+    interruption or a kill, the next call with the same plan continues. On bad input nothing is left behind.
 
     Args:
-        plan: what a source found.
+        plan: the result of a source.
         out: the folder to make.
         size: images become ``size`` x ``size`` (224 if not given); ready arrays and features take none.
-        overwrite: make it anew even if it is there, and replace a store of another content.
+        overwrite: make the store again even if it exists, and replace a store of other content.
         skip_bad: leave out, and count, images that are absent or cannot be decoded.
-        jobs: processes; one a core if not given.
+        jobs: number of processes; one per core if not given.
         progress: called with rows done and rows in all.
     """
     began, out = time.monotonic(), Path(out)
     size = _checked_size(plan, size)
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs is {jobs}, but a whole number of at least 1 was expected")
+    if jobs is not None:
+        check_int("jobs", jobs, 1)
     plan, skipped = _without_missing(plan, skip_bad=skip_bad)
     fingerprint = plan.fingerprint(size)
     if is_prepared(out, fingerprint, overwrite=overwrite):
@@ -94,7 +95,7 @@ def prepare(
 
 
 def _shape(plan: DatasetPlan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and type of the inputs to be."""
+    """Return shape and dtype of the inputs in the store."""
     if isinstance(plan.inputs, np.ndarray):
         return plan.inputs.shape, plan.inputs.dtype
     side = size or DEFAULT_SIZE
@@ -102,14 +103,14 @@ def _shape(plan: DatasetPlan, size: int | None) -> tuple[tuple[int, ...], np.dty
 
 
 def _checked_size(plan: DatasetPlan, size: int | None) -> int | None:
-    """Return the side of the images to be, or None for ready arrays."""
+    """Return the side of the images in the store, or None for ready arrays."""
     if isinstance(plan.inputs, np.ndarray):
         if size is not None:
             raise InputError(f"size is {size}, but {plan.root} holds ready arrays, which are not resized")
         return None
     size = DEFAULT_SIZE if size is None else size
     if not 1 <= size <= MAX_SIZE:
-        raise InputError(f"size is {size}, but a whole number from 1 to {MAX_SIZE} was expected")
+        raise InputError(f"size is {size}; expected a whole number from 1 to {MAX_SIZE}")
     return size
 
 
@@ -146,7 +147,7 @@ def _without_bad(plan: DatasetPlan, ledger: Ledger) -> tuple[DatasetPlan, list[l
 
 
 def is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
-    """Return whether ``out`` is this very store; refuse to touch what is something else."""
+    """Return whether ``out`` is this store already; refuse to touch anything else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not is_store(out):
@@ -161,11 +162,11 @@ def is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
 def write_manifest(
     plan: DatasetPlan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
 ) -> None:
-    """Write labels and ids, and last the manifest, which makes the folder a store."""
+    """Write labels and ids and, at the end, the manifest, which makes the folder a store."""
     buffer = io.BytesIO()
     np.save(buffer, np.ascontiguousarray(plan.labels), allow_pickle=False)
-    write_file(folder / LABELS, buffer.getvalue())
-    write_file(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0).encode())
+    write_bytes(folder / LABELS, buffer.getvalue())
+    write_text(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0))
     shape, dtype = _shape(plan, size)
     how: dict[str, Any] = {"source": plan.source, "root": Path(plan.root).name, "options": dict(plan.options)}
     if not isinstance(plan.inputs, np.ndarray):
@@ -189,7 +190,7 @@ def write_manifest(
             for name in (INPUTS, LABELS, IDS)
         },
     )
-    write_file(folder / MANIFEST, manifest.dumps().encode())
+    write_text(folder / MANIFEST, manifest.dumps())
 
 
 def store_info(out: Path, *, already_there: bool, seconds: float) -> StoreInfo:

@@ -21,14 +21,14 @@ _KEYS = ("ids", "split", "classes")
     "thumbs", summary="A pack of thumbnails: a .zip of JPEGs and meta.npz (ids, labels, split, classes)."
 )
 def read_thumbs(root: Path, *, labels: str = "labels") -> DatasetPlan:
-    """Plan a store of a thumbnail pack. The dataset is called after the folder.
+    """Plan a store of a thumbnail pack. The dataset is named after the folder.
 
     Args:
         root: a folder with ``meta.npz`` and a .zip (or the images themselves), or an archive of all.
             Images are ``<id>.jpg``, for whole-number ids ``%012d.jpg``. ``meta.npz`` holds ``ids [N]``,
             ``labels [N, K]``, ``split [N]`` (train, val, test) and ``classes [K]``. Without test rows, val is
             the test split; with them val rows are left out and counted.
-        labels: which array of ``meta.npz`` has the labels, e.g. ``labels_strict``.
+        labels: name of the array of ``meta.npz`` that holds the labels, such as ``labels_strict``.
     """
     tree = open_tree(root)
     where = tree.where("meta.npz")

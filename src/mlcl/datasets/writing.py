@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return the first bytes of an .npy file; always as many, so that the number of rows can be changed."""
+    """Return the first bytes of an .npy file; their number is fixed, so that the rows can be counted later."""
     buffer = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(dtype)
     fields = {"descr": descr, "fortran_order": False, "shape": shape}
@@ -40,13 +40,13 @@ def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> N
 
 
 Compute = Callable[[int, int], NDArray[np.float32]]
-"""Gives the inputs of the rows from the first number to before the second."""
+"""Returns the inputs of the rows ``start`` to ``stop - 1``."""
 
 
 def write_computed(
     compute: Compute, ledger: Ledger, width: int, step: int, progress: Progress | None
 ) -> None:
-    """Compute what the ledger says is left, at least ``step`` rows at a time, into the store's file."""
+    """Compute the rows that the ledger lists as left, at least ``step`` at a time, into the store's file."""
     path, rows = ledger.folder / INPUTS, ledger.rows
     header = _header((rows, width), np.dtype(np.float32))
     if not path.exists():
@@ -82,7 +82,7 @@ def write_images(
     jobs: int | None,
     progress: Progress | None,
 ) -> None:
-    """Decode what the ledger says is left."""
+    """Decode the rows that the ledger lists as left."""
     path, rows = ledger.folder / INPUTS, ledger.rows
     header = _header((rows, 3, size, size), np.dtype(np.uint8))
     if not path.exists():
