@@ -260,7 +260,7 @@ def test_odd_tasks_are_warned_of():
 
 
 def slow_official(labels, rng):
-    """docs/specification.md#imbalance in plain loops, with the same draws: the rows kept, and the distance after each deletion."""
+    """Return the rows kept and the distance after each deletion: docs/specification.md#imbalance in plain loops."""
     n, width = labels.shape
     positive = [sum(labels[:, k].tolist()) for k in range(width)]
     percent = rng.integers(5, 100, size=width)

@@ -129,17 +129,27 @@ def find_dataset(name_or_path: str) -> Path:
     named = stores / name_or_path
     if path.name == name_or_path and named.is_dir():
         return named
-    have = sorted(p.name for p in stores.iterdir() if p.is_dir()) if stores.is_dir() else []
-    base, _, size = name_or_path.rpartition("-")
-    known = next((n for n in (name_or_path, base) if n in KNOWN and (n != base or size.isdecimal())), None)
-    if known is None:
+    command = _known_command(name_or_path)
+    if command is None:
+        have = sorted(p.name for p in stores.iterdir() if p.is_dir()) if stores.is_dir() else []
         hint = nearest(name_or_path, [*have, *KNOWN, "digits"])
         raise InputError(f"dataset {name_or_path!r} was not found: {named} was looked for.{hint}")
-    sized = f" --size {size}" if known == base else ""
     raise InputError(
         f"dataset {name_or_path!r} is not prepared yet: {named} was looked for; "
-        f"make it with: mlcl data prepare {KNOWN[known]}{sized} --out {named}"
+        f"make it with: {command} --out {named}"
     )
+
+
+def _known_command(name: str) -> str | None:
+    """Return the command that makes a store of a known name, or None.
+
+    >>> _known_command("voc2012-96"), _known_command("voc2012-x")
+    ('mlcl data prepare voc --root VOCdevkit --year 2012 --size 96', None)
+    """
+    if name in KNOWN:
+        return f"mlcl data prepare {KNOWN[name]}"
+    base, _, size = name.rpartition("-")
+    return f"mlcl data prepare {KNOWN[base]} --size {size}" if base in KNOWN and size.isdecimal() else None
 
 
 def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:

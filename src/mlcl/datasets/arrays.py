@@ -34,15 +34,7 @@ def read_arrays(root: Path) -> DatasetPlan:
         raise InputError(
             f"{root} was looked for and does not exist; an .npz or a folder of .npy was expected"
         )
-    if root.is_dir():
-        found = {key: map_npy(root / f"{key}.npy") for key in KEYS}
-        if (root / "classes.npy").exists():
-            found["classes"] = map_npy(root / "classes.npy")
-    else:
-        found = read_npz(root, keys=(*KEYS, "classes"), where=str(root))
-    for key in KEYS:
-        if key not in found:
-            raise InputError(f"{root} has no array {key!r}, but {', '.join(KEYS)} were expected")
+    found = _arrays(root)
     x = [_inputs(found[f"x_{split}"], f"x_{split} of {root}") for split in ("train", "test")]
     y = [
         as_labels(found[f"y_{split}"], name=f"y_{split} of {root}", rows=len(part))
@@ -69,6 +61,20 @@ def read_arrays(root: Path) -> DatasetPlan:
         labels=np.concatenate(y),
         inputs=np.concatenate(x),
     )
+
+
+def _arrays(root: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays by name: all of `KEYS`, and ``classes`` if it is there."""
+    if root.is_dir():
+        found = {key: map_npy(root / f"{key}.npy") for key in KEYS}
+        if (root / "classes.npy").exists():
+            found["classes"] = map_npy(root / "classes.npy")
+        return found
+    found = read_npz(root, keys=(*KEYS, "classes"), where=str(root))
+    for key in KEYS:
+        if key not in found:
+            raise InputError(f"{root} has no array {key!r}, but {', '.join(KEYS)} were expected")
+    return found
 
 
 def _inputs(x: NDArray[Any], name: str) -> NDArray[Any]:

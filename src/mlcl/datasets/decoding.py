@@ -90,9 +90,8 @@ def decode_all(
     """
     todo = list(chunks)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # Pillow's, about odd files; Python's, about forking while a progress bar runs
+        # Pillow warns of odd files, and Python of forking while the thread of a progress bar runs.
+        warnings.simplefilter("ignore")
         if jobs <= 1 or sum(stop - start for start, stop in todo) < _FEW:
             for chunk in todo:
                 done(chunk, decoder(chunk))

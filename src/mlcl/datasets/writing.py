@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return the first bytes of an .npy file; their number is fixed, so that the rows can be counted later."""
+    """Return the header of an .npy file; its length stays the same when the number of rows changes."""
     buffer = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(dtype)
     fields = {"descr": descr, "fortran_order": False, "shape": shape}
