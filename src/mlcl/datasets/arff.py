@@ -176,7 +176,9 @@ def _listed_labels(names: list[str], path: Path, place: Path) -> NDArray[np.bool
     chosen = np.zeros(len(names), dtype=np.bool_)
     for name in _xml_names(place):
         if name not in names:
-            raise InputError(f"{place} has the label {name!r}, which {path} has not.{nearest(name, names)}")
+            raise InputError(
+                f"{place} has the label {name!r}, which {path} does not have.{nearest(name, names)}"
+            )
         chosen[names.index(name)] = True
     if chosen.all():
         raise InputError(f"{place} calls every attribute of {path} a label, but some features were expected")
