@@ -175,7 +175,7 @@ def test_one_class_is_reservoir_sampling() -> None:
             rng.random((n, 3)),
         )  # fmt: skip
         count[held] += 1
-    # Acceptance is M/n with n counted before the sample (SPEC 4), not M/(n+1): late rows are likelier.
+    # Acceptance is M/n with n counted before the sample (docs/specification.md#prs), not M/(n+1).
     chance = np.ones(n)
     for j in range(size, n):
         accept = min(1.0, size / j)

@@ -31,7 +31,7 @@ def _shaken(head: IncrementalAttentionHead, seed: int = 0) -> IncrementalAttenti
 
 
 def _naive(head: IncrementalAttentionHead, feature_map: Tensor) -> tuple[Tensor, Tensor]:
-    """SPEC section 5, one session at a time."""
+    """The formulas of docs/specification.md#krt, one session at a time."""
     attention = nn.MultiheadAttention(head.dim, head.heads, batch_first=True)
     with torch.no_grad():
         attention.in_proj_weight.copy_(torch.cat([head.query.weight, head.key_value.weight]))
@@ -293,7 +293,7 @@ def test_bad_classes_are_refused_and_change_nothing(classes: object, message: st
     assert all(parameter.requires_grad for parameter in head.parameters())
 
 
-def test_misuse_is_told_in_one_sentence() -> None:
+def test_misuse_is_reported_in_one_sentence() -> None:
     with pytest.raises(InputError, match="no session yet"):
         IncrementalAttentionHead(8, 5, (2, 3))(torch.zeros(1, 8, 2, 3))
     with pytest.raises(InputError, match=r"built for feature maps of \(2, 3\), not \(3, 3\)"):

@@ -76,7 +76,7 @@ def test_a_width_is_compared_with_the_classes_of_any_data():
 
 def test_a_run_on_the_very_data_leaks():
     provenance = {"weights": "run-1", "trained_on": ["mine"], "data": "0123"}
-    assert "this very data set" in leak(provenance, data=["mine"], classes=3, fingerprint="0123")
+    assert "this very dataset" in leak(provenance, data=["mine"], classes=3, fingerprint="0123")
     assert leak(provenance, data=["mine"], classes=3, fingerprint="4567") is None
 
 

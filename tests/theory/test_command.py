@@ -67,11 +67,11 @@ def test_a_benchmark_with_the_memory_that_a_run_would_have(folder, tmp_path, cap
     out = tmp_path / "out"
     settings = ["--benchmark", str(folder / "store"), "--stream.tasks", "3", "--memory.size", "30"]
     assert main(["theory", *settings, "--model", "mlp", "--out", str(out), "--classes"]) == 0
-    told = capsys.readouterr().out
-    assert told.splitlines()[-1] == str(out)
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == str(out)
     for words in ("store, seed 0: memory wru holds 30 of 30", "not a guarantee", "1-Lipschitz", "[red]fox"):
-        assert words in told
-    assert "Risk ratio" not in told
+        assert words in output
+    assert "Risk ratio" not in output
     assert sorted(p.name for p in out.iterdir()) == sorted(FILES)
     found, tasks, classes = read(out)
     stored = json.loads((folder / "rldam-wru/result.json").read_text())["memory"]
@@ -93,10 +93,10 @@ def test_a_benchmark_with_the_memory_that_a_run_would_have(folder, tmp_path, cap
 def test_a_finished_run_with_its_own_memory_and_network(folder, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["theory", str(folder / "er"), "--out", str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "memory random holds 30 of 30" in told
-    assert "Risk ratio: by the trained network" in told
-    assert "(Loss 'bce' has none; these are RLDAM's.)" in told
+    output = capsys.readouterr().out
+    assert "memory random holds 30 of 30" in output
+    assert "Risk ratio: by the trained network" in output
+    assert "(Loss 'bce' has none; these are RLDAM's.)" in output
     found, _, classes = read(out)
     # by hand: rows from the file, logits through the public door, risks by the sum over samples
     from mlcl.runs.trained import load_trained
@@ -130,8 +130,8 @@ def test_every_kind_of_run(folder, method, tasks, stored, capsys):
         found = diagnose_run(folder / method)
     assert found.trained == with_data
     assert (found.stored, len(found.tasks)) == (stored, tasks)
-    told = [str(w.message) for w in caught if "not kept" in str(w.message)]
-    assert len(told) == (not with_data)
+    warned = [str(w.message) for w in caught if "not kept" in str(w.message)]
+    assert len(warned) == (not with_data)
     if not with_data:
         assert found.tasks[-1].classes == ("gnu", "hen")
     assert main(["theory", str(folder / method), "--classes"]) == 0
@@ -192,7 +192,7 @@ def test_the_figure_has_words_and_is_the_same_every_time(folder, tmp_path, capsy
     assert b"/Title" in (tmp_path / "theory.pdf").read_bytes()
 
 
-def test_files_are_kept_unless_told(folder, tmp_path, capsys):
+def test_files_are_kept_unless_overwrite_is_given(folder, tmp_path, capsys):
     (tmp_path / "theory.svg").write_text("mine")
     (tmp_path / "notes.txt").write_text("mine")
     assert main(["theory", str(folder / "joint"), "--out", str(tmp_path)]) == 2
@@ -286,10 +286,10 @@ def test_a_run_that_is_not_finished(folder, tmp_path, capsys):
 def test_the_page_shows_what_is_printed(capsys):
     page = (Path(__file__).resolve().parents[2] / "docs/theory.md").read_text(encoding="utf-8")
     assert main(["theory"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     shown = page[page.index("Imbalance terms of Theorem 1") : page.index("```\n\nHow to read it")]
     assert shown.count("│") == 90
-    assert told.startswith(shown)
+    assert output.startswith(shown)
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(block, "docs/theory.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) >= 3
