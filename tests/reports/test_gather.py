@@ -11,7 +11,7 @@ from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.reports import sections
 from mlcl.reports.gather import one_table
-from mlcl.sweeps import Row
+from mlcl.sweeps import TableRow
 from mlcl.sweeps.record import SweepRecord, read_record, write_record
 
 
@@ -120,7 +120,7 @@ def test_compare_puts_sweeps_and_runs_of_one_benchmark_into_one_table(sweep, run
 
 
 def record(**changes):
-    rows = (Row("er", {}, "er", None, "er", {"macro_auc": 79.17}), Row("er, M 5", {}, "er", 5, "er", {}))
+    rows = (TableRow("er", {}, "er", None, "er", {"macro_auc": 79.17}), TableRow("er, M 5", {}, "er", 5, "er", {}))
     values = {
         "table": "t",
         "title": "T",

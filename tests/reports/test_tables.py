@@ -17,7 +17,7 @@ from mlcl.metrics import ResultMatrix
 from mlcl.reports import Group, Run, Section, summarise
 from mlcl.reports.formats import rich_table, runs_csv, table_csv, table_latex, table_markdown
 from mlcl.reports.tables import NAMES, footnotes, grid, interval
-from mlcl.sweeps import Row
+from mlcl.sweeps import TableRow
 
 
 def made(value, seed, *, forgetting=1.0, label="er"):
@@ -41,7 +41,7 @@ def made(value, seed, *, forgetting=1.0, label="er"):
 
 
 def group(label, values, *, reference="er", seeds=None, x=None, series=None, published=None, **options):
-    row = Row(label, {}, series or label, x, reference, published or {})
+    row = TableRow(label, {}, series or label, x, reference, published or {})
     seeds = seeds or range(len(values))
     return Group(row, tuple(made(v, s, label=label, **options) for v, s in zip(values, seeds, strict=True)))
 

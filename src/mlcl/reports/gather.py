@@ -12,7 +12,7 @@ from typing import Any
 from mlcl.config.schema import flat
 from mlcl.errors import InputError
 from mlcl.reports.records import Run, read_run
-from mlcl.sweeps.experiment import Row
+from mlcl.sweeps.experiment import TableRow
 from mlcl.sweeps.record import FILE, SweepRecord, read_record
 
 Key = tuple[Any, ...]
@@ -22,7 +22,7 @@ Key = tuple[Any, ...]
 class Group:
     """The runs of one row of a table: the same settings, one seed each."""
 
-    row: Row
+    row: TableRow
     runs: tuple[Run, ...]
 
     @property
@@ -152,7 +152,7 @@ def group(
     for (label, _), runs in rows.items():
         own = flat(next(iter(runs.values())).config)
         full = label + "".join(f", {key} {own.get(key, 'default')}" for key in _differing(by_label[label]))
-        row = Row(full, {}, label, None, full, {})
+        row = TableRow(full, {}, label, None, full, {})
         groups.append(Group(row, tuple(runs[seed] for seed in sorted(runs))))
     labels = [each.label for each in groups]
     against = reference if reference in labels else labels[0]
