@@ -61,6 +61,10 @@ def test_one_page_has_everything_and_fetches_nothing(page):
         assert words in page, words
 
 
+def test_an_environment_that_all_runs_share_is_shown_once(page):
+    assert page.count("platform:") == page.count("<summary>Environment</summary>") == 2
+
+
 def test_every_figure_has_an_alternative_text_with_numbers(page):
     found = Page(page)
     # Two sections. The sweep: AUC, forgetting, thirds, four over tasks, and a matrix, a scatter and a memory for

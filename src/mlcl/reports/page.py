@@ -23,7 +23,7 @@ from mlcl.reports.tables import footnotes, grid, summarise
 from mlcl.sweeps.experiment import nested
 from mlcl.sweeps.overview import clock
 
-_MATRICES = "Macro-AUC of each task after each task, mean over seeds; pale: tasks not learnt yet."
+_MATRICES = "Macro-AUC on each task (columns) after learning each task (rows), mean over seeds; pale: not learnt yet."
 _CLASSES = "AUC of each class after the last task, mean over seeds; dotted: chance."
 _MEMORIES = (
     "Share of positives of each class in the stored samples of its task; dotted: as in the data; "
@@ -43,7 +43,7 @@ def render_page(found: Sequence[Section], *, title: str | None = None) -> str:
     if title is None:
         title = found[0].headline if len(found) == 1 else f"Runs on {', '.join(names)}"
     runs = sum(len(section.runs) for section in found)
-    lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, measured by Macro-AUC."
+    lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, evaluated by Macro-AUC."
     return engine.from_string(source).render(title=title, lead=lead, sections=ready, version=__version__)
 
 
@@ -170,7 +170,7 @@ def _equal(key: str, layers: Sequence[Mapping[str, Any]]) -> bool:
 
 def _environment(section: Section) -> str:
     """Return the distinct environments of the runs, without the fields that belong to a single run."""
-    own = ("started", "command", "data")
+    own = ("started", "command", "data", "run")
     seen = []
     for run in section.runs:
         kept = {key: value for key, value in run.environment.items() if key not in own}
