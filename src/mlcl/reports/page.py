@@ -23,7 +23,9 @@ from mlcl.reports.tables import footnotes, grid, summarise
 from mlcl.sweeps.experiment import nested
 from mlcl.sweeps.overview import clock
 
-_MATRICES = "Macro-AUC on each task (columns) after learning each task (rows), mean over seeds; pale: not learnt yet."
+_MATRICES = (
+    "Macro-AUC on each task (columns) after learning each task (rows), mean over seeds; pale: not learnt yet."
+)
 _CLASSES = "AUC of each class after the last task, mean over seeds; dotted: chance."
 _MEMORIES = (
     "Share of positives of each class in the stored samples of its task; dotted: as in the data; "
