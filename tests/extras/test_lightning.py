@@ -1,4 +1,4 @@
-"""The LightningModule example makes the very steps of the plain loop; the sampler on Lightning's devices."""
+"""The LightningModule example makes the same steps as the plain loop; the sampler with several devices."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_example_runs_as_a_script(tmp_path):
 
 
 class Recorder(lightning.LightningModule):
-    """Notes which rows it sees."""
+    """Records the rows and tasks of each epoch."""
 
     def __init__(self):
         super().__init__()
