@@ -24,7 +24,7 @@ from mlcl.labels import LabelCounts
 from mlcl.memories import MEMORIES
 from mlcl.reports import theory as report
 from mlcl.reports.drawing import to_file
-from mlcl.reports.theory_figure import picture
+from mlcl.reports.theory_figure import diagnosis_figure
 from mlcl.runs.extend import extend
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.run import run
@@ -152,7 +152,7 @@ def test_every_memory_of_any_size(kind, folder):
         found = diagnose(shared | {"memory": {"kind": kind, "size": size}})
         rows = sum(task.counts.total for task in found.tasks)
         assert found.stored == (0 if kind == "none" else min(size, rows))
-        drawn = picture(found)
+        drawn = diagnosis_figure(found)
         assert ("Tau of" in drawn.alt) == (found.stored > 0)
         table = report.to_json(found)
         assert len(table["classes"]) == 6
@@ -180,7 +180,7 @@ def test_margins_of_the_settings(folder):
 
 def test_the_figure_has_words_and_is_the_same_every_time(folder, tmp_path, capsys):
     assert main(["theory", str(folder / "rldam-wru"), "--out", str(tmp_path)]) == 0
-    drawn = picture(diagnose_run(folder / "rldam-wru"))
+    drawn = diagnosis_figure(diagnose_run(folder / "rldam-wru"))
     assert (tmp_path / "theory.svg").read_bytes() == to_file(drawn, "svg")
     root = ElementTree.fromstring((tmp_path / "theory.svg").read_text())
     words = {child.tag.split("}")[1]: child.text for child in root if child.text}
