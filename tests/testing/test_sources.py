@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data import coco_files, nus_files, picture, voc_files, write_tree
+from data import coco_files, encoded_image, nus_files, voc_files, write_tree
 from mlcl.datasets import SOURCES
 from mlcl.datasets.plan import make_plan
 from mlcl.errors import InputError
@@ -28,14 +28,14 @@ def write_pack(folder: Path) -> None:
     np.savez(folder / "meta.npz", ids=ids, labels=LABELS[:3], split=split, classes=np.asarray(["x", "y"]))
     with zipfile.ZipFile(folder / "thumbs.zip", "w") as target:
         for i, name in enumerate("abc"):
-            target.writestr(f"{name}.jpg", picture(i))
+            target.writestr(f"{name}.jpg", encoded_image(i))
 
 
 def write_parquet(folder: Path) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra: pip install 'mlcl[parquet]'")
     from pyarrow import parquet as pq
 
-    columns = {"image": [picture(i) for i in range(4)], "labels": [["a"], ["b"], [], ["a", "b"]]}
+    columns = {"image": [encoded_image(i) for i in range(4)], "labels": [["a"], ["b"], [], ["a", "b"]]}
     pq.write_table(pa.table(columns), folder / "x.parquet")
 
 
@@ -61,7 +61,7 @@ LAYOUTS = {
     "folder": (
         "",
         lambda folder: write_tree(
-            folder, {"labels.csv": CSV} | {f"{i}.png": picture(i, kind="PNG") for i in range(3)}
+            folder, {"labels.csv": CSV} | {f"{i}.png": encoded_image(i, kind="PNG") for i in range(3)}
         ),
     ),
     "thumbs": ("", write_pack),

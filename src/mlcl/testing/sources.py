@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.datasets import SOURCES, Plan, open_store, prepare, read_ids
+from mlcl.datasets import SOURCES, DatasetPlan, open_store, prepare, read_ids
 from mlcl.errors import InputError
 from mlcl.testing.rules import Part, Rule, case_count, registered, require, run_rules
 
@@ -34,7 +34,12 @@ class SourceCase:
 
 
 def check_source(
-    part: str | Callable[..., Plan], root: str | Path, *, cases: int = 40, seed: int = 0, **options: Any
+    part: str | Callable[..., DatasetPlan],
+    root: str | Path,
+    *,
+    cases: int = 40,
+    seed: int = 0,
+    **options: Any,
 ) -> None:
     """Check that a dataset source keeps the rules of all sources.
 
@@ -67,7 +72,7 @@ def _files(root: Path) -> dict[str, str]:
 def plan_is_sound(part: Part[SourceCase], case: SourceCase) -> None:
     """A source returns a plan whose ids, labels, class names and inputs fit together; `make_plan` checks that."""
     plan = part.build(case.root)
-    require(isinstance(plan, Plan), f"returns a {type(plan).__name__}, not a Plan")
+    require(isinstance(plan, DatasetPlan), f"returns a {type(plan).__name__}, not a DatasetPlan")
     rows, classes = len(plan.ids), len(plan.classes)
     require(
         plan.labels.shape == (rows, classes) and len(plan.inputs) == rows,
