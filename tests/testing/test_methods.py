@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -327,7 +329,7 @@ BROKEN_AUGMENTATIONS = [
     ("global_random_state_stays", draws_globally),
 ]
 
-KINDS = [
+KINDS: list[tuple[str, Any, Any, Any]] = [
     ("regulariser", check_regulariser, REGULARISER_RULES, BROKEN_REGULARISERS),
     ("label policy", check_label_policy, LABEL_POLICY_RULES, BROKEN_LABEL_POLICIES),
     ("augmentation", check_augmentation, AUGMENTATION_RULES, BROKEN_AUGMENTATIONS),
