@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-
 from data import nus_files, shared_data, write_tree
 from helpers import small_arrays
+
 from mlcl.cli.main import main
 
 QUICK = ["--train.epochs", "1", "--memory.size", "10", "--train.batch_size", "32", "--quiet"]

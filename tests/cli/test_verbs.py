@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import small_arrays
 
 import mlcl
-from helpers import small_arrays
 from mlcl.cli.main import main
 
 QUICK = ["--train.epochs", "1", "--train.batch_size", "256", "--memory.size", "40", "--model.width", "2"]

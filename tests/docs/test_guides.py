@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-
 from estimator_checks import EXCEPTIONS
+
 from mlcl.cli.main import main
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"

@@ -18,7 +18,7 @@ from mlcl.memories.sharded import Histogram, merge_histograms
 
 def together(shards, function):
     """Call the function with each shard in a thread of its own; the threads exchange at a barrier."""
-    table, barrier = [None] * len(shards), threading.Barrier(len(shards), timeout=20)
+    table, barrier = [None] * len(shards), threading.Barrier(len(shards), timeout=600)
 
     def work(number):
         def exchange(value):

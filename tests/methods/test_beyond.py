@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers import SMALL, small_benchmark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import SMALL, small_benchmark
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import TrainConfig
 from mlcl.datasets import load_dataset

@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from helpers import SMALL_IMAGES, small_benchmark
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from helpers import SMALL_IMAGES, small_benchmark
 from mlcl.config.resolve import config_from
 from mlcl.errors import InputError
 from mlcl.models import Outputs, build_model

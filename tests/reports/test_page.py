@@ -6,12 +6,12 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from children import complete
 
 from mlcl.cli.main import main
 from mlcl.reports import sections, summarise
@@ -178,7 +178,7 @@ def browse(options, folder, name):
         *options,
         (folder / name).as_uri(),
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return complete(command)
 
 
 def probed(page, folder, width, *options):

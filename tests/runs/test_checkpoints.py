@@ -11,8 +11,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-
 from helpers import SMALL, SMALL_IMAGES, small_benchmark
+
 from mlcl.config.resolve import config_from, merge
 from mlcl.errors import InputError
 from mlcl.files import FolderLock, write_bytes

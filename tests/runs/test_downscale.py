@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers import SMALL_IMAGES, small_benchmark
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from helpers import SMALL_IMAGES, small_benchmark
 from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.errors import InputError

@@ -9,9 +9,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from helpers import small_arrays
 from safetensors.torch import load_file
 
-from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.config.resolve import config_from
 from mlcl.datasets import open_store, prepare_source

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from PIL import Image
 
-from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import small_arrays
 from torch import nn
 
-from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.cli.report import main as report
 from mlcl.config.resolve import config_from

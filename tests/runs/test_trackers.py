@@ -8,8 +8,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-
 from helpers import SMALL, small_benchmark
+
 from mlcl.cli.main import main
 from mlcl.config.resolve import config_from
 from mlcl.errors import InputError

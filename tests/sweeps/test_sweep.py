@@ -10,15 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import child, wait_until
+from helpers import small_arrays
 from rich.console import Console
 
-from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.sweeps import Finished, Position, load_experiment, plan_runs, run_all
@@ -262,17 +262,14 @@ def start(store, out):
     command = [sys.executable, "-c", code, "reproduce", "core"]
     arguments = ["--benchmark", str(store), "--jobs", "1", "--seeds", "1", "--out", str(out)]
     flags = [flag if flag != "2" else "100000" for flag in FLAGS]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, *arguments, *flags], **pipes, start_new_session=True)
+    return child([*command, *arguments, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_training(out, process):
-    for _ in range(900):
-        if any("train/loss" in path.read_text() for path in out.glob("runs/*/metrics.jsonl")):
-            return
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    raise AssertionError("no run started")
+    def training():
+        return any("train/loss" in path.read_text() for path in out.glob("runs/*/metrics.jsonl"))
+
+    wait_until(training, process)
 
 
 def children(pid):
@@ -293,8 +290,7 @@ def alive(pid):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_end_from_outside_leaves_nobody_behind(store, tmp_path, how):
     out = tmp_path / "core"
-    process = start(store, out)
-    try:
+    with start(store, out) as process:
         wait_for_training(out, process)
         workers = children(process.pid)
         assert workers
@@ -302,18 +298,12 @@ def test_an_end_from_outside_leaves_nobody_behind(store, tmp_path, how):
             os.killpg(process.pid, how)  # as a terminal does: the workers hear it too
         else:
             process.kill()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate()
         if how == signal.SIGINT:
             assert process.returncode == 3
             assert "interrupted: 0 of 4 runs are done; the same command continues" in errors
             assert "Traceback" not in errors
-        for _ in range(100):
-            if not any(alive(pid) for pid in workers):
-                break
-            time.sleep(0.1)
-        assert not [pid for pid in workers if alive(pid)]
-    finally:
-        process.kill()
+        wait_until(lambda: not any(alive(pid) for pid in workers))
 
 
 def test_two_commands_do_not_share_a_folder(tmp_path):

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from helpers import SMALL, small_arrays, small_benchmark
 from safetensors.numpy import load_file, save_file
 
-from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.cli.main import main
 from mlcl.cli.theory import FILES
 from mlcl.config.resolve import merge

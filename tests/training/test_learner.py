@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-
 from helpers import SMALL, SMALL_IMAGES, small_benchmark
+
 from mlcl.config.resolve import config_from, merge
 from mlcl.config.schema import TrainConfig
 from mlcl.datasets.base import Split

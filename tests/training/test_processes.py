@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-
 import team
 import team_failing
+import torch
+from children import complete
 from helpers import SMALL, small_arrays, small_benchmark
+
 from mlcl.cli.main import main
 from mlcl.cli.signals import Signals
 from mlcl.config.schema import Config, TrainConfig
@@ -74,18 +74,15 @@ def test_the_failure_of_another_process_is_an_exception_here(kind, error, words)
 
 def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
     code = "import team_failing, mlcl.training.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
-    )
+    done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
     assert done.returncode == 1
     assert done.stderr == "mlcl: error: process 1 of the run failed: it ended with code 9\n"
 
 
 def test_the_others_end_when_the_first_process_is_killed():
     code = "import team_failing; team_failing.abandoned()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
-    )  # returns when the second process, which holds the same pipe, has ended too: of itself it sleeps longer
+    # Returns when the second process, which holds the same pipe, has ended too: of itself it sleeps longer.
+    done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
     assert done.returncode == -signal.SIGKILL
     assert done.stderr.strip().isdecimal()
 
@@ -152,7 +149,7 @@ def matrix(folder):
 def test_torchrun(store, tmp_path, capsys):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mlcl", "run"]
     command += [*options(store, 2), "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = complete(command, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(tmp_path / "run")
     assert done.stdout.count("Macro-AUC in points") == 1  # one process talks

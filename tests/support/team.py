@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from torch import nn
 
-from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import TrainConfig
 from mlcl.labels import LabelCounts
