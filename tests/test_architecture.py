@@ -126,10 +126,9 @@ def import_cycles(package: Path) -> list[list[str]]:
 
 def strangers_in_the_root(package: Path) -> list[str]:
     """Modules and folders of the root that the plan does not name."""
-    known = {*FOUNDATIONS, *ENTRY_POINTS, *ROOMS}
-    names = {path.stem for path in package.glob("*.py")}
-    names |= {path.parent.name for path in package.glob("*/*.py")}
-    return sorted(names - known)
+    files = {path.stem for path in package.glob("*.py")} - {*FOUNDATIONS, *ENTRY_POINTS}
+    folders = {path.parent.name for path in package.glob("*/*.py")} - {*ROOMS}
+    return sorted(files | folders)
 
 
 def spelt_run_files(package: Path) -> list[str]:
@@ -243,7 +242,11 @@ RUN_FILE = 'from pathlib import Path\nx = Path("a") / "result.json"\n'
             [["mlcl.a", "mlcl.b", "mlcl.runs.folder"]],
         ),
         (import_cycles, {"cli/run.py": "from mlcl.runs import folder\n"}, []),
-        (strangers_in_the_root, {"training.py": "", "utils/a.py": "", "exact/a.py": ""}, ["utils"]),
+        (
+            strangers_in_the_root,
+            {"training.py": "", "utils/a.py": "", "exact/a.py": ""},
+            ["training", "utils"],
+        ),
         (strangers_in_the_root, {"helpers.py": ""}, ["helpers"]),
         (spelt_run_files, {"reports/gather.py": RUN_FILE}, ["mlcl.reports.gather:2: result.json"]),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlcl.config.resolve import config_from, merge
 from mlcl.streams import Benchmark
 
 
@@ -42,3 +43,12 @@ SMALL_IMAGES = {
     "train": {"epochs": 8, "batch_size": 16, "lr": 0.01},
 }
 """Settings for `small_benchmark` with images, for KRT: it learns with Adam."""
+
+CONVOLUTIONAL = ("krt", "krt-r")
+"""Methods whose model has a map of features."""
+
+
+def settings_for(method, **changes):
+    """The config of a method for the small benchmark that suits it."""
+    base = SMALL_IMAGES if method in CONVOLUTIONAL else SMALL
+    return config_from(merge(base, {"method": method}, changes))

@@ -1,4 +1,4 @@
-"""Two processes on a CPU against one: gradients, batch statistics, whole runs, failures, signals, torchrun.
+"""Two processes on a CPU against one: gradients, batch statistics, whole runs, signals, torchrun.
 
 To start a process costs seconds, so each test starts its second one once and does all it can with it (`team`).
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import team
-import team_failing
 import torch
 from children import complete
 from helpers import SMALL, small_arrays, small_benchmark
@@ -23,12 +22,9 @@ from mlcl.cli.main import main
 from mlcl.cli.signals import Signals
 from mlcl.config.schema import Config, TrainConfig
 from mlcl.errors import InputError
-from mlcl.methods.augment import AUGMENTATIONS
-from mlcl.methods.step import Share
 from mlcl.runs.checkpoints import Checkpoint, Identity, refuse_changes, warn_of_versions
 from mlcl.runs.run import resume, run
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
-from mlcl.training.launching import ProcessError
 from mlcl.training.learner import Learner
 from mlcl.training.processes import Processes, settled
 from mlcl.training.state import State
@@ -55,36 +51,6 @@ def test_whole_runs_agree_with_one_process():
             assert np.allclose(shared[field], alone[field], atol=1e-5, equal_nan=True), (name, field)
         for key, value in alone["weights"].items():
             assert torch.allclose(shared["weights"][key], value, atol=1e-5), (name, key)
-
-
-@pytest.mark.parametrize(
-    ("kind", "error", "words"),
-    [
-        ("input", InputError, r"^the second cannot come\.$"),
-        ("error", ProcessError, "process 1 of the run failed: ValueError: the second has enough"),
-        ("dead", ProcessError, "process 1 of the run failed: it ended with code 9"),
-    ],
-)
-def test_the_failure_of_another_process_is_an_exception_here(kind, error, words):
-    with pytest.raises(error, match=words) as caught:
-        team_failing.failing(kind)
-    assert ("team_failing.py" in "".join(getattr(caught.value, "__notes__", ()))) == (kind == "error")
-    assert not torch.distributed.is_initialized()
-
-
-def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
-    code = "import team_failing, mlcl.training.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
-    done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
-    assert done.returncode == 1
-    assert done.stderr == "mlcl: error: process 1 of the run failed: it ended with code 9\n"
-
-
-def test_the_others_end_when_the_first_process_is_killed():
-    code = "import team_failing; team_failing.abandoned()"
-    # Returns when the second process, which holds the same pipe, has ended too: of itself it sleeps longer.
-    done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
-    assert done.returncode == -signal.SIGKILL
-    assert done.stderr.strip().isdecimal()
 
 
 def children():
@@ -196,27 +162,6 @@ def test_bad_devices_are_one_sentence(arguments, words, store, tmp_path, capsys)
     assert words in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("total", [0, 1, 2, 5, 64])
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
-def test_shares_cover_a_batch_in_order_and_differ_by_one_row(total, parts):
-    shares = [Share.of(total, number, parts).rows for number in range(parts)]
-    assert [row for rows in shares for row in range(total)[rows]] == list(range(total))
-    sizes = [rows.stop - rows.start for rows in shares]
-    assert max(sizes) - min(sizes) <= 1
-
-
-@pytest.mark.parametrize("kind", AUGMENTATIONS.names())
-def test_augmented_shares_are_rows_of_the_augmented_batch(kind):
-    images = torch.randint(
-        0, 255, (9, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
-    )
-    augment = AUGMENTATIONS.build(kind)
-    whole = augment(images, torch.Generator().manual_seed(3))
-    shares = [Share.of(9, number, 2) for number in (0, 1)]
-    parts = [augment(images[s.rows], torch.Generator().manual_seed(3), s) for s in shares]
-    assert torch.equal(torch.cat(parts), whole)
 
 
 def test_pieces_are_dealt_out_in_rounds():
