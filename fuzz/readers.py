@@ -45,7 +45,7 @@ from mlcl.sklearn import ContinualTagger
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 
-ODD = (
+ODD: tuple[Any, ...] = (
     None,
     True,
     -1,

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from children import TOKEN, descendants
 from hypothesis import HealthCheck, settings
+
+from children import TOKEN, descendants
 
 # A busy machine may take any time for an example.
 settings.register_profile("mlcl", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from children import complete
 
 ROOT = Path(__file__).resolve().parents[1]

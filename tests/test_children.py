@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from children import LIMIT, TOKEN, child, complete, descendants, wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at /proc")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from helpers import small_arrays
 
 import mlcl
+from helpers import small_arrays
 
 
 def test_public_names_are_all_there():

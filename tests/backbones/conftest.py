@@ -25,8 +25,8 @@ else:
 def pictures(tmp_path):
     """A store of 96 + 48 pictures of 32 x 32 with six classes, called ``my-coco``."""
     import numpy as np
-    from helpers import small_arrays
 
+    from helpers import small_arrays
     from mlcl.datasets import prepare_source
 
     arrays = {}

@@ -12,8 +12,8 @@ import pytest
 import torch
 from avalanche.training import Naive
 from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
-from helpers import small_benchmark
 
+from helpers import small_benchmark
 from mlcl.errors import InputError
 from mlcl.integrations.avalanche import (
     UNKNOWN,

@@ -270,7 +270,6 @@ def test_a_whole_life(kind, pictures, weights, tmp_path):
 
 def more_labels(folder):
     from helpers import small_arrays
-
     from mlcl.datasets import prepare_source
 
     arrays = {}

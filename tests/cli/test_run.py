@@ -19,6 +19,7 @@ def finished(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_a_table_and_the_folder(capsys, tmp_path):
     out = tmp_path / "run"
     assert main(["run", "c-digits", "--method", "er", "--out", str(out), "--seed", "3", *QUICK]) == 0
@@ -33,6 +34,7 @@ def test_a_run_ends_in_a_table_and_the_folder(capsys, tmp_path):
     assert result["macro_auc"] == pytest.approx(np.mean(result["matrix"][-1]))
 
 
+@pytest.mark.slow
 def test_quiet_prints_the_folder_only_and_its_config_runs_again(capsys, tmp_path, finished):
     out = tmp_path / "again"
     assert main(["run", str(finished / "config.yaml"), "--quiet", "--out", str(out)]) == 0
@@ -53,6 +55,7 @@ def test_an_existing_folder_is_kept_unless_told(capsys, tmp_path, finished):
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
+@pytest.mark.slow
 def test_runs_without_a_folder_never_collide(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):

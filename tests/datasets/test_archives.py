@@ -13,8 +13,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from data import coco_files, contents, picture, voc_files, write_tree
 
+from data import coco_files, contents, picture, voc_files, write_tree
 from mlcl.datasets import prepare_source
 from mlcl.datasets.archives import TarTree, ZipTree, clean_name
 from mlcl.datasets.trees import FolderTree, open_tree, read_bounded

@@ -9,11 +9,11 @@ import re
 
 import numpy as np
 import pytest
-from data import shared_data, write_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import arff as scipy_arff
 
+from data import shared_data, write_tree
 from mlcl.datasets import open_store, plan_source, prepare, prepare_source
 from mlcl.datasets.arff_text import parse_arff
 from mlcl.errors import InputError

@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from data import coco_files, coco_split, shared_data, write_tree
 
+from data import coco_files, coco_split, shared_data, write_tree
 from mlcl.datasets import open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 

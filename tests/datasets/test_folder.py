@@ -6,8 +6,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from data import picture, write_tree
 
+from data import picture, write_tree
 from mlcl.datasets import open_store, plan_source, prepare_source
 from mlcl.errors import InputError
 

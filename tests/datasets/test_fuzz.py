@@ -12,10 +12,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from data import coco_files, nus_files, picture, voc_files, write_tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from data import coco_files, nus_files, picture, voc_files, write_tree
 from mlcl.datasets import open_store, prepare_source
 from mlcl.errors import InputError
 

@@ -8,9 +8,9 @@ import zlib
 
 import numpy as np
 import pytest
-from data import picture
 from PIL import Image
 
+from data import picture
 from mlcl.datasets import decode_image
 from mlcl.datasets.images import MAX_PIXELS
 from mlcl.errors import InputError

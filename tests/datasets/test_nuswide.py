@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from data import nus_files, shared_data, write_tree
 
+from data import nus_files, shared_data, write_tree
 from mlcl.datasets import open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 

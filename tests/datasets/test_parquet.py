@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from data import picture
 
+from data import picture
 from mlcl.datasets import decode_image, open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 

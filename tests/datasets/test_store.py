@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import LIMIT, child
-from data import contents, picture, voc_files, write_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from children import LIMIT, child
+from data import contents, picture, voc_files, write_tree
 from mlcl.datasets import (
     Dataset,
     decode_image,
@@ -135,6 +135,7 @@ prepare_source("folder", sys.argv[1], out=sys.argv[2], size=8, jobs=2, progress=
 """
 
 
+@pytest.mark.slow
 def test_a_killed_store_is_gone_on_with(many, tmp_path):
     command = [sys.executable, "-c", KILLED, str(many), str(tmp_path / "a")]
     with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

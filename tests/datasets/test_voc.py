@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from data import annotation, shared_data, voc_files, write_tree
 
+from data import annotation, shared_data, voc_files, write_tree
 from mlcl.datasets import decode_image, open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from children import complete
 from torch.utils.data import TensorDataset
 
+from children import complete
 from mlcl.training.replay import ReplaySampler, replay_loader
 
 lightning = pytest.importorskip("lightning", reason="the extra lightning is not installed: make test-extras")
@@ -42,7 +42,7 @@ def test_the_example_runs_as_a_script(tmp_path):
     assert "50 rows stored" in done.stdout
 
 
-class Recorder(lightning.LightningModule):
+class Recorder(lightning.LightningModule):  # type: ignore[name-defined]  # from importorskip
     """Notes which rows it sees."""
 
     def __init__(self):

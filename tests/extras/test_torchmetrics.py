@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from children import child
-from ddp_worker import CASES, data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from children import child
+from ddp_worker import CASES, data
 from mlcl import macro_auc
 from mlcl.errors import InputError
 

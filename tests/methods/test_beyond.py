@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import SMALL, small_benchmark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import SMALL, small_benchmark
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import TrainConfig
 from mlcl.datasets import load_dataset
@@ -221,6 +221,7 @@ def test_a_crop_never_mirrors():
 # --- all of it, exact on resume
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(0, 1), (1, 2), (2, 4)])
 def test_all_parts_together_are_exact_on_resume(place):
     config, benchmark = config_from(SMALL | ALL), small_benchmark()

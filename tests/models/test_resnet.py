@@ -68,7 +68,11 @@ def _resnet50() -> dict[str, tuple[str, tuple[int, ...]]]:
     return table
 
 
-TABLES = {"resnet18": RESNET18, "resnet34": _resnet34(), "resnet50": _resnet50()}
+TABLES: dict[str, dict[str, tuple[str, tuple[int, ...]]]] = {
+    "resnet18": RESNET18,
+    "resnet34": _resnet34(),
+    "resnet50": _resnet50(),
+}
 # Published sizes, with the classifier of 1000 classes: parameters, and entries of the state dict.
 PUBLISHED = {"resnet18": (11_689_512, 122), "resnet34": (21_797_672, 218), "resnet50": (25_557_032, 320)}
 
@@ -208,6 +212,7 @@ def test_torchvision_weights_load_into_the_backbone_alone(counters: bool) -> Non
     assert all(torch.equal(value, head[key]) for key, value in network.head.state_dict().items())
 
 
+@pytest.mark.slow
 def test_unfitting_weights_are_refused_and_nothing_is_loaded() -> None:
     published = _published_file("resnet18")
     with pytest.raises(InputError, match=r"does not fit the backbone.*'layer1\.2\.conv1\.weight'"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers import SMALL, small_benchmark
 
+from helpers import SMALL, small_benchmark
 from mlcl.runs.run import run
 
 

@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from helpers import small_arrays
 
+from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
 from mlcl.errors import InputError

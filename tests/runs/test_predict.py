@@ -11,9 +11,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from PIL import Image
 
+from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
@@ -165,6 +165,7 @@ def test_runs_that_cannot_be_used_are_one_sentence(trained, tmp_path):
         load_trained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exported_program_gives_the_same_scores(kind, trained, tmp_path, capsys):
     result = trained[kind]

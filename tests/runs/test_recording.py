@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from helpers import settings_for, small_benchmark
 
+from helpers import settings_for, small_benchmark
 from mlcl.config.resolve import config_from
 from mlcl.runs.run import run
 

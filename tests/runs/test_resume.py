@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 import pytest
+
 from children import child, complete
 from helpers import small_arrays
-
 from mlcl.cli.main import main
 from mlcl.datasets import prepare_source
 
@@ -90,6 +90,7 @@ def matrix(folder):
     return json.loads((folder / "result.json").read_text())["matrix"]
 
 
+@pytest.mark.slow
 def test_runs_killed_again_and_again_end_with_the_same_matrix(store, tmp_path):
     """Four SIGKILLs at random places per method, 26 in all: inside steps, writes, evaluation, memory updates."""
     images_store = make_store(tmp_path, images=True)
@@ -147,6 +148,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_path, capsys):
     out = tmp_path / "a run"
@@ -174,6 +176,7 @@ def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_p
     assert matrix(out) == matrix(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_does_not_wait(store, tmp_path):
     code = """
 import os, signal, sys, time

@@ -8,8 +8,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from helpers import SMALL, small_benchmark
 
+from helpers import SMALL, small_benchmark
 from mlcl.cli.main import main
 from mlcl.config.resolve import config_from
 from mlcl.errors import InputError
@@ -121,6 +121,7 @@ def test_tensorboard_writes_event_files(tmp_path):
     assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 10))
 
 
+@pytest.mark.slow
 def test_run_and_resume_tell_the_trackers_of_the_run(service, tmp_path, capsys, monkeypatch):
     name, heard = service
     out = tmp_path / "run"

@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from estimator_checks import EXCEPTIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -19,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from estimator_checks import EXCEPTIONS
 from mlcl.config.schema import TrainConfig
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
-from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from torch import nn
 
+from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import TrainConfig
 from mlcl.labels import LabelCounts
@@ -18,7 +20,7 @@ from mlcl.training.loop import train
 from mlcl.training.processes import join
 
 DEVICES = 2
-RUNS = {
+RUNS: dict[str, tuple[dict[str, Any], bool]] = {
     # name -> settings, on images or features; together they use every part that looks beyond a row
     "rldam-wru, flip-crop": ({"method": "rldam-wru", "augment": {"kind": "flip-crop"}}, True),
     "krt-r": ({"method": "krt-r", "train": {"epochs": 1, "optimiser": "sgd"}}, True),

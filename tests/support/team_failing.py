@@ -8,7 +8,6 @@ import sys
 import time
 
 from children import FOREVER
-
 from mlcl.errors import InputError
 from mlcl.training.launching import launched, member
 

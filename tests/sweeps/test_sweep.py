@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import child, wait_until
-from helpers import small_arrays
 from rich.console import Console
 
+from children import child, wait_until
+from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.sweeps import Finished, Position, load_experiment, plan_runs, run_all
@@ -124,6 +124,7 @@ def test_classes_are_written_as_the_runs_measured_them(finished):
             assert {lines[k]["task"] for k in ids} == {str(number)}
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finished, tmp_path, capsys):
     # Half of the runs are there already; what they hold must not be touched.
     here = tmp_path / "core"
@@ -157,6 +158,7 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
     assert ours == {name: theirs[name] for name in ours}
 
 
+@pytest.mark.slow
 def test_files_are_the_same_bytes_every_time(finished):
     from mlcl.reports.writing import write_files
 
@@ -190,6 +192,7 @@ class Log(Quiet):
         self.ends.append(finished)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     good, exploding, odd, corrupt = planned(store, tmp_path)
     exploding = replace(
@@ -286,6 +289,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_end_from_outside_leaves_nobody_behind(store, tmp_path, how):
@@ -320,6 +324,7 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -404,6 +409,7 @@ def test_the_overview_counts_and_estimates(tmp_path):
     assert "[3/4] er, seed 0: failed: it broke" in text
 
 
+@pytest.mark.slow
 def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, capsys):
     table = tmp_path / "two.yaml"
     table.write_text(
@@ -422,6 +428,7 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
     assert f"--reuse {tmp_path} holds no runs" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)
@@ -448,6 +455,7 @@ def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys)
     assert len(list((out / "runs").iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)

@@ -7,16 +7,17 @@ import signal
 import sys
 
 import pytest
-import team_failing
 import torch
-from children import complete
 
+import team_failing
+from children import complete
 from mlcl.errors import InputError
 from mlcl.training.launching import ProcessError
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "error", "words"),
     [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import settings_for, small_benchmark
 
+from helpers import settings_for, small_benchmark
 from mlcl.training.learner import Learner
 
 

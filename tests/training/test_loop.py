@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import CONVOLUTIONAL, settings_for, small_benchmark
 
+from helpers import CONVOLUTIONAL, settings_for, small_benchmark
 from mlcl.methods.presets import PRESETS
 from mlcl.metrics import macro_auc
 from mlcl.runs.run import run
@@ -15,6 +15,7 @@ from mlcl.training.loop import train
 from mlcl.training.optimisation import TrainingError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", PRESETS)
 def test_every_preset_learns_and_is_deterministic(method):
     benchmark = small_benchmark(images=method in CONVOLUTIONAL)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import team
 import torch
+
+import team
 from children import complete
 from helpers import SMALL, small_arrays, small_benchmark
-
 from mlcl.cli.main import main
 from mlcl.cli.signals import Signals
 from mlcl.config.schema import Config, TrainConfig
@@ -32,6 +32,7 @@ from mlcl.training.state import State
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
+@pytest.mark.slow
 def test_gradients_and_statistics_of_every_loss_are_those_of_one_process():
     """In float64, with 9 rows for two processes, and with 1."""
     first, second = team.primitives()
@@ -40,6 +41,7 @@ def test_gradients_and_statistics_of_every_loss_are_those_of_one_process():
     assert max(second.values()) < 1e-12
 
 
+@pytest.mark.slow
 def test_whole_runs_agree_with_one_process():
     both, sums = team.all_runs()
     assert sums[0] == sums[1]  # the processes hold the same weights
@@ -69,6 +71,7 @@ class Terminate(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_is_stopped_and_goes_on(tmp_path):
     config = {**SMALL, "train": {**SMALL["train"], "epochs": 2, "devices": 2, "device": "cpu"}}
     benchmark, terminate = small_benchmark(), Terminate()
@@ -112,6 +115,7 @@ def matrix(folder):
     return json.loads((folder / "result.json").read_text())["matrix"]
 
 
+@pytest.mark.slow
 def test_torchrun(store, tmp_path, capsys):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mlcl", "run"]
     command += [*options(store, 2), "--out", str(tmp_path / "run")]
