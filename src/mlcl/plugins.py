@@ -120,9 +120,10 @@ def ensure_loaded(plugin: Plugin) -> None:
         _execute(plugin)
         if len(REGISTRATIONS) == count:
             raise InputError(f"plugin {plugin.source} registers nothing; {RULES}.")
-    except InputError:
+    except InputError as error:
         REGISTRATIONS.undo_to(count)
-        raise
+        named = Path(plugin.source).name in str(error)
+        raise error if named else InputError(f"plugin {_place(plugin, error)} {error}") from None
     except Exception as error:  # somebody's code: whatever it raises, this is where
         REGISTRATIONS.undo_to(count)
         raise InputError(

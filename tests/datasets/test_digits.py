@@ -1,6 +1,7 @@
-"""The embedded digits: the same bytes everywhere, the long tail that was asked for, disjoint handwriting."""
+"""The embedded digits: the same bytes everywhere, the long tail that was specified, disjoint handwriting."""
 
 import hashlib
+import os
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -33,7 +34,7 @@ def test_the_same_bytes_on_every_machine(data):
     arrays = (data.train.inputs, data.train.labels, data.test.inputs, data.test.labels)
     found = [hashlib.sha256(array.tobytes()).hexdigest()[:16] for array in arrays]
     assert found == STORED
-    # A change of these is a change of the data set: raise digits._RECIPE, or old cache files would be read.
+    # A change of these is a change of the dataset: raise digits._RECIPE, or old cache files would be read.
     assert digits._RECIPE == 1
 
 
@@ -192,6 +193,6 @@ def test_a_failed_write_leaves_nothing_behind(home, monkeypatch):
     def full(*args, **kwargs):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(os, "replace", full)
     assert len(load_digits_dataset(train=3, test=2).train) == 3
     assert list(home.iterdir()) == []

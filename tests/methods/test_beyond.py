@@ -143,7 +143,7 @@ def test_old_classes_ask_the_old_network_and_new_ones_the_network_itself():
     assert torch.equal(targets, known)
     first = a_step(old=~seen, seen=seen, logits=logits)
     assert torch.equal(TrustedNegatives().targets(known, own, first)[1], own)
-    with pytest.raises(InputError, match=r"labels\.trust is 1\.5; expected a share from 0 to 1"):
+    with pytest.raises(InputError, match=r"trust is 1\.5; expected a number from 0 to 1"):
         TrustedNegatives(trust=1.5)
 
 

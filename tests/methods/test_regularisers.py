@@ -131,9 +131,7 @@ def test_true_fisher_draws_labels_from_the_network():
 
 
 def test_ewc_options_that_do_nothing_are_refused():
-    with pytest.raises(
-        InputError, match=r"regulariser\.decay is 0\.5; it is used with regulariser\.online true"
-    ):
+    with pytest.raises(InputError, match=r"decay is 0\.5; it is used with regulariser\.online true"):
         REGULARISERS.build("ewc", decay=0.5)
 
 

@@ -118,9 +118,9 @@ def test_pictures_are_decoded_as_a_store_does(trained, tmp_path):
         ("features", lambda p: np.save(p, np.full((2, 6), np.nan)), "finite"),
         ("features", lambda p: p.write_bytes(b"garbage"), "is not a readable .npy"),
         ("features", lambda p: np.save(p, np.array([{}]), allow_pickle=True), "is not a readable .npy"),
-        ("images", lambda p: p.mkdir(), "holds no picture"),
-        ("images", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "a.jpg is not a picture"),
-        ("features", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "not on square pictures"),
+        ("images", lambda p: p.mkdir(), "holds no image"),
+        ("images", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "a.jpg is not an image"),
+        ("features", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "not on square images"),
     ],
 )
 def test_inputs_that_do_not_fit_are_one_sentence(kind, make, words, trained, tmp_path):
@@ -161,6 +161,9 @@ def test_runs_that_cannot_be_used_are_one_sentence(trained, tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         load_trained(folder)
     (folder / "result.json").write_text(json.dumps({**result, "input_shape": [6, "x"]}))
+    with pytest.raises(InputError, match=r"input_shape is .*; expected \[C, H, W\] or \[D\]"):
+        load_trained(folder)
+    (folder / "result.json").write_text(json.dumps({**result, "tasks": [*result["tasks"][:-1], [0]]}))
     with pytest.raises(InputError, match="contradict each other"):
         load_trained(folder)
 

@@ -186,8 +186,8 @@ def test_a_package_that_went_away_is_told(fetched, store, tmp_path, monkeypatch)
 def test_our_own_models_take_no_weights(store):
     with pytest.raises(InputError, match="model 'resnet8' takes no option 'pretrained'"):
         config(store, model={"kind": "resnet8", "pretrained": True})
-    with pytest.raises(InputError, match=r"model\.resize is 0"):
-        config(store, model={"kind": "timm:x", "resize": 0})
+    with pytest.raises(InputError, match="resize of model 'timm:x' is 0"):
+        build_model("timm:x", (3, 16, 16), 2, resize=0)
     with pytest.raises(InputError, match="takes no option 'resize'"):
         build_model("resnet8", (3, 16, 16), 2, resize=8)
 
@@ -200,7 +200,7 @@ def test_the_command_line_takes_truth_names_and_files(text, value):
 
     words = ["--model", "timm:resnet18", "--model.pretrained", text, "--model.resize", "64"]
     model = parse_run(words).config.model
-    assert (model.kind, model.pretrained, model.resize) == ("timm:resnet18", value, 64)
+    assert (model.kind, model.options) == ("timm:resnet18", {"pretrained": value, "resize": 64})
 
 
 @pytest.mark.slow

@@ -58,8 +58,9 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
     """Return the parser of ``mlcl run``."""
     parser = ArgumentParser(
         prog=prog,
+        usage=f"{prog} [NAME | FILE.yaml] [options]",
         exit_on_error=False,
-        description="Train and test one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
+        description="Train and evaluate one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
         "FILE.yaml one of your own; options override its settings. `--loss ru` is short for `--loss.kind ru`, "
         "`--devices 2` for `--train.devices 2`.",
     )

@@ -69,11 +69,15 @@ def _is_flag(kind: Any) -> bool:
 
 
 def add_settings(parser: ArgumentParser) -> None:
-    """Add every setting to a parser, as ``--section.name``."""
+    """Add every setting to a parser, as ``--section.name``, one group per section."""
+    groups: dict[str, Any] = {}
     for name, option in settings().items():
-        shown = "" if option.default is None else f" (default: {option.default})"
-        text = f"{option.help.rstrip('.')}{shown}".replace("%", "%%")
-        parser.add_argument(f"--{name}", type=option.type, default=option.default, help=text)
+        section = name.partition(".")[0] if "." in name else ""
+        if section not in groups:
+            about = inspect.getdoc(SECTIONS[section] if section else Config) or ""
+            groups[section] = parser.add_argument_group(about.partition("\n")[0].rstrip("."))
+        text = option.help.rstrip(".").replace("%", "%%")
+        groups[section].add_argument(f"--{name}", type=option.type, default=option.default, help=text)
 
 
 @cache

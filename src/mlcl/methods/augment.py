@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mlcl.errors import check_int
 from mlcl.methods.step import Share
 from mlcl.registry import Registry
 
@@ -37,7 +38,12 @@ def flip_augmentation() -> Augmentation:
 
 @AUGMENTATIONS.register("crop", summary="A random crop after padding.")
 def crop_augmentation(*, padding: int | None = None) -> Augmentation:
-    """Return `random_crop`; ``padding`` is an eighth of the image if not set."""
+    """Return `random_crop`.
+
+    Args:
+        padding: pixels of padding before the crop; an eighth of the image if not set.
+    """
+    _check_padding(padding)
 
     def apply(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
         return random_crop(images, generator, share, padding=_room(images, padding))
@@ -47,7 +53,12 @@ def crop_augmentation(*, padding: int | None = None) -> Augmentation:
 
 @AUGMENTATIONS.register("flip-crop", summary="A horizontal flip for half, and a random crop after padding.")
 def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
-    """Return `random_flip` followed by `random_crop`; ``padding`` is an eighth of the image if not set."""
+    """Return `random_flip` followed by `random_crop`.
+
+    Args:
+        padding: pixels of padding before the crop; an eighth of the image if not set.
+    """
+    _check_padding(padding)
 
     def apply(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
         flipped = random_flip(images, generator, share)
@@ -58,10 +69,16 @@ def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
 
 @AUGMENTATIONS.register(
     "auto",
-    summary="What the data set says leaves labels true: flip-crop on photographs, nothing on digits or features.",
+    summary="What the dataset declares to keep labels true: flip-crop on photographs, nothing on digits or features.",
 )
 def auto_augmentation(*, padding: int | None = None, suits: str = "flip-crop") -> Augmentation:
-    """Return the augmentation ``suits``, which the data set names; feature vectors stay as they are."""
+    """Return the augmentation ``suits``, which the dataset names; feature vectors stay as they are.
+
+    Args:
+        padding: pixels of padding before the crop; an eighth of the image if not set.
+        suits: the augmentation that suits the dataset.
+    """
+    _check_padding(padding)
     takes = AUGMENTATIONS.options(suits)
     on_images = AUGMENTATIONS.build(suits, **({"padding": padding} if "padding" in takes else {}))
 
@@ -69,6 +86,11 @@ def auto_augmentation(*, padding: int | None = None, suits: str = "flip-crop") -
         return on_images(inputs, generator, share) if inputs.dim() == 4 else inputs
 
     return apply
+
+
+def _check_padding(padding: int | None) -> None:
+    if padding is not None:
+        check_int("padding", padding, 0)
 
 
 def _room(images: Tensor, padding: int | None) -> int:
@@ -90,7 +112,7 @@ def random_flip(images: Tensor, generator: torch.Generator, share: Share | None 
 def random_crop(
     images: Tensor, generator: torch.Generator, share: Share | None = None, *, padding: int
 ) -> Tensor:
-    """Pad by zeros on all sides and cut out the original size at a random place, one place an image."""
+    """Pad by zeros on all sides and cut out the original size at a random place per image."""
     if padding == 0:
         return images
     count, channels, height, width = images.shape

@@ -1,4 +1,4 @@
-"""Joint training: all classes and all images at once, the ceiling that continual methods are measured against."""
+"""Joint training: all classes and all images at once, an upper bound for continual methods."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Label policies: which classes a row is judged on, and with which targets.
+"""Label policies: for which classes a row contributes to the loss, and with which targets.
 
-Only a row's own task is annotated. Everything else is a policy: leave it out (``task``), take it for negative
-(``seen``, ``none``), or ask the old network (``pseudo``).
+Only the classes of a row's own task are annotated. Everything else is a policy: leave it out (``task``), treat it as
+negative (``seen``, ``none``), or ask the old network (``pseudo``). A policy is a class with keyword-only options,
+registered in `LABEL_POLICIES`; `targets` returns targets and mask of the shape of the logits, and what must survive a
+checkpoint inside a task is in `state`. See docs/specification.md#label-policies.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_number
 from mlcl.methods.step import Step, TaskContext
 from mlcl.registry import Registry
 
@@ -17,7 +19,7 @@ LABEL_POLICIES: Registry[type[LabelPolicy]] = Registry("label policy")
 
 
 class LabelPolicy:
-    """Turns known labels into targets and a mask. Subclasses say only what differs."""
+    """Turns known labels into targets and a mask. Subclasses override what differs."""
 
     needs_teacher = False
     across_tasks = False
@@ -27,7 +29,7 @@ class LabelPolicy:
         """Prepare for a task."""
 
     def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        """Return targets and the mask of judged classes, both [B, K].
+        """Return targets and the mask of the classes that contribute to the loss, both [B, K].
 
         Args:
             known: labels, zero outside the row's own task, float [B, K].
@@ -37,21 +39,21 @@ class LabelPolicy:
         raise NotImplementedError
 
     def state(self) -> dict[str, float]:
-        """Return what must be kept to go on inside a task."""
+        """Return what must be kept to resume inside a task."""
         return {}
 
     def load_state(self, state: dict[str, float]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
 
 
 @LABEL_POLICIES.register(
-    "task", summary="Each row is judged on its own task's classes only (the paper's method)."
+    "task", summary="Each row contributes for its own task's classes only (the paper's method)."
 )
 class OwnTask(LabelPolicy):
-    """Judge on the row's own task."""
+    """Only the classes of the row's own task contribute."""
 
     def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Leave everything but the row's own task out."""
+        """Leave everything except for the row's own task out."""
         return known, own
 
 
@@ -59,23 +61,23 @@ class OwnTask(LabelPolicy):
     "seen", summary="All classes so far: old labels of new images become false negatives."
 )
 class SeenClasses(LabelPolicy):
-    """Judge on all classes so far.
+    """All classes seen so far contribute.
 
     A class has no positive among the rows of another task. Losses that weigh positives against negatives of a batch
     (rldam, ru) leave such a class out, so with them this is the same as ``task``; ``negatives`` is not.
     """
 
     def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        """Take classes of other tasks for negative, future ones excepted."""
+        """Treat classes of other tasks as negative, except for future ones."""
         return known, step.context.seen.expand_as(own)
 
 
-@LABEL_POLICIES.register("none", summary="No mask: all K classes, also those that nobody has met yet.")
+@LABEL_POLICIES.register("none", summary="No mask: all K classes, also those of later tasks.")
 class AllClasses(LabelPolicy):
-    """Judge on all K classes."""
+    """All K classes contribute."""
 
     def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Take classes of other tasks for negative."""
+        """Treat classes of other tasks as negative."""
         return known, torch.ones_like(own)
 
 
@@ -85,17 +87,19 @@ class AllClasses(LabelPolicy):
     reference="Dong et al., ICCV 2023",
 )
 class PseudoLabels(LabelPolicy):
-    """Judge on all classes so far; old classes are positive where the old network is sure (SPEC 5, KRT).
+    """All classes so far contribute; old classes are positive where the old network is sure.
+
+    See docs/specification.md#krt.
 
     Args:
-        mean_labels: mu, the mean number of labels an image over all classes (1.4 on VOC, 2.9 on COCO). Not set: the
-            labels an image and class of the new task, carried over to the old classes.
+        mean_labels: mu, the mean number of labels per image over all classes (1.4 on VOC, 2.9 on COCO). Not set: the
+            labels per image and class of the new task, carried over to the old classes.
     """
 
     needs_teacher = True
 
     def __init__(self, *, mean_labels: float | None = None) -> None:
-        self.mean_labels = mean_labels
+        self.mean_labels = None if mean_labels is None else check_number("mean_labels", mean_labels)
         self.threshold = 2.0  # no probability is above it
 
     def start_task(self, context: TaskContext) -> None:
@@ -111,7 +115,7 @@ class PseudoLabels(LabelPolicy):
                 labels += float(known.sum())
         stacked = torch.cat(probabilities)
         if self.mean_labels is None:
-            # Labels an image and class on this task, carried over to the old classes.
+            # Labels per image and class on this task, carried over to the old classes.
             goal = labels / len(stacked) / len(context.classes) * int(old.sum())
         else:
             goal = self.mean_labels * int(old.sum()) / int(context.seen.sum())
@@ -131,7 +135,7 @@ class PseudoLabels(LabelPolicy):
         return {"threshold": self.threshold}
 
     def load_state(self, state: dict[str, float]) -> None:
-        """Take the threshold back."""
+        """Restore the threshold."""
         self.threshold = state["threshold"]
 
 
@@ -143,21 +147,19 @@ class TrustedNegatives(LabelPolicy):
     """Let every class meet the images of other tasks as negatives, where that is likely to be true.
 
     A class of which a row has no label is most often absent, but not always: of the rows of other tasks in the
-    batch, the share ``trust`` that the network ranks lowest are taken for negative, the rest are left out. Old classes
+    batch, the share ``trust`` that the network ranks lowest count as negative, the rest are left out. Old classes
     are ranked by the old network, new ones by the network as it is. Memory rows so serve the new classes, and new
-    images the old classes, as a tagger will meet them (pooled Macro-AUC, SPEC 6).
+    images the old classes, as a tagger will meet them (pooled Macro-AUC).
 
     Args:
-        trust: share of the rows of other tasks that are taken for negative, a class.
+        trust: share of the rows of other tasks that count as negative, per class.
     """
 
     needs_teacher = True
     across_tasks = True
 
     def __init__(self, *, trust: float = 0.75) -> None:
-        if not 0 <= trust <= 1:
-            raise InputError(f"labels.trust is {trust}; expected a share from 0 to 1.")
-        self.trust = trust
+        self.trust = check_number("trust", trust, high=1)
 
     def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         """Add trusted negatives to the row's own task."""

@@ -1,7 +1,7 @@
 """A method is a name for a choice of parts. Most are one line of data here; nothing else has to know them.
 
-A preset sets the parts in which it differs from the neutral run: no regulariser, no augmentation, every sample judged
-on its own task's classes. What a user sets by hand goes on top, so any part combines with any other:
+A preset sets the parts in which it differs from the neutral run: no regulariser, no augmentation, every sample
+contributing for its own task's classes. What a user sets by hand overrides it, so any part combines with any other:
 ``mlcl run --method replay --memory ocdm --loss rldam --regulariser ewc``.
 """
 
@@ -99,7 +99,7 @@ _SHIPPED: dict[str, Preset] = {
         {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "regulariser": {"kind": "lwf"}},
     ),
     "distilled-replay": Preset(
-        "RLDAM and WRU, the old network's logits held on old and new images, augmentation, a cosine rate.",
+        "RLDAM, WRU and distillation of the old logits on old and new images, with augmentation and a cosine schedule.",
         "docs/beyond.md",
         {
             "loss": {"kind": "rldam"},
@@ -110,7 +110,7 @@ _SHIPPED: dict[str, Preset] = {
         },
     ),
     "joint": Preset(
-        "Batch learning: all classes and images at once, with any loss; the ceiling.",
+        "Batch learning: all classes and images at once, with any loss; an upper bound.",
         "baseline",
         {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint"},
     ),

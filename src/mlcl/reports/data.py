@@ -11,7 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from mlcl.config.schema import Config
-from mlcl.datasets.describe import shared_rows
+from mlcl.datasets.duplicates import shared_rows
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.models.provenance import describe

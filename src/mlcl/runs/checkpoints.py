@@ -46,7 +46,7 @@ class Identity:
     Attributes:
         run: number of the run, drawn when its folder was made.
         config: every setting, as `to_dict` gives them.
-        data: fingerprint of the data set.
+        data: fingerprint of the dataset.
         tasks: fingerprint of classes and rows of the tasks.
     """
 

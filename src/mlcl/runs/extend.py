@@ -181,7 +181,7 @@ def extended_benchmark(base: Base, config: Config) -> ExtendedBenchmark:
 
 
 def new_classes(base: Base, data: Dataset) -> tuple[Dataset, NDArray[np.int64]]:
-    """Return the data set and the columns of its classes that the run does not know yet."""
+    """Return the dataset and the columns of its classes that the run does not know yet."""
     if data.train.inputs.shape[1:] != base.trained.input_shape:
         raise InputError(
             f"{data.name} has inputs of shape {data.train.inputs.shape[1:]}, but the network was trained on "

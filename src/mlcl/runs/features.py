@@ -1,6 +1,6 @@
-"""Frozen features: a model's embeddings of a store's pictures, cached as a store of feature vectors.
+"""Frozen features: a model's embeddings of a store's images, cached as a store of feature vectors.
 
-A comparison of methods on such a store trains only a small head, and takes minutes where pictures take hours. Where
+A comparison of methods on such a store trains only a small head, and takes minutes where images take hours. Where
 the embeddings come from is written into the store, and from there into every run on it.
 """
 
@@ -31,12 +31,12 @@ from mlcl.training.batches import Normaliser, gather, slices
 
 @dataclass(frozen=True)
 class Encoder:
-    """A frozen network that embeds pictures.
+    """A frozen network that embeds images.
 
     Attributes:
         name: what it is called in the name of a store.
         network: in evaluation mode; its head is not used.
-        normaliser: how raw pictures become the network's inputs.
+        normaliser: how raw images become the network's inputs.
         provenance: model, weights, what they were trained on, and the SHA-256 of all of them.
     """
 
@@ -46,7 +46,7 @@ class Encoder:
     provenance: Provenance
 
     def __call__(self, inputs: NDArray[Any], *, batch_size: int) -> NDArray[np.float32]:
-        """Return the embeddings [n, D] of raw pictures, uint8 [n, C, H, W]."""
+        """Return the embeddings [n, D] of raw images, uint8 [n, C, H, W]."""
         device = self.normaliser.scale.device
         found = []
         with torch.inference_mode():
@@ -68,17 +68,17 @@ def embed_store(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> StoreInfo:
-    """Write the embeddings of a store's pictures to a new store, which every command takes as data.
+    """Write the embeddings of a store's images to a new store, which every command takes as data.
 
-    Interrupted or killed, the same call goes on where it was; a finished store is not made again.
+    Interrupted or killed, the same call continues where it was; a finished store is not made again.
 
     Args:
-        store: the folder or name of a store of pictures, or ``digits``.
+        store: the folder or name of a store of images, or ``digits``.
         model: a name of `mlcl.models.MODELS`, such as ``timm:resnet18``, or the folder of a finished run.
         out: the folder to make; in the cache, by names of store and model, if not given.
         pretrained: weights of a package's model: True, their name, or a file; random ones if not given.
-        resize: side to which pictures are resized for a package's model.
-        batch_size: pictures embedded at once.
+        resize: side to which images are resized for a package's model.
+        batch_size: images embedded at once.
         seed: of random weights.
         overwrite: replace a store of other content.
         progress: called with rows done and rows in all.
@@ -87,7 +87,7 @@ def embed_store(
         raise InputError(f"batch_size is {batch_size}, but a whole number of at least 1 was expected")
     data = load_dataset(store)
     if data.kind != "images":
-        raise InputError(f"{store} holds feature vectors already, but a store of pictures was expected")
+        raise InputError(f"{store} holds feature vectors already, but a store of images was expected")
     if Path(model).is_dir():
         if pretrained is not None or resize is not None:
             raise InputError(
@@ -155,7 +155,7 @@ def run_encoder(folder: Path, data: Dataset) -> Encoder:
     shape = data.train.inputs.shape[1:]
     if shape != trained.input_shape:
         raise InputError(
-            f"{data.name} has pictures of shape {shape}, but {folder} was trained on {trained.input_shape}"
+            f"{data.name} has images of shape {shape}, but {folder} was trained on {trained.input_shape}"
         )
     network = trained.network
     before = network.backbone.provenance or {}
@@ -185,7 +185,7 @@ def _placed(name: str, network: Network, normaliser: Normaliser, provenance: Pro
 
 
 def _ids(store: str, data: Dataset) -> list[str]:
-    """Return the names of all rows; those of the embedded data set are numbers."""
+    """Return the names of all rows; those of the embedded dataset are numbers."""
     if store != "digits":
         return read_ids(find_dataset(store))
     splits = (("train", len(data.train)), ("test", len(data.test)))

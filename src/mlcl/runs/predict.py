@@ -1,4 +1,4 @@
-"""Scores of new inputs: images, folders of images, arrays and stores in, a table with a column a class out."""
+"""Scores of new inputs: images, folders of images, arrays and stores in, a table with one column per class out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mlcl.files import write_bytes
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.training.batches import slices
 
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ARRAYS = ("inputs", "x", "x_test")
 """Names under which an .npz may hold its inputs."""
 
@@ -67,20 +67,20 @@ def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArr
         raise InputError(f"{path} was looked for and does not exist.")
     size = trained.config.train.eval_batch_size
     if path.is_dir() and not is_store(path):
-        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in PICTURES and p.is_file())
+        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
         if not files:
             raise InputError(
-                f"{path} holds no picture and is no store; expected one of {', '.join(PICTURES)}."
+                f"{path} holds no image and is no store; expected one of {', '.join(IMAGE_SUFFIXES)}."
             )
         names = [file.relative_to(path).as_posix() for file in files]
-        return names, _pictures(files, trained.input_shape, size)
+        return names, _decoded(files, trained.input_shape, size)
     if path.is_dir():
         data = open_store(path)
         _check_shape(data.train.inputs, trained.input_shape, path)
         parts = (data.train.inputs, data.test.inputs)
         return read_ids(path), (part[piece] for part in parts for piece in slices(len(part), size))
     if path.suffix.lower() not in (".npy", ".npz"):
-        return [path.name], _pictures([path], trained.input_shape, size)
+        return [path.name], _decoded([path], trained.input_shape, size)
     array = as_inputs(_array(path), name=str(path))
     _check_shape(array, trained.input_shape, path)
     return [str(row) for row in range(len(array))], (array[piece] for piece in slices(len(array), size))
@@ -102,17 +102,17 @@ def _check_shape(inputs: NDArray[Any], shape: tuple[int, ...], path: Path) -> No
         )
 
 
-def _pictures(files: list[Path], shape: tuple[int, ...], size: int) -> Iterator[NDArray[np.uint8]]:
-    """Decode pictures as a store does, a batch at a time."""
+def _decoded(files: list[Path], shape: tuple[int, ...], size: int) -> Iterator[NDArray[np.uint8]]:
+    """Decode images as a store does, one batch at a time."""
     if len(shape) != 3 or shape[1] != shape[2]:
         raise InputError(
-            f"{files[0]}: the network was trained on inputs of shape {shape}, not on square pictures; "
+            f"{files[0]}: the network was trained on inputs of shape {shape}, not on square images; "
             "expected arrays or a store."
         )
-    return (np.stack([_picture(file, shape) for file in files[piece]]) for piece in slices(len(files), size))
+    return (np.stack([_decode(file, shape) for file in files[piece]]) for piece in slices(len(files), size))
 
 
-def _picture(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def _decode(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -135,7 +135,7 @@ def check_out(path: Path, *, suffixes: tuple[str, ...], overwrite: bool) -> None
 
 
 def write_scores(scores: Scores, path: Path) -> None:
-    """Write scores as .csv (a row an input, ``id`` and a column a class) or .npz (ids, classes, scores)."""
+    """Write scores as .csv (one row per input, ``id`` and one column per class) or .npz (ids, classes, scores)."""
     if path.suffix.lower() == ".npz":
         buffer = io.BytesIO()
         np.savez(buffer, ids=np.array(scores.ids), classes=np.array(scores.classes), scores=scores.values)

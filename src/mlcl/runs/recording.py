@@ -1,4 +1,4 @@
-"""Recording a run: the callback that fills a run folder while training goes on, and `train_and_record`."""
+"""Recording a run: the callback that fills a run folder during training, and `train_and_record`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def train_and_record(learner: Learner, recorder: Recorder | None, callback: Call
 
 
 class Recorder(Callback):
-    """Writes a run's folder while training goes on, and holds its lock; made by `create` or `reopen`, for a ``with``.
+    """Writes a run's folder during training, and holds its lock; made by `create` or `reopen`, for a ``with``.
 
     Attributes:
         path: the folder.

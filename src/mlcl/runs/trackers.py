@@ -38,7 +38,7 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Writes event files into the run's folder; another file in the same folder goes on with the curves."""
+    """Writes event files into the run's folder; another file in the same folder continues the curves."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], known: str | None) -> None:  # noqa: ARG002
         from torch.utils.tensorboard import SummaryWriter

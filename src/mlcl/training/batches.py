@@ -20,7 +20,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Shift and scale of inputs: ``x * scale + shift``. For images a value a channel, for features a value a column."""
+    """Shift and scale of inputs: ``x * scale + shift``, one value per channel of images or per column of features."""
 
     scale: Tensor
     shift: Tensor
@@ -28,7 +28,7 @@ class Normaliser:
 
     @classmethod
     def fit(cls, split: Split, *, normalise: bool) -> Normaliser:
-        """Measure mean and deviation on a training split; without ``normalise`` images only go to [0, 1].
+        """Measure mean and standard deviation on a training split; without ``normalise`` images only go to [0, 1].
 
         >>> images = np.full((2, 1, 2, 2), 255, np.uint8)
         >>> n = Normaliser.fit(Split(images, np.ones((2, 1), np.uint8)), normalise=False)
@@ -40,12 +40,10 @@ class Normaliser:
             size = split.inputs.shape[1]
             scale = torch.full((size,), 1 / 255 if is_image else 1.0)
             return cls(*cls._shaped(scale, torch.zeros(size), is_image))
-        mean, deviation = _moments(split.inputs, (0, 2, 3) if is_image else (0,))
-        deviation = np.where(
-            deviation > 1e-6, deviation, 1.0
-        )  # a constant column carries nothing and stays finite
-        scale = torch.from_numpy(1 / deviation).float()
-        return cls(*cls._shaped(scale, torch.from_numpy(-mean / deviation).float(), is_image))
+        mean, std = _moments(split.inputs, (0, 2, 3) if is_image else (0,))
+        std = np.where(std > 1e-6, std, 1.0)  # a constant column carries nothing and stays finite
+        scale = torch.from_numpy(1 / std).float()
+        return cls(*cls._shaped(scale, torch.from_numpy(-mean / std).float(), is_image))
 
     @staticmethod
     def _shaped(scale: Tensor, shift: Tensor, is_image: bool) -> tuple[Tensor, Tensor]:
@@ -64,7 +62,7 @@ class Normaliser:
 
 
 def _moments(inputs: NDArray[Any], axes: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation in one pass over pieces, so that a memory map need not fit in memory."""
+    """Return mean and standard deviation in one pass over pieces, so that a memory map need not fit in memory."""
     total = squares = np.float64(0)
     count = 0
     for start in range(0, len(inputs), 4096):
@@ -152,7 +150,7 @@ def count_steps(rows: int, batch_size: int, *, join: bool = False) -> int:
 class EpochPlan:
     """All rows of one epoch, drawn beforehand: step s sees ``rows[s]`` with the task numbers ``tags[s]``.
 
-    Because a plan depends on seed, task and epoch alone, a resumed run goes on at any step of it.
+    Because a plan depends on seed, task and epoch alone, a resumed run continues at any step of it.
     """
 
     current: Rows
@@ -211,8 +209,8 @@ def plan_epoch(
         memory: samples of earlier tasks.
         rng: random numbers of this epoch.
         task: number of the task.
-        batch_size: rows of the task a step.
-        memory_batch: rows of the memory a step; all of them if it holds fewer.
+        batch_size: rows of the task per step.
+        memory_batch: rows of the memory per step; all of them if it holds fewer.
         sampling: ``uniform`` over the memory, or ``balanced``: past tasks take turns, so each has an equal share.
         join: one row that is left over belongs to the last step. Alone it has no spread, and a batch normalisation of
             one value fails.

@@ -141,12 +141,12 @@ class _Children:
                 env={**os.environ, **paths},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the first process, which tells the others
+                start_new_session=True,  # Ctrl-C is for the first process, which stops the others
             )
             threading.Thread(target=self._listen, args=(rank,), daemon=True).start()
         for rank, process in self.processes.items():
             head = json.dumps({"rank": rank, "size": devices, "port": self.port}).encode() + b"\n"
-            with contextlib.suppress(BrokenPipeError):  # it is gone; what it reported tells why
+            with contextlib.suppress(BrokenPipeError):  # it is gone; what it reported says why
                 assert process.stdin is not None  # noqa: S101
                 process.stdin.write(head + job)
                 process.stdin.flush()
@@ -173,7 +173,7 @@ class _Children:
             os._exit(1)
 
     def failure(self, wait: float = 0.0) -> Exception | None:
-        """Return the failure of another process, given some seconds to be told."""
+        """Return the failure of another process, waiting some seconds for it."""
         with self.changed:
             self.changed.wait_for(lambda: self.failed, wait)
             for rank, (kind, sentence, trace) in self.failed.items():
@@ -219,7 +219,7 @@ def follow() -> None:
     os.dup2(2, 1)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the first process decides when to stop
-    warnings.simplefilter("ignore")  # the first process tells them
+    warnings.simplefilter("ignore")  # the first process shows them
 
     def report(**fields: Any) -> None:
         with contextlib.suppress(OSError):
@@ -269,7 +269,7 @@ def _threads() -> int | None:
 
 
 def leave() -> None:
-    """Leave the group of processes, so that this one can go on alone, or start others."""
+    """Leave the group of processes, so that this one can continue alone, or start others."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,7 +1,7 @@
 """What several processes that train one network must agree on, with Fabric's DDP; one process is the usual case.
 
 Every process draws the same plan of an epoch and sends its own rows of each step through the network. The logits, a
-few numbers a row, are then exchanged, and every process computes the loss of the *whole* batch. So whatever a loss, a
+few numbers per row, are then exchanged, and every process computes the loss of the *whole* batch. So whatever a loss, a
 label policy or a regulariser does over a batch is what it does in one process, without knowing of others.
 """
 
@@ -39,7 +39,7 @@ _OWN_BUFFERS: dict[str, Any] = {
 def settled(config: Config) -> Config:
     """Return the config with the number of processes that torchrun started, if it did.
 
-    So the config in the run's folder tells how many they were, and ``mlcl resume`` starts as many.
+    So the config in the run's folder says how many they were, and ``mlcl resume`` starts as many.
     """
     found = launching.torchrun()
     if found is None or found[1] == config.train.devices:
@@ -180,8 +180,8 @@ class Processes:
         if self.size == 1:
             sent: Any = (None, done)
         else:
-            told = None if failure is None else (isinstance(failure, InputError), str(failure))
-            sent = self.fabric.broadcast((told, done if send else None))
+            report = None if failure is None else (isinstance(failure, InputError), str(failure))
+            sent = self.fabric.broadcast((report, done if send else None))
         if failure is not None:
             raise failure
         if sent[0] is not None:
@@ -210,7 +210,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Team(ClusterEnvironment):
-    """Tells Fabric of the processes that `launching.launched` made."""
+    """Describes to Fabric the processes that `launching.launched` made."""
 
     def __init__(self, member: launching.Member) -> None:
         self.member = member

@@ -36,15 +36,15 @@ class _Kept:
 class ReplaySampler(Sampler[list[int]]):
     """Batches of row numbers: ``batch_size`` rows of the current task, then ``memory_batch`` rows of the memory.
 
-    For ``DataLoader(dataset, batch_sampler=sampler)`` over any map-style data set in which the numbers of both lie, or
-    for `replay_loader`, which also tells the task of each row. Every current row comes once an epoch; memory rows
+    For ``DataLoader(dataset, batch_sampler=sampler)`` over any map-style dataset in which the numbers of both lie, or
+    for `replay_loader`, which also returns the task of each row. Every current row comes once per epoch; memory rows
     come in random order, all of them before any comes again. Draws depend on ``seed``, epoch and ``rank`` alone.
 
     Args:
         current: row numbers of the task at hand, or how many there are if they are 0, 1, 2, ...
         memory: a `Memory` (as it is when an epoch begins), or row numbers, as `select_wru` gives them.
-        batch_size: current rows a batch, on each process.
-        memory_batch: memory rows a batch, on each process; ``batch_size`` if not given, and never more than there are.
+        batch_size: current rows per batch, on each process.
+        memory_batch: memory rows per batch, on each process; ``batch_size`` if not given, never more than there are.
         task: number of the current task; the next one after those in the memory if not given.
         sampling: memory rows drawn ``uniform`` from the whole memory, or ``balanced``: past tasks take turns.
         drop_last: leave out a last batch with fewer than ``batch_size`` current rows.
@@ -139,7 +139,7 @@ class ReplaySampler(Sampler[list[int]]):
 
 @dataclass(frozen=True)
 class _Tagged(Dataset[tuple[Any, int]]):
-    """A data set whose keys are pairs of row and task: a row may come back in another task, with other labels."""
+    """A dataset whose keys are pairs of row and task: a row may come back in another task, with other labels."""
 
     dataset: Any
 
@@ -179,14 +179,14 @@ def replay_loader(
     collate_fn: Callable[[list[Any]], Any] = default_collate,
     **options: Any,
 ) -> DataLoader[Any]:
-    """Return a ``DataLoader`` that gives pairs: the data set's own batch, and the task of each row, int64 ``[B]``.
+    """Return a ``DataLoader`` that gives pairs: the dataset's own batch, and the task of each row, int64 ``[B]``.
 
-    The tasks are what a loss takes as ``groups``, and say on which classes a row is judged.
+    The tasks are what a loss takes as ``groups``, and decide for which classes a row contributes.
 
     Args:
-        dataset: any map-style data set; its rows are those that the sampler numbers.
+        dataset: any map-style dataset; its rows are those that the sampler numbers.
         sampler: which rows; call its ``set_epoch`` before each pass (Lightning does it by itself).
-        collate_fn: makes a batch of the data set's samples.
+        collate_fn: makes a batch of the dataset's samples.
         options: further options of ``DataLoader``, such as ``num_workers``; not those that choose rows.
 
     >>> from torch.utils.data import TensorDataset

@@ -1,9 +1,11 @@
 """Regularisers: what holds the network near its old self. Each adds a penalty to the loss of a step."""
 
-from mlcl.methods.regularisers import distillation, ewc  # noqa: F401  (importing them registers them)
 from mlcl.methods.regularisers.base import REGULARISERS, NoRegulariser, Regulariser
 from mlcl.methods.regularisers.distillation import distillation_loss, embedding_drift
 from mlcl.methods.regularisers.ewc import diagonal_fisher
+from mlcl.registry import discover
+
+discover(__name__, __path__)
 
 __all__ = [
     "REGULARISERS",

@@ -1,4 +1,15 @@
-"""The interface of regularisers."""
+"""The interface of regularisers.
+
+A regulariser is a class with keyword-only options, registered in `REGULARISERS`. The rules it keeps:
+
+- `penalty` returns a scalar tensor on the graph of the new network, or None for nothing; before a task has ended there
+  is nothing to hold on to.
+- All that it must keep between tasks is in `state`, as tensors, and `load_state` restores it: a resumed run continues
+  with the same bits. Names like ``importance.<parameter>`` grow with the head when a run is extended.
+- It draws random numbers from ``context.generator`` only.
+
+`mlcl.testing.check_regulariser` runs these checks on a regulariser of your own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +22,7 @@ REGULARISERS: Registry[type[Regulariser]] = Registry("regulariser")
 
 
 class Regulariser:
-    """Adds a penalty to the loss of a step. Subclasses say only what differs.
+    """Adds a penalty to the loss of a step. Subclasses override what differs.
 
     ``needs_teacher`` asks for a frozen copy of the network as it was before the task, ``needs_stored`` for the logits
     that the rows of the memory had when they were stored.
@@ -31,11 +42,11 @@ class Regulariser:
         """Look back at a learnt task; the network is in evaluation mode."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return what must be kept to go on with the next task."""
+        """Return what must be kept for the next task."""
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
 
 
 @REGULARISERS.register("none", summary="No regulariser.")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 from torch.nn import functional
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_choice, check_number
 from mlcl.methods.regularisers.base import REGULARISERS, Regulariser
 from mlcl.methods.step import Step
+
+Distance = Literal["bce", "mse", "huber"]
 
 
 @REGULARISERS.register(
@@ -35,12 +37,13 @@ class LogitDistillation(Regulariser):
         self,
         *,
         strength: float = 1.0,
-        distance: Literal["bce", "mse", "huber"] = "bce",
+        distance: Distance = "bce",
         temperature: float = 2.0,
     ) -> None:
-        if not temperature > 0:
-            raise InputError(f"regulariser.temperature is {temperature}; expected a number above 0.")
-        self.strength, self.distance, self.temperature = strength, distance, temperature
+        self.strength = check_number("strength", strength)
+        check_choice("distance", distance, get_args(Distance))
+        self.distance: Distance = distance
+        self.temperature = check_number("temperature", temperature, open_low=True)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the distillation loss; gradients go through the new network only."""
@@ -58,7 +61,7 @@ def distillation_loss(
     logits: Tensor,
     taught: Tensor,
     *,
-    distance: Literal["bce", "mse", "huber"] = "bce",
+    distance: Distance = "bce",
     temperature: float = 2.0,
 ) -> Tensor:
     """Return the mean difference of new logits from the old network's, [B, K] each.
@@ -90,7 +93,7 @@ class DarkReplay(Regulariser):
     needs_stored = True
 
     def __init__(self, *, strength: float = 1.0) -> None:
-        self.strength = strength
+        self.strength = check_number("strength", strength)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the drift from the stored logits; None where the batch holds none."""
@@ -106,17 +109,19 @@ class DarkReplay(Regulariser):
     reference="Dong et al., ICCV 2023",
 )
 class TokenDistillation(Regulariser):
-    """``strength * sqrt(|C_seen| / |C_new|) * mean(1 - cos(old e, new e))`` over past sessions (SPEC 5, KRT).
+    """``strength * sqrt(|C_seen| / |C_new|) * mean(1 - cos(old e, new e))`` over past sessions.
+
+    See docs/specification.md#krt.
 
     Args:
         strength: KRT's lambda_T (80 on VOC, 100 on COCO) stands beside ASL summed over batch and classes. The losses
-            here are means, so it is divided by batch and judged classes.
+            here are means, so it is divided by the batch size and the number of seen classes.
     """
 
     needs_teacher = True
 
     def __init__(self, *, strength: float = 100.0) -> None:
-        self.strength = strength
+        self.strength = check_number("strength", strength)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the drift of past sessions' embeddings."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_choice, check_int, check_number
 from mlcl.methods.regularisers.base import REGULARISERS, Regulariser
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import Network
@@ -22,13 +22,13 @@ from mlcl.models import Network
     reference="Kirkpatrick et al., PNAS 2017; online form: Schwarz et al., ICML 2018",
 )
 class ElasticWeights(Regulariser):
-    """``strength / 2 * sum_i sum_theta F_i (theta - theta_i)^2`` over past tasks i (SPEC 5).
+    """``strength / 2 * sum_i sum_theta F_i (theta - theta_i)^2`` over past tasks i.
 
     The sum over anchors is a quadratic in theta, so one mean anchor and a constant stand for all tasks, however many:
     ``F = sum_i F_i``, ``anchor = sum_i F_i theta_i / F``, ``spread = sum_i F_i (theta_i - anchor)^2``.
 
     A step of gradient descent on the penalty moves a weight by ``lr * strength * F`` of its way to the anchor; above 1
-    it overshoots, and soon diverges. So F counts up to ``1 / (lr * strength)``: a weight is held, never thrown.
+    it overshoots, and soon diverges. So F is capped at ``1 / (lr * strength)``. See docs/specification.md#ewc.
 
     Args:
         strength: the factor lambda.
@@ -47,12 +47,13 @@ class ElasticWeights(Regulariser):
         samples: int = 1000,
         fisher: Literal["empirical", "true"] = "empirical",
     ) -> None:
-        if not 0 <= decay <= 1:
-            raise InputError(f"regulariser.decay is {decay}; expected a number from 0 to 1.")
+        self.strength, self.online = check_number("strength", strength), online
+        self.decay = check_number("decay", decay, high=1)
         if decay != 1.0 and not online:
-            raise InputError(f"regulariser.decay is {decay}; it is used with regulariser.online true only.")
-        self.strength, self.online, self.decay = strength, online, decay
-        self.samples, self.fisher = samples, fisher
+            raise InputError(f"decay is {decay}; it is used with regulariser.online true only")
+        self.samples = check_int("samples", samples, 1)
+        check_choice("fisher", fisher, ("empirical", "true"))
+        self.fisher: Literal["empirical", "true"] = fisher
         self.importance: dict[str, Tensor] = {}
         self.anchor: dict[str, Tensor] = {}
         self.spread = torch.zeros((), dtype=torch.float64)
@@ -93,7 +94,7 @@ class ElasticWeights(Regulariser):
         return state | {"spread": self.spread}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         for prefix, target in (("importance.", self.importance), ("anchor.", self.anchor)):
             target.clear()
             target.update({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})

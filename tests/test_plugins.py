@@ -1,0 +1,316 @@
+"""Plugins: parts from outside the package run, are recorded, and never run because a file names them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from importlib import metadata
+
+import pytest
+
+from mlcl import plugins
+from mlcl.cli.main import main
+from mlcl.config.parts import REGISTRIES
+from mlcl.config.resolve import config_from
+from mlcl.errors import InputError
+from mlcl.files import cache_dir
+from mlcl.memories import MEMORIES
+from mlcl.methods.presets import PRESETS
+from mlcl.registry import REGISTRATIONS
+
+MEMORY = '''
+"""A memory of ten lines."""
+from mlcl.memories import MEMORIES, quotas
+
+@MEMORIES.register("newest", summary="The last rows of every task.")
+def update_newest(stored, new, size, rng, *, fraction: float = 1.0):
+    """Keep prefixes of old tasks.
+
+    Args:
+        fraction: share of the memory that may be filled.
+    """
+    tasks = (*stored, new.take(range(len(new))[::-1]))
+    room = quotas(int(size * fraction), [len(task) for task in tasks])
+    return tuple(task.take(range(places)) for task, places in zip(tasks, room))
+'''
+QUICK = ["--train.epochs", "1", "--train.batch_size", "256", "--memory.size", "40", "--model.width", "2"]
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    """Every test starts without plugins and leaves none behind."""
+    count = len(REGISTRATIONS)
+    monkeypatch.setattr(plugins, "_loaded", {})
+    yield
+    REGISTRATIONS.undo_to(count)
+    (cache_dir() / plugins.TRUSTED).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "my_parts.py"
+    path.write_text(MEMORY)
+    return path
+
+
+def command(*arguments, **options):
+    """Run the command line in a new process, as users do."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "mlcl", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, check=False, env=env, **options)
+
+
+def test_a_memory_from_a_file_is_listed_run_and_takes_an_option(file, tmp_path, capsys):
+    assert main(["ls", "memories", "--plugin", str(file)]) == 0
+    assert "newest" in capsys.readouterr().out
+    out = tmp_path / "run"
+    given = ["--memory", "newest", "--memory.fraction", "0.5", "--out", str(out), "--quiet"]
+    assert main(["run", "--plugin", str(file), *QUICK, *given]) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert result["config"]["memory"]["fraction"] == 0.5
+    assert sum(result["memory"]) == 20
+    record = json.loads((out / "environment.json").read_text())["plugins"]
+    assert record == [{"source": str(file), "sha256": plugins.find_plugin(file).sha256}]
+    assert f"--plugin {file}" in (out / "config.yaml").read_text().splitlines()[0]
+
+
+def test_without_the_plugin_its_names_are_unknown(capsys):
+    assert main(["run", "--memory", "newest"]) == 2
+    assert "unknown memory 'newest'" in capsys.readouterr().err
+    assert main(["run", "--memory.fraction", "0.5"]) == 2
+    assert "unknown option '--memory.fraction'" in capsys.readouterr().err
+
+
+def test_a_run_with_a_plugin_survives_kill_and_resume(file, tmp_path):
+    """SIGKILL in the middle, then resume in a new process that is given nothing but the folder."""
+    out, whole = tmp_path / "killed", tmp_path / "whole"
+    given = [*QUICK, "--train.epochs", "3", "--train.threads", "1", "--memory", "newest", "--quiet"]
+    given += ["--plugin", str(file), "--checkpoint.every", "2"]
+    line = [sys.executable, "-m", "mlcl", "run", *given, "--out", str(out)]
+    process = subprocess.Popen(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    try:
+        while not list((out / "checkpoints").glob("000003.json")) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (out / "result.json").exists()
+    resumed = command("resume", out, "--quiet")
+    assert resumed.returncode == 0, resumed.stderr
+    assert command("run", *given, "--out", whole).returncode == 0
+    matrices = [json.loads((folder / "result.json").read_text())["matrix"] for folder in (out, whole)]
+    assert matrices[0] == matrices[1]
+
+
+@pytest.fixture
+def finished(file, tmp_path):
+    out = tmp_path / "run"
+    arguments = ["--plugin", str(file), *QUICK, "--memory", "newest", "--out", str(out), "--quiet"]
+    assert main(["run", *arguments]) == 0
+    return out
+
+
+def forget_loaded():
+    """Be a new process, as far as plugins go."""
+    REGISTRATIONS.undo_to(REGISTRATIONS_BEFORE)
+    plugins._loaded.clear()
+
+
+REGISTRATIONS_BEFORE = len(REGISTRATIONS)
+
+
+def predict(folder, tmp_path, *more):
+    from mlcl.datasets import load_dataset
+
+    images = tmp_path / "images.npy"
+    import numpy as np
+
+    np.save(images, load_dataset("digits").test.inputs[:3])
+    scores = tmp_path / "scores.csv"
+    return main(["predict", str(folder), str(images), "--out", str(scores), "--overwrite", *more])
+
+
+def test_predict_loads_a_plugin_that_was_given_here_before(finished, tmp_path):
+    forget_loaded()
+    assert predict(finished, tmp_path) == 0
+    assert "newest" in MEMORIES.names()
+
+
+def test_a_plugin_that_was_never_given_here_does_not_run(finished, tmp_path, capsys):
+    forget_loaded()
+    (cache_dir() / plugins.TRUSTED).unlink()
+    assert predict(finished, tmp_path) == 2
+    err = capsys.readouterr().err
+    assert "was never given on this machine; to run its code, give it with --plugin" in err
+    assert err.count("\n") == 1
+    assert "newest" not in MEMORIES.names()
+
+
+def test_a_missing_plugin_is_named(finished, file, tmp_path, capsys):
+    forget_loaded()
+    file.unlink()
+    assert predict(finished, tmp_path) == 2
+    assert f"made with the plugin {file}, which is missing now" in capsys.readouterr().err
+
+
+def test_a_changed_plugin_is_refused_unless_given(finished, file, tmp_path, capsys):
+    forget_loaded()
+    file.write_text(MEMORY + "# another line\n")
+    assert predict(finished, tmp_path) == 2
+    err = capsys.readouterr().err
+    assert f"the plugin {file} has changed since {finished} was made (sha256 " in err
+    assert "to use it as it is now, give it with --plugin" in err
+    assert predict(finished, tmp_path, "--plugin", str(file)) == 0
+    assert "warning: the plugin" in capsys.readouterr().err
+
+
+def test_resume_says_that_a_plugin_changed(finished, file, capsys):
+    forget_loaded()
+    (finished / "result.json").unlink()
+    file.write_text(MEMORY + "# another line\n")
+    assert main(["resume", str(finished)]) == 2
+    assert "has changed since" in capsys.readouterr().err
+
+
+def test_a_plugin_that_moved_is_known_by_its_name(finished, file, tmp_path):
+    forget_loaded()
+    (tmp_path / "elsewhere").mkdir()
+    moved = file.rename(tmp_path / "elsewhere" / file.name)
+    assert predict(finished, tmp_path, "--plugin", str(moved)) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1\n", "registers nothing; expected parts registered with a decorator"),
+        ("\n\n1 / 0\n", r"bad\.py, line 3, cannot be loaded: ZeroDivisionError: division by zero"),
+        ("def f(:\n", r"bad\.py, line 1, cannot be loaded: SyntaxError"),
+        (
+            "import no_such_module\n",
+            r"bad\.py, line 1, cannot be loaded: ModuleNotFoundError: No module named",
+        ),
+        (
+            MEMORY.replace('"newest"', '"wru"'),
+            r"bad\.py:5: memory 'wru' is registered already, in .*wru\.py:\d+",
+        ),
+        (MEMORY + MEMORY, r"bad\.py:\d+: memory 'newest' is registered already, in .*bad\.py:5"),
+        (
+            "from mlcl.methods import PRESETS, Preset\nPRESETS['er'] = Preset('a', 'b')\n",
+            r"bad\.py, line 2, .*method 'er' is registered already",
+        ),
+    ],
+)
+def test_a_bad_plugin_is_one_sentence_with_file_and_line_and_leaves_nothing(text, words, tmp_path, capsys):
+    import re
+
+    before = {part: registry.names() for part, registry in REGISTRIES.items()}, dict(PRESETS)
+    (tmp_path / "bad.py").write_text(text)
+    assert main(["ls", "--plugin", str(tmp_path / "bad.py")]) == 2
+    err = capsys.readouterr().err
+    assert re.search(words, err), err
+    assert err.count("\n") == 1
+    assert ({part: registry.names() for part, registry in REGISTRIES.items()}, dict(PRESETS)) == before
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("absent.py", "absent.py: cannot be read: No such file"),
+        ("no.such.module", "plugin 'no.such.module'"),
+        ("not a module", "neither FILE.py nor package.module"),
+        ("", "--plugin has no value"),
+    ],
+)
+def test_what_is_no_plugin_is_refused(source, words, capsys):
+    assert main(["ls", "--plugin", source]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_a_module_is_a_plugin_too(tmp_path, monkeypatch):
+    package = tmp_path / "my_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "parts.py").write_text(MEMORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    plugin = plugins.load_plugin("my_package.parts")
+    assert plugin.record() == {"source": "my_package.parts", "sha256": plugin.sha256}
+    assert config_from({"memory": {"kind": "newest", "fraction": 0.25}}).memory.options == {"fraction": 0.25}
+    plugins.load_plugin("my_package.parts")  # once is enough
+    sys.modules.pop("my_package.parts")
+
+
+def test_an_entry_point_is_loaded_by_itself(tmp_path, monkeypatch):
+    (tmp_path / "announced.py").write_text(MEMORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = metadata.EntryPoint("mine", "announced", plugins.GROUP)
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [entry] if group == plugins.GROUP else [])
+    monkeypatch.setattr(plugins, "_entry_points_loaded", False)
+    assert config_from({"memory": "newest"}).memory.kind == "newest"
+    REGISTRATIONS.undo_to(REGISTRATIONS_BEFORE)
+    plugins._loaded.clear()
+    (tmp_path / "announced.py").write_text("1 / 0\n")
+    monkeypatch.setattr(plugins, "_entry_points_loaded", False)
+    with pytest.raises(InputError, match=r"ZeroDivisionError.*entry point 'mine'"):
+        config_from({"memory": "wru"})
+    sys.modules.pop("announced", None)
+
+
+def test_every_kind_of_part_can_come_from_a_file(tmp_path):
+    path = tmp_path / "all_parts.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            from mlcl.datasets import SOURCES
+            from mlcl.losses import LOSSES, MarginLoss
+            from mlcl.methods import PRESETS, Preset
+            from mlcl.methods.augment import AUGMENTATIONS, random_flip
+            from mlcl.methods.labels import LABEL_POLICIES, OwnTask
+            from mlcl.methods.regularisers import REGULARISERS, Regulariser
+            from mlcl.models import MODELS
+            from mlcl.models.mlp import linear
+
+            @LOSSES.register("twice", summary="BCE, twice.")
+            def twice(counts, *, times: float = 2.0):
+                return MarginLoss(counts, margin=0.0, reweight="none", scale=times)
+
+            @REGULARISERS.register("nothing", summary="No penalty.")
+            class Nothing(Regulariser):
+                pass
+
+            @LABEL_POLICIES.register("own", summary="As task.")
+            class Own(OwnTask):
+                pass
+
+            AUGMENTATIONS.register("mirror", summary="As flip.")(lambda: random_flip)
+            MODELS.register("straight", summary="As linear.")(lambda shape: linear(shape))
+            SOURCES.register("nowhere", summary="Reads nothing.")(lambda root: None)
+            PRESETS["mine"] = Preset("All of it.", "me", {
+                "loss": {"kind": "twice"}, "regulariser": {"kind": "nothing"}, "labels": {"kind": "own"},
+                "augment": {"kind": "mirror"},
+            })
+            """
+        )
+    )
+    plugin = plugins.load_plugin(path)
+    config = config_from({"method": "mine", "loss": {"times": 3.0}, "model": "straight"})
+    from mlcl.config.parts import used_plugins
+
+    assert (config.loss.kind, config.loss.options, config.augment.kind) == ("twice", {"times": 3.0}, "mirror")
+    assert used_plugins(config) == (plugin,)
+    assert used_plugins(config_from({"method": "er"})) == ()
+
+
+def test_processes_that_train_together_have_the_plugin_too(file, tmp_path):
+    out = tmp_path / "two"
+    arguments = ["--plugin", file, *QUICK, "--memory", "newest", "--stream.tasks", "2", "--devices", "2"]
+    done = command("run", *arguments, "--out", out, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert sum(json.loads((out / "result.json").read_text())["memory"]) == 40
