@@ -69,6 +69,7 @@ def test_arrays(tmp_path, capsys):
     goes_through(tmp_path, capsys, "arrays", tmp_path / "mine.npz", size=None, model="mlp")
 
 
+@pytest.mark.slow
 def test_info_draws_the_papers_figure_and_keeps_what_is_there(tmp_path, capsys):
     figure = tmp_path / "figure.svg"
     assert main(["data", "info", "c-digits", "--figure", str(figure)]) == 0

@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from mlcl.datasets import digits
 from mlcl.datasets.digits import CLASSES, load_digits_dataset, make_digits
 from mlcl.errors import InputError
+from mlcl.files import cache_dir
 
 STORED = ["dfa5259df432690f", "c04d8b9544adf759", "d36848937388a2ed", "db867c359eb8a751"]
 TARGETS = 0.5 * 0.02 ** (np.array(digits._RANKS) / 19)  # by class
@@ -150,13 +151,14 @@ def test_the_cache_is_written_and_read(home, monkeypatch):
     assert file.suffix == ".npz"
 
 
+@pytest.mark.slow
 @given(where=st.floats(0, 1), flip=st.integers(1, 255), cut=st.booleans())
 @settings(deadline=None, max_examples=50)
 def test_a_damaged_cache_is_made_again(where, flip, cut):
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setenv("MLCL_HOME", folder)
         expected = load_digits_dataset(train=3, test=2).fingerprint
-        path = digits.cache_dir() / f"digits-{digits._RECIPE}-3-2-0.npz"
+        path = cache_dir() / f"digits-{digits._RECIPE}-3-2-0.npz"
         content = bytearray(path.read_bytes())
         at = min(int(where * len(content)), len(content) - 1)
         if cut:

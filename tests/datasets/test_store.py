@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from children import LIMIT, child
 from data import contents, encoded_image, voc_files, write_tree
 from mlcl.datasets import (
     Dataset,
@@ -121,28 +122,27 @@ def test_an_interrupted_store_is_continued(many, tmp_path, jobs):
 
 
 KILLED = """
-import sys, time
+import sys
 import mlcl.datasets.partial as partial
 from mlcl.datasets import prepare_source
 partial._SAVE_SECONDS = 0
 def progress(done, total):
     print(done, flush=True)
-    time.sleep(0.2 if done else 0)
+    if done >= 200:
+        sys.stdin.readline()  # until it is killed
 prepare_source("folder", sys.argv[1], out=sys.argv[2], size=8, jobs=2, progress=progress)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_store_is_continued(many, tmp_path):
-    child = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(many), str(tmp_path / "a")], stdout=subprocess.PIPE
-    )
-    lines = iter(child.stdout.readline, b"")
-    while int(next(lines)) < 200:
-        pass
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    deadline = time.monotonic() + 20
+    command = [sys.executable, "-c", KILLED, str(many), str(tmp_path / "a")]
+    with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        while int(process.stdout.readline()) < 200:
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    deadline = time.monotonic() + LIMIT
     calls = []
     while True:  # the workers notice the death of their parent and let go of the folder
         try:

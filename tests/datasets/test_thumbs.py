@@ -47,8 +47,8 @@ def test_part_of_a_real_pack(tmp_path, name, test):
     with zipfile.ZipFile(shared_data() / name / "thumbs96.zip") as source:
         images = {f"{stem(i)}.jpg": source.read(f"{stem(i)}.jpg") for i in whole["ids"][rows]}
     with zipfile.ZipFile(folder / "thumbs96.zip", "w") as target:
-        for file, data in images.items():
-            target.writestr(file, data)
+        for file, content in images.items():
+            target.writestr(file, content)
     info = prepare_source("thumbs", folder, out=tmp_path / "out", size=32)
     data = open_store(tmp_path / "out", check=True)
     order = np.concatenate([rows[whole["split"][rows] == b"train"], rows[whole["split"][rows] == test]])

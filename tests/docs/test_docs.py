@@ -223,6 +223,7 @@ def cells(notebook: Path, kind: str) -> list[dict]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
@@ -15,7 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extras.ddp_worker import CASES, data
+from children import child
+from ddp_worker import CASES, data
 from mlcl import macro_auc
 from mlcl.errors import InputError
 
@@ -26,7 +28,7 @@ from torchmetrics.functional.classification import multilabel_auroc
 
 from mlcl.metrics import MacroAUC
 
-WORKER = Path(__file__).with_name("ddp_worker.py")
+WORKER = Path(__file__).parents[1] / "support/ddp_worker.py"
 
 
 def drawn(rng, n, classes):
@@ -122,13 +124,14 @@ def test_gradients_are_left_behind():
 def two_processes(tmp_path_factory):
     """What each of two processes has computed, case by case."""
     meet = str(tmp_path_factory.mktemp("ddp") / "meet")
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), "2", meet], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    return [json.loads(process.communicate(timeout=300)[0]) for process in running]
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                child([sys.executable, str(WORKER), str(rank), "2", meet], stdout=subprocess.PIPE, text=True)
+            )
+            for rank in range(2)
+        ]
+        return [json.loads(process.communicate()[0]) for process in running]
 
 
 @pytest.mark.parametrize("case", CASES)

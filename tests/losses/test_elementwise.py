@@ -100,10 +100,11 @@ def test_without_focusing_all_three_are_bce(data):
 def test_distribution_balanced_loss(data, options, gamma):
     positive, total = np.array([3, 40, 7, 25, 90]), 100
     names = dict(zip(("alpha", "beta", "mu", "kappa", "lambda_negative"), options, strict=True))
-    found = balanced_cells(
-        *map(torch.tensor, data), torch.tensor(positive), torch.tensor(total - positive), **names, gamma=gamma
-    )
-    np.testing.assert_allclose(found, db_cells(*data, positive, total, *options, gamma), rtol=1e-10)
+    logits, labels = map(torch.tensor, data)
+    counts = torch.tensor(positive), torch.tensor(total - positive)
+    found = balanced_cells(logits, labels, *counts, **names, gamma=gamma)
+    expected = db_cells(*data, positive, total, *options, gamma=gamma)  # type: ignore[call-arg]  # two arrays
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 LOSSES = [

@@ -151,6 +151,7 @@ def test_memory_follows_the_partition(rho: float) -> None:
     assert np.abs(counts - target).max() <= 4
 
 
+@pytest.mark.slow
 def test_within_a_class_early_and_late_rows_are_equally_likely() -> None:
     """The pass is in random order, so both halves of the task are held alike."""
     rng = np.random.default_rng(0)
@@ -164,6 +165,7 @@ def test_within_a_class_early_and_late_rows_are_equally_likely() -> None:
     assert abs(first_half - total / 2) < 4 * (total / 4) ** 0.5
 
 
+@pytest.mark.slow
 def test_one_class_is_reservoir_sampling() -> None:
     """With one class a sample is accepted with M/n and evicts a uniform one: inclusion has a closed form."""
     n, size, runs = 40, 8, 1500

@@ -154,12 +154,14 @@ def test_many_candidates_are_all_rows() -> None:
     assert np.array_equal(some, every)
 
 
+@pytest.mark.slow
 def test_one_candidate_is_a_uniform_draw() -> None:
     labels = np.array([[1, 0]] * 2 + [[0, 1]] * 5 + [[1, 1]] * 3)
     first = np.bincount([select_wru(labels, 1, seed=s, candidates=1)[0] for s in range(2000)], minlength=10)
     assert chisquare(first).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_candidates_are_drawn_without_replacement() -> None:
     """The best pattern is taken whenever one of its b rows is among the m: 1 - C(n-b,m)/C(n,m)."""
     labels = np.array([[1, 1]] * 9 + [[0, 0]] * 3)

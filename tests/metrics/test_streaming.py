@@ -49,6 +49,7 @@ def streamed(scores, labels, bins, cuts=(), mask=None):
     return metric
 
 
+@pytest.mark.slow
 @given(problems(), st.integers(2, 40), st.lists(st.integers(0, 150), max_size=4), st.integers(0, 99))
 @settings(deadline=None, max_examples=60)
 def test_state_depends_on_the_rows_alone(problem, bins, cuts, seed):

@@ -59,6 +59,7 @@ def _naive(head: IncrementalAttentionHead, feature_map: Tensor) -> tuple[Tensor,
     return logits, torch.stack(embeddings, 1)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 6),
@@ -246,6 +247,7 @@ def test_works_in_channels_last(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_exports_with_a_free_batch_size() -> None:
     network = build_model("resnet8", (3, 8, 8), 6, width=4, head="attention").eval()
     network.head.add_session([4, 1])
@@ -256,6 +258,7 @@ def test_exports_with_a_free_batch_size() -> None:
     torch.testing.assert_close(exported.module()(images), network(images))
 
 
+@pytest.mark.slow
 def test_learns_two_sessions_by_heart() -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(16, 3, 8, 8, generator=generator)

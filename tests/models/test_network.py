@@ -129,6 +129,7 @@ def test_channels_last_gives_the_same_logits_and_gradients() -> None:
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), [("resnet8", (3, 8, 8)), ("mlp", (6,))])
 def test_a_model_learns_a_batch_by_heart(name: str, shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -169,6 +169,7 @@ def test_a_torchvision_for_another_torch_is_one_sentence(package, monkeypatch, t
     assert "\n" not in text
 
 
+@pytest.mark.slow
 def test_the_core_imports_neither(monkeypatch):
     code = "import mlcl.cli.run, mlcl.runs.features, sys; print({'timm', 'torchvision'} & set(sys.modules))"
     import subprocess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_a_run_on_the_very_data_leaks():
 
 
 def test_a_leak_is_warned_of_and_written_down():
-    provenance = {"weights": "coco.pth", "trained_on": ["MS-COCO"]}
+    provenance: dict[str, Any] = {"weights": "coco.pth", "trained_on": ["MS-COCO"]}
     with pytest.warns(UserWarning, match=r"'coco.pth' were trained on MS-COCO"):
         mark_leak(provenance, data=["coco2014"], classes=80)
     assert provenance["leak"].startswith("the weights 'coco.pth'")

@@ -65,7 +65,11 @@ def _resnet50() -> dict[str, tuple[str, tuple[int, ...]]]:
     return table
 
 
-TABLES = {"resnet18": RESNET18, "resnet34": _resnet34(), "resnet50": _resnet50()}
+TABLES: dict[str, dict[str, tuple[str, tuple[int, ...]]]] = {
+    "resnet18": RESNET18,
+    "resnet34": _resnet34(),
+    "resnet50": _resnet50(),
+}
 # Published sizes, with the classifier of 1000 classes: parameters, and entries of the state dict.
 PUBLISHED = {"resnet18": (11_689_512, 122), "resnet34": (21_797_672, 218), "resnet50": (25_557_032, 320)}
 

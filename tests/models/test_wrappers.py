@@ -34,7 +34,7 @@ class Net(nn.Module):
 def module(name: str, **content: object) -> ModuleType:
     made = ModuleType(name)
     made.__spec__ = importlib.machinery.ModuleSpec(name, None)
-    made.__version__ = "0.1"
+    setattr(made, "__version__", "0.1")  # noqa: B010  (mypy knows no such attribute)
     for key, value in content.items():
         setattr(made, key, value)
     return made

@@ -6,7 +6,6 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,6 +13,7 @@ from html.parser import HTMLParser
 import matplotlib as mpl
 import pytest
 
+from children import complete
 from mlcl.cli.main import main
 from mlcl.reports import sections, summarise
 from mlcl.reports.drawing import to_file, to_inline
@@ -85,6 +85,7 @@ def test_figures_take_the_colour_of_the_page(page):
     assert "#23262b" not in page.split("</style>", 1)[1].split("<main>", 1)[1]
 
 
+@pytest.mark.slow
 def test_names_from_outside_cannot_become_markup(runs, tmp_path):
     evil = "</title><script>alert(1)</script>$x_{$ & \x07"
     shutil.copytree(runs / "rldam-wru-0", tmp_path / "run")
@@ -102,6 +103,7 @@ def test_names_from_outside_cannot_become_markup(runs, tmp_path):
     assert html.escape("<script>") in text
 
 
+@pytest.mark.slow
 def test_a_page_of_one_run(runs, tmp_path, capsys):
     out = tmp_path / "one.html"
     assert main(["report", str(runs / "joint-0"), "--out", str(out)]) == 0
@@ -115,6 +117,7 @@ def test_a_page_of_one_run(runs, tmp_path, capsys):
     assert main(["report", str(runs / "er-0"), "--out", str(tmp_path), "--overwrite"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["points", "lines", "curves", "imbalance"])
 def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
     (section,) = sections([sweep])
@@ -144,6 +147,7 @@ def test_a_style_of_the_user_changes_nothing(sweep):
         assert mpl.rcParams["font.size"] == 30
 
 
+@pytest.mark.slow
 def test_the_files_of_a_sweep_are_rewritten_whole(sweep):
     names = write_files(sweep)
     assert len(names) == 8
@@ -181,7 +185,7 @@ def browse(options, folder, name):
         *options,
         (folder / name).as_uri(),
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return complete(command)
 
 
 def probed(page, folder, width, *options):

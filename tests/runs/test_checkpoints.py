@@ -57,6 +57,7 @@ def measured(folder):
     return [line for line in lines if line["name"] not in ("train/seconds", "time/task")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", PRESETS)
 def test_a_run_stopped_anywhere_ends_with_the_same_bits(method, tmp_path):
     """Stopped inside the first, second and third task, at the end of an epoch, and with checkpoints by the step."""
@@ -287,6 +288,7 @@ def test_a_lock_file_alone_does_not_make_a_folder_taken(tmp_path):
     assert (tmp_path / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_every_failing_write_leaves_a_checkpoint_to_go_on_from(tmp_path, monkeypatch):
     """The n-th fsync or rename of a run fails, for every n: afterwards the run resumes to the same bits."""
     benchmark = small_benchmark(tasks=2, n=40, classes=4)

@@ -168,6 +168,7 @@ def test_runs_that_cannot_be_used_are_one_sentence(trained, tmp_path):
         load_trained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exported_program_gives_the_same_scores(kind, trained, tmp_path, capsys):
     result = trained[kind]

@@ -102,6 +102,7 @@ def config(store, **changes):
     return config_from({"benchmark": str(store), "method": "rldam-wru", **SETTINGS, **changes})
 
 
+@pytest.mark.slow
 def test_a_whole_life_with_one_fetch(fetched, store, tmp_path):
     class Stop(Callback):
         def on_epoch(self, learner, loss, seconds):
@@ -202,6 +203,7 @@ def test_the_command_line_takes_truth_names_and_files(text, value):
     assert (model.kind, model.options) == ("timm:resnet18", {"pretrained": value, "resize": 64})
 
 
+@pytest.mark.slow
 def test_features_remember_their_weights_in_every_run(fetched, store, tmp_path, capsys):
     out = tmp_path / "features"
     with pytest.warns(UserWarning, match="trained on MS-COCO"):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mlcl.config.schema import to_dict
+from mlcl.config.schema import flat, to_dict
 from mlcl.errors import InputError
 from mlcl.plugins import Plugin
 from mlcl.runs.folder import read_result_json
 from mlcl.sweeps import load_experiment, parse_experiment, plan_runs
-from mlcl.sweeps.plan import earlier, flat
+from mlcl.sweeps.plan import earlier
 
 
 def plan(name="core", given=None, seeds=2, out=None, **options):
@@ -27,6 +27,7 @@ def plan(name="core", given=None, seeds=2, out=None, **options):
     )
 
 
+@pytest.mark.slow
 def test_the_first_seed_comes_first_and_names_are_stable():
     rows, runs = plan()
     assert [(run.label, run.seed) for run in runs] == [(row.label, seed) for seed in (0, 1) for row in rows]

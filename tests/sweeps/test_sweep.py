@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import pytest
 from rich.console import Console
 
 import mlcl
+from children import child, wait_until
 from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.reports.writing import write_files
@@ -115,6 +115,7 @@ def test_classes_are_written_as_the_runs_measured_them(finished):
             assert {lines[k]["task"] for k in ids} == {str(number)}
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finished, tmp_path, capsys):
     # Half of the runs are there already; what they hold must not be touched.
     here = tmp_path / "core"
@@ -148,6 +149,7 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
     assert ours == {name: theirs[name] for name in ours}
 
 
+@pytest.mark.slow
 def test_files_are_the_same_bytes_every_time(finished):
     before = {path.name: path.read_bytes() for path in finished.iterdir() if path.is_file()}
     names = write_files(finished)
@@ -179,6 +181,7 @@ class Log(SweepCallback):
         self.ends.append(finished)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     good, exploding, odd, corrupt = planned(store, tmp_path)
     exploding = replace(
@@ -248,17 +251,14 @@ def start(store, out):
     command = [sys.executable, "-c", code, "reproduce", "core"]
     arguments = ["--benchmark", str(store), "--jobs", "1", "--seeds", "1", "--out", str(out)]
     flags = [flag if flag != "2" else "100000" for flag in FLAGS]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, *arguments, *flags], **pipes, start_new_session=True)
+    return child([*command, *arguments, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_training(out, process):
-    for _ in range(6000):
-        if any("train/loss" in path.read_text() for path in out.glob("runs/*/metrics.jsonl")):
-            return
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    raise AssertionError("no run started")
+    def training():
+        return any("train/loss" in path.read_text() for path in out.glob("runs/*/metrics.jsonl"))
+
+    wait_until(training, process)
 
 
 def children(pid):
@@ -275,12 +275,12 @@ def alive(pid):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupt_or_a_kill_leaves_no_worker_behind(store, tmp_path, how):
     out = tmp_path / "core"
-    process = start(store, out)
-    try:
+    with start(store, out) as process:
         wait_for_training(out, process)
         workers = children(process.pid)
         assert workers
@@ -288,18 +288,12 @@ def test_an_interrupt_or_a_kill_leaves_no_worker_behind(store, tmp_path, how):
             os.killpg(process.pid, how)  # as a terminal does: the workers receive it too
         else:
             process.kill()
-        _, errors = process.communicate(timeout=300)
+        _, errors = process.communicate()
         if how == signal.SIGINT:
             assert process.returncode == 3
             assert "interrupted: 0 of 4 runs are done; the same command continues" in errors
             assert "Traceback" not in errors
-        for _ in range(3000):
-            if not any(alive(pid) for pid in workers):
-                break
-            time.sleep(0.1)
-        assert not [pid for pid in workers if alive(pid)]
-    finally:
-        process.kill()
+        wait_until(lambda: not any(alive(pid) for pid in workers))
 
 
 def test_two_commands_do_not_share_a_folder(tmp_path):
@@ -316,6 +310,7 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -394,6 +389,7 @@ def test_the_overview_counts_and_estimates(tmp_path):
     assert "[3/4] er, seed 0: failed: it broke" in text
 
 
+@pytest.mark.slow
 def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, capsys):
     table = tmp_path / "two.yaml"
     table.write_text(
@@ -412,6 +408,7 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
     assert f"--reuse {tmp_path} holds no runs" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)
@@ -438,6 +435,7 @@ def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys)
     assert len(list((out / "runs").iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)

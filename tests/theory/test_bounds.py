@@ -91,7 +91,8 @@ def test_terms_against_a_loop(pairs, margin):
     total = max(p + n for p, n in pairs)
     # one dataset: every class is counted on the same rows
     pairs = [(p, total - p) for p, _ in pairs if total - p > 0] or [(1, total - 1)]
-    counts = LabelCounts(*np.array(pairs).T, total)
+    positive, negative = np.array(pairs).T
+    counts = LabelCounts(positive, negative, total)
     margins = optimal_margins(counts, margin=margin)
     first = second = plain = 0.0
     for p, n in pairs:

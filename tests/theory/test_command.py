@@ -62,6 +62,7 @@ def read(out):
     return json.loads((out / "theory.json").read_text()), rows["theory-tasks.csv"], rows["theory-classes.csv"]
 
 
+@pytest.mark.slow
 def test_a_benchmark_with_the_memory_that_a_run_would_have(folder, tmp_path, capsys):
     """Nothing is trained, and what is looked at is exactly what the run stored."""
     out = tmp_path / "out"
@@ -90,6 +91,7 @@ def test_a_benchmark_with_the_memory_that_a_run_would_have(folder, tmp_path, cap
     assert classes[0]["risk_ratio"] == ""
 
 
+@pytest.mark.slow
 def test_a_finished_run_with_its_own_memory_and_network(folder, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["theory", str(folder / "er"), "--out", str(out)]) == 0
@@ -178,6 +180,7 @@ def test_margins_of_the_settings(folder):
     assert main(["theory", "--loss.margin", "0"]) == 2
 
 
+@pytest.mark.slow
 def test_the_figure_has_words_and_is_the_same_every_time(folder, tmp_path, capsys):
     assert main(["theory", str(folder / "rldam-wru"), "--out", str(tmp_path)]) == 0
     drawn = diagnosis_figure(diagnose_run(folder / "rldam-wru"))

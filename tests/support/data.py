@@ -15,7 +15,7 @@ from PIL import Image
 
 def shared_data() -> Path:
     """Return the folder of real data, or skip the test and say so."""
-    path = Path(os.environ.get("MLCL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+    path = Path(os.environ.get("MLCL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
     if not path.is_dir():
         pytest.skip(f"no real data at {path}; set MLCL_DATA to its folder")
     return path

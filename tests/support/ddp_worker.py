@@ -46,7 +46,7 @@ def main(rank: int, world: int, rendezvous: str) -> None:
     """Compute all cases in the same order as the other process."""
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world, timeout=timedelta(minutes=10)
     )
     print(json.dumps({case: measured(rank, case) for case in CASES}))
     dist.destroy_process_group()
