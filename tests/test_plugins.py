@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from importlib import metadata
 
 import pytest
 
+from children import child, complete, wait_until
 from mlcl import plugins
 from mlcl.cli.main import main
 from mlcl.config.parts import REGISTRIES
@@ -62,9 +62,10 @@ def command(*arguments, **options):
     """Run the command line in a new process, as users do."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "mlcl", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, env=env, **options)
+    return complete(line, env=env, **options)
 
 
+@pytest.mark.slow
 def test_a_memory_from_a_file_is_listed_run_and_takes_an_option(file, tmp_path, capsys):
     assert main(["ls", "memories", "--plugin", str(file)]) == 0
     assert "newest" in capsys.readouterr().out
@@ -86,19 +87,16 @@ def test_without_the_plugin_its_names_are_unknown(capsys):
     assert "unknown option '--memory.fraction'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_with_a_plugin_survives_kill_and_resume(file, tmp_path):
     """SIGKILL in the middle, then resume in a new process that is given nothing but the folder."""
     out, whole = tmp_path / "killed", tmp_path / "whole"
     given = [*QUICK, "--train.epochs", "3", "--train.threads", "1", "--memory", "newest", "--quiet"]
     given += ["--plugin", str(file), "--checkpoint.every", "2"]
     line = [sys.executable, "-m", "mlcl", "run", *given, "--out", str(out)]
-    process = subprocess.Popen(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-    try:
-        while not list((out / "checkpoints").glob("000003.json")) and process.poll() is None:
-            time.sleep(0.01)
+    with child(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: any(int(p.stem) >= 3 for p in out.glob("checkpoints/0*.json")), process)
         process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
         process.wait()
     assert not (out / "result.json").exists()
     resumed = command("resume", out, "--quiet")
@@ -308,6 +306,7 @@ def test_every_kind_of_part_can_come_from_a_file(tmp_path):
     assert used_plugins(config_from({"method": "er"})) == ()
 
 
+@pytest.mark.slow
 def test_processes_that_train_together_have_the_plugin_too(file, tmp_path):
     out = tmp_path / "two"
     arguments = ["--plugin", file, *QUICK, "--memory", "newest", "--stream.tasks", "2", "--devices", "2"]
