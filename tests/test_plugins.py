@@ -134,12 +134,14 @@ def predict(folder, tmp_path, *more):
     return main(["predict", str(folder), str(images), "--out", str(scores), "--overwrite", *more])
 
 
+@pytest.mark.slow
 def test_predict_loads_a_plugin_that_was_given_here_before(finished, tmp_path):
     forget_loaded()
     assert predict(finished, tmp_path) == 0
     assert "newest" in MEMORIES.names()
 
 
+@pytest.mark.slow
 def test_a_plugin_that_was_never_given_here_does_not_run(finished, tmp_path, capsys):
     forget_loaded()
     (cache_dir() / plugins.TRUSTED).unlink()
@@ -150,6 +152,7 @@ def test_a_plugin_that_was_never_given_here_does_not_run(finished, tmp_path, cap
     assert "newest" not in MEMORIES.names()
 
 
+@pytest.mark.slow
 def test_a_missing_plugin_is_named(finished, file, tmp_path, capsys):
     forget_loaded()
     file.unlink()
@@ -157,6 +160,7 @@ def test_a_missing_plugin_is_named(finished, file, tmp_path, capsys):
     assert f"made with the plugin {file}, which is missing now" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_changed_plugin_is_refused_unless_given(finished, file, tmp_path, capsys):
     forget_loaded()
     file.write_text(MEMORY + "# another line\n")
@@ -168,6 +172,7 @@ def test_a_changed_plugin_is_refused_unless_given(finished, file, tmp_path, caps
     assert "warning: the plugin" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_resume_says_that_a_plugin_changed(finished, file, capsys):
     forget_loaded()
     (finished / "result.json").unlink()
@@ -176,6 +181,7 @@ def test_resume_says_that_a_plugin_changed(finished, file, capsys):
     assert "has changed since" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_plugin_that_moved_is_known_by_its_name(finished, file, tmp_path):
     forget_loaded()
     (tmp_path / "elsewhere").mkdir()

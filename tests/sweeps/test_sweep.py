@@ -26,6 +26,8 @@ from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.sweep import Quiet, only_one
 from mlcl.sweeps.work import attempt
 
+pytestmark = pytest.mark.slow  # whole sweeps
+
 QUICK = {
     "model": {"kind": "mlp", "hidden": 8, "depth": 1},
     "memory": {"size": 24},
@@ -124,7 +126,6 @@ def test_classes_are_written_as_the_runs_measured_them(finished):
             assert {lines[k]["task"] for k in ids} == {str(number)}
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finished, tmp_path, capsys):
     # Half of the runs are there already; what they hold must not be touched.
     here = tmp_path / "core"
@@ -158,7 +159,6 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
     assert ours == {name: theirs[name] for name in ours}
 
 
-@pytest.mark.slow
 def test_files_are_the_same_bytes_every_time(finished):
     from mlcl.reports.writing import write_files
 
@@ -192,7 +192,6 @@ class Log(Quiet):
         self.ends.append(finished)
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     good, exploding, odd, corrupt = planned(store, tmp_path)
     exploding = replace(
@@ -289,7 +288,6 @@ def alive(pid):
         return False
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_end_from_outside_leaves_nobody_behind(store, tmp_path, how):
@@ -324,7 +322,6 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
         pass
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -409,7 +406,6 @@ def test_the_overview_counts_and_estimates(tmp_path):
     assert "[3/4] er, seed 0: failed: it broke" in text
 
 
-@pytest.mark.slow
 def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, capsys):
     table = tmp_path / "two.yaml"
     table.write_text(
@@ -428,7 +424,6 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
     assert f"--reuse {tmp_path} holds no runs" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.slow
 def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)
@@ -455,7 +450,6 @@ def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys)
     assert len(list((out / "runs").iterdir())) == 3
 
 
-@pytest.mark.slow
 def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)
