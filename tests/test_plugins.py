@@ -41,13 +41,17 @@ def update_newest(stored, new, size, rng, *, fraction: float = 1.0):
 QUICK = ["--train.epochs", "1", "--train.batch_size", "256", "--memory.size", "40", "--model.width", "2"]
 
 
+before = 0
+
+
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
     """Every test starts without plugins and leaves none behind."""
-    count = len(REGISTRATIONS)
+    global before
+    before = len(REGISTRATIONS)  # here, not at import: other tests of this process register parts too
     monkeypatch.setattr(plugins, "_loaded", {})
     yield
-    REGISTRATIONS.undo_to(count)
+    REGISTRATIONS.undo_to(before)
     (cache_dir() / plugins.TRUSTED).unlink(missing_ok=True)
 
 
@@ -116,11 +120,8 @@ def finished(file, tmp_path):
 
 def forget_loaded():
     """Be a new process, as far as plugins go."""
-    REGISTRATIONS.undo_to(REGISTRATIONS_BEFORE)
+    REGISTRATIONS.undo_to(before)
     plugins._loaded.clear()
-
-
-REGISTRATIONS_BEFORE = len(REGISTRATIONS)
 
 
 def predict(folder, tmp_path, *more):
@@ -258,7 +259,7 @@ def test_an_entry_point_is_loaded_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(metadata, "entry_points", lambda *, group: [entry] if group == plugins.GROUP else [])
     monkeypatch.setattr(plugins, "_entry_points_loaded", False)
     assert config_from({"memory": "newest"}).memory.kind == "newest"
-    REGISTRATIONS.undo_to(REGISTRATIONS_BEFORE)
+    REGISTRATIONS.undo_to(before)
     plugins._loaded.clear()
     (tmp_path / "announced.py").write_text("1 / 0\n")
     monkeypatch.setattr(plugins, "_entry_points_loaded", False)
