@@ -64,11 +64,11 @@ def _no_child_is_left():
     yield
     if not _started and not _has_children():
         return
-    gc.collect()  # the workers of a loader end with it
     deadline = time.monotonic() + _GRACE
     while left := {number: word for number, word in descendants(_TOKEN).items() if number not in before}:
         if time.monotonic() > deadline:
             break
+        gc.collect()  # the workers of a loader end with it
         time.sleep(0.05)
     for number in left:
         with contextlib.suppress(ProcessLookupError):

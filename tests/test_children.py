@@ -41,6 +41,7 @@ def test_a_child_that_ends_before_the_event_fails_the_wait():
         wait_until(lambda: False, process)
 
 
+@pytest.mark.slow
 def test_an_orphan_in_a_session_of_its_own_fails_the_test(pytester_folder):
     """As the fixture of `conftest` sees it: in a session of pytest of its own."""
     (pytester_folder / "test_orphan.py").write_text(

@@ -54,6 +54,7 @@ def test_official_nus_wide(tmp_path, capsys):
     goes_through(tmp_path, capsys, "nus-wide", tmp_path / "raw")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "tasks"),
     [("Scene.arff.bz2", 3), ("Music.arff", 2), ("Enron.arff.bz2", 5), ("mulan/flags.arff.gz", 2)],

@@ -44,6 +44,7 @@ def test_quiet_prints_the_folder_only_and_its_config_runs_again(capsys, tmp_path
     assert first["matrix"] == second["matrix"]
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_kept_unless_told(capsys, tmp_path, finished):
     before = (finished / "result.json").read_bytes()
     assert main(["run", "--out", str(finished), *QUICK]) == 2

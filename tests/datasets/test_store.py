@@ -400,6 +400,7 @@ def small(tmp_path_factory):
     return path, (path / "manifest.json").read_text()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_any_manifest_is_opened_or_refused(data, small):

@@ -21,6 +21,8 @@ from mlcl.reports.page import render_page
 from mlcl.reports.panels import table_figure
 from mlcl.reports.writing import write_files
 
+pytestmark = pytest.mark.slow  # pages of whole runs
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -85,7 +87,6 @@ def test_figures_take_the_colour_of_the_page(page):
     assert "#23262b" not in page.split("</style>", 1)[1].split("<main>", 1)[1]
 
 
-@pytest.mark.slow
 def test_names_from_outside_cannot_become_markup(runs, tmp_path):
     evil = "</title><script>alert(1)</script>$x_{$ & \x07"
     shutil.copytree(runs / "rldam-wru-0", tmp_path / "run")
@@ -103,7 +104,6 @@ def test_names_from_outside_cannot_become_markup(runs, tmp_path):
     assert html.escape("<script>") in text
 
 
-@pytest.mark.slow
 def test_a_page_of_one_run(runs, tmp_path, capsys):
     out = tmp_path / "one.html"
     assert main(["report", str(runs / "joint-0"), "--out", str(out)]) == 0
@@ -117,7 +117,6 @@ def test_a_page_of_one_run(runs, tmp_path, capsys):
     assert main(["report", str(runs / "er-0"), "--out", str(tmp_path), "--overwrite"]) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["points", "lines", "curves", "imbalance"])
 def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
     (section,) = sections([sweep])
@@ -147,7 +146,6 @@ def test_a_style_of_the_user_changes_nothing(sweep):
         assert mpl.rcParams["font.size"] == 30
 
 
-@pytest.mark.slow
 def test_the_files_of_a_sweep_are_rewritten_whole(sweep):
     names = write_files(sweep)
     assert len(names) == 8

@@ -113,6 +113,7 @@ def test_mixed_parts_resume_too_however_often_they_are_stopped(changes, tmp_path
     assert result.matrix.tobytes() == whole.matrix.tobytes()
 
 
+@pytest.mark.slow
 def test_resnet_in_channels_last_with_augmentation_resumes(tmp_path):
     benchmark = small_benchmark(images=True)
     changes = {"model": {"width": 16}, "augment": "flip-crop", "train": {"epochs": 1}}

@@ -186,7 +186,7 @@ def test_a_package_that_went_away_is_told(fetched, store, tmp_path, monkeypatch)
 def test_our_own_models_take_no_weights(store):
     with pytest.raises(InputError, match="model 'resnet8' takes no option 'pretrained'"):
         config(store, model={"kind": "resnet8", "pretrained": True})
-    with pytest.raises(InputError, match="resize of model 'timm:x' is 0"):
+    with pytest.raises(InputError, match="resize is 0; expected 1 to 4096"):
         build_model("timm:x", (3, 16, 16), 2, resize=0)
     with pytest.raises(InputError, match="takes no option 'resize'"):
         build_model("resnet8", (3, 16, 16), 2, resize=8)

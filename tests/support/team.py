@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from mlcl.models.distributed.batch_norm import SharedBatchNorm
 from torch import nn
 
 from helpers import SMALL, SMALL_IMAGES, small_benchmark
@@ -14,6 +13,7 @@ from mlcl.config.resolve import config_from
 from mlcl.config.schema import TrainConfig
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
+from mlcl.models.distributed.batch_norm import SharedBatchNorm
 from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train

@@ -30,6 +30,8 @@ from mlcl.sweeps.sweep import Fingerprints, sweep_lock
 from mlcl.sweeps.work import attempt
 from mlcl.training.callbacks import Callback, Interrupted
 
+pytestmark = pytest.mark.slow  # whole sweeps
+
 QUICK = {
     "model": {"kind": "mlp", "hidden": 8, "depth": 1},
     "memory": {"size": 24},
@@ -115,7 +117,6 @@ def test_classes_are_written_as_the_runs_measured_them(finished):
             assert {lines[k]["task"] for k in ids} == {str(number)}
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finished, tmp_path, capsys):
     # Half of the runs are there already; what they hold must not be touched.
     here = tmp_path / "core"
@@ -149,7 +150,6 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
     assert ours == {name: theirs[name] for name in ours}
 
 
-@pytest.mark.slow
 def test_files_are_the_same_bytes_every_time(finished):
     before = {path.name: path.read_bytes() for path in finished.iterdir() if path.is_file()}
     names = write_files(finished)
@@ -181,7 +181,6 @@ class Log(SweepCallback):
         self.ends.append(finished)
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     good, exploding, odd, corrupt = planned(store, tmp_path)
     exploding = replace(
@@ -275,7 +274,6 @@ def alive(pid):
         return False
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupt_or_a_kill_leaves_no_worker_behind(store, tmp_path, how):
@@ -310,7 +308,6 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
         pass
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -389,7 +386,6 @@ def test_the_overview_counts_and_estimates(tmp_path):
     assert "[3/4] er, seed 0: failed: it broke" in text
 
 
-@pytest.mark.slow
 def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, capsys):
     table = tmp_path / "two.yaml"
     table.write_text(
@@ -408,7 +404,6 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
     assert f"--reuse {tmp_path} holds no runs" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.slow
 def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)
@@ -435,7 +430,6 @@ def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys)
     assert len(list((out / "runs").iterdir())) == 3
 
 
-@pytest.mark.slow
 def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)

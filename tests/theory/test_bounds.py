@@ -17,6 +17,7 @@ from mlcl.theory import best_margins, check_proposition, imbalance_terms, numeri
 COUNTS = st.lists(st.integers(1, 100_000), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(COUNTS, st.floats(0.1, 20))
 def test_the_numeric_optimum_is_that_of_a_constrained_optimiser(positive, total):
@@ -38,6 +39,7 @@ def test_the_numeric_optimum_is_that_of_a_constrained_optimiser(positive, total)
     assert (weights / ours).sum() <= (weights / (total * found.x)).sum() * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(COUNTS)
 def test_proposition_1(positive):

@@ -195,6 +195,7 @@ def test_the_figure_has_words_and_is_the_same_every_time(folder, tmp_path, capsy
     assert b"/Title" in (tmp_path / "theory.pdf").read_bytes()
 
 
+@pytest.mark.slow
 def test_files_are_kept_unless_overwrite_is_given(folder, tmp_path, capsys):
     (tmp_path / "theory.svg").write_text("mine")
     (tmp_path / "notes.txt").write_text("mine")

@@ -12,6 +12,7 @@ from typing import Any
 from mlcl.config.schema import flat
 from mlcl.errors import InputError
 from mlcl.reports.records import Run, read_run
+from mlcl.runs.folder import RESULT, has_result, is_run
 from mlcl.sweeps.experiment import TableRow
 from mlcl.sweeps.record import FILE, SweepRecord, read_record
 
@@ -196,12 +197,12 @@ def _runs(folder: Path, problems: list[str]) -> list[Run]:
         raise InputError(
             f"{folder}: {'is a file' if folder.exists() else 'does not exist'}; expected a run's folder."
         )
-    if (folder / "result.json").exists():
+    if has_result(folder):
         return [read_run(folder)]
-    inner = sorted(path.parent for path in folder.glob("*/result.json"))
+    inner = sorted(path for path in folder.iterdir() if has_result(path))
     if not inner:
-        what = "the run is not finished" if (folder / "config.yaml").exists() else "no run and no sweep"
-        raise InputError(f"{folder}: {what}; expected a folder with result.json or {FILE}.")
+        what = "the run is not finished" if is_run(folder) else "no run and no sweep"
+        raise InputError(f"{folder}: {what}; expected a folder with {RESULT} or {FILE}.")
     found = []
     for path in inner:
         try:
