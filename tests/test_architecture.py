@@ -202,6 +202,7 @@ def test_the_foundations_do_not_load_torch():
     assert loads_torch(names, PACKAGE.parent) == ""
 
 
+@pytest.mark.slow
 def test_one_module_knows_the_files_of_a_run_folder():
     assert not spelt_run_files(PACKAGE)
 

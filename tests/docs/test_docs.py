@@ -86,6 +86,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_registries", "my_parts")
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_block_of_a_page_runs(block):
@@ -100,6 +101,7 @@ def test_there_is_an_example_for_each_part_that_can_be_added():
         assert f"#mlcl.testing.{check})" in EXTENDING
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("my_parts")
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_with_a_plugin_runs(line, tmp_path):
@@ -125,6 +127,7 @@ def test_the_commands_of_the_page_are_found():
     assert all("--plugin my_parts.py" in line for line in COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("my_parts")
 @pytest.mark.parametrize(
     ("options", "message"),

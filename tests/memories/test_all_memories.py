@@ -22,6 +22,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), VARIANTS, ids=lambda v: str(v))
 def test_the_rules_of_memories(kind: str, options: dict[str, Any]) -> None:
     check_memory(kind, **options)

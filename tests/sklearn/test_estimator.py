@@ -19,6 +19,7 @@ from mlcl.sklearn import ContinualTagger
 from taggers import SMALL, fitted, problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "linear"])
 def test_scikit_learns_checks(model):
     """All pass except for those listed, and those listed do fail: a check that begins to pass must leave the list."""

@@ -78,6 +78,7 @@ def test_one_call_against_an_explicit_loop():
         torch.testing.assert_close(third.network.state_dict()[name], value, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_replay_prevents_forgetting():
     """The second call has inputs of opposite meaning: without a memory the old classes are forgotten."""
     x, y = problem(400)
@@ -92,6 +93,7 @@ def test_replay_prevents_forgetting():
     assert kept[100] > 0.9 > kept[0] + 0.02
 
 
+@pytest.mark.slow
 def test_what_is_not_annotated_is_unknown_and_not_negative():
     x, y = problem(400)
     test, truth = problem(400, seed=1)

@@ -57,6 +57,7 @@ def reproduce(file, tmp_path, store):
     return main(["reproduce", table, *options, *settings, "--plugin", str(file)])
 
 
+@pytest.mark.slow
 def test_workers_run_the_memory_of_a_plugin(file, tmp_path, store, capsys):
     plugin = load_plugin(file)
     assert reproduce(file, tmp_path, store) == 0, capsys.readouterr().err
@@ -71,6 +72,7 @@ def test_workers_run_the_memory_of_a_plugin(file, tmp_path, store, capsys):
     assert read_record(tmp_path / "out").command.endswith(f"--plugin {file}")
 
 
+@pytest.mark.slow
 def test_a_run_of_a_plugin_that_has_changed_is_not_taken_as_done(file, tmp_path, store, capsys, monkeypatch):
     assert reproduce(file, tmp_path, store) == 0
     result = tmp_path / "out" / "runs" / "mine-seed0" / "result.json"

@@ -14,6 +14,7 @@ from mlcl.testing import MODEL_RULES, check_model
 STRAY = torch.Generator().manual_seed(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

@@ -33,6 +33,7 @@ def test_the_failure_of_another_process_is_an_exception_here(kind, error, words)
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
     code = "import team_failing, mlcl.training.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
     done = complete([sys.executable, "-c", code], env=ENVIRONMENT)

@@ -107,7 +107,7 @@ def launched(devices: int, function: Callable[..., Any], *args: Any, **kwargs: A
     except Exception as error:
         # Only a broken connection is a consequence; every other failure is this process's own, and comes first.
         broken = type(error) is RuntimeError or type(error).__module__ == "torch.distributed"
-        if broken and (failure := children.failure(wait=2.0)) is not None:
+        if broken and (failure := children.failure(wait=PATIENCE)) is not None:
             raise failure from error
         raise
     finally:
