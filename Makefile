@@ -9,7 +9,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 COMMA := ,
 
-.PHONY: demo test test-backbones test-extras lint format bench growth fuzz results docs release-check install clean
+.PHONY: demo test test-fast coverage test-backbones test-extras lint format bench growth fuzz results docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -17,16 +17,23 @@ demo: install  ## run the paper's method on the embedded benchmark
 test: install  ## all tests and doctests, on all cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
+test-fast: install  ## the inner loop: all but what is marked slow, in under a minute on two idle cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "not slow"
+
+coverage: install  ## all tests, with the lines that none of them reaches; fails below the limit in pyproject.toml
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --cov --cov-report=term
+
 test-backbones: $(BACKBONES)/.installed  ## models of timm and torchvision, Avalanche: with the real packages
 	OMP_NUM_THREADS=1 $(BACKBONES)/bin/python -m pytest -q -n auto tests/backbones
 
 test-extras: $(EXTRAS)/.installed  ## Lightning, torchmetrics, pandas: with the real packages
 	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -n auto tests/extras tests/docs/test_guides.py src/mlcl/metrics/stateful.py
 
-lint: install  ## style, format, types
+lint: install  ## style, format, types, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
 
 format: install
 	$(BIN)/ruff check --fix .
@@ -85,4 +92,4 @@ $(DOCS)/.installed: docs/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(DOCS) $(BENCH) site .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(DOCS) $(BENCH) site .pytest_cache .mypy_cache .ruff_cache .coverage .hypothesis build dist

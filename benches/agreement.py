@@ -31,7 +31,7 @@ def losses(devices: int, lr: float, factor: float = 1.0) -> NDArray[np.float64]:
         learner = Learner(config, load_benchmark(config))
         with torch.no_grad():
             for weights in learner.network.parameters():
-                weights *= factor
+                weights.mul_(factor)
         learner.start_task(learner.tasks[0])
         return np.array([learner.learn(*learner.plan.step(step)) for step in range(max(STEPS))])
 
@@ -48,6 +48,6 @@ def main() -> None:
 if __name__ == "__main__":
     # The other process finds this file by its name.
     sys.path.insert(0, str(Path(__file__).parent))
-    import agreement
+    import agreement  # type: ignore[import-not-found]
 
     agreement.main()

@@ -12,6 +12,7 @@ import argparse
 import importlib
 import os
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()
-    inductor = importlib.import_module("torch._inductor.config")
+    inductor: Any = importlib.import_module("torch._inductor.config")
     inductor.compile_threads = 1  # in this process, where its time is counted
     inductor.force_disable_caches = True
     print(

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def memory_curves(cut: int) -> list[tuple[Curve, Prepare]]:
     ]  # fmt: skip
 
     def update(
-        kind: str, options: dict[str, object], n: int, classes: int, size: int, tasks: int
+        kind: str, options: dict[str, Any], n: int, classes: int, size: int, tasks: int
     ) -> Callable[[], object]:
         stream = [task_of(synthetic(n, classes, seed=number), number) for number in range(tasks)]
         memory = Memory(kind, size, **options)
@@ -120,7 +121,7 @@ def memory_curves(cut: int) -> list[tuple[Curve, Prepare]]:
 
         return last
 
-    curves = []
+    curves: list[tuple[Curve, Prepare]] = []
     for kind, options in kinds:
         made = partial(update, kind, options)
         words = f"{kind}, 200 candidates" if options else kind

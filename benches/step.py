@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from mlcl.streams import Benchmark
 from mlcl.training.learner import Learner
 
 # Like c-digits and c-voc-small: channels, pixels, classes, tasks, model, memory.
-SHAPES = {
+SHAPES: dict[str, tuple[Any, ...]] = {
     "c-digits": ((3, 16, 16), 20, 5, {"kind": "resnet8", "width": 16}, 200),
     "c-voc-small": ((3, 32, 32), 20, 5, {"kind": "resnet8"}, 500),
 }
@@ -52,7 +53,7 @@ class Bare:
         self.layout = learner.layout
         self.classes = [torch.from_numpy(task.classes) for task in learner.benchmark.tasks]
         self.margins = [
-            torch.from_numpy((config.loss.margin or 1.0) * task.counts.positive**-0.25).float()
+            torch.from_numpy(config.loss.options.get("margin", 1.0) * task.counts.positive**-0.25).float()
             for task in learner.benchmark.tasks
         ]
         self.weights = learner.weights.tolist()
@@ -122,7 +123,7 @@ def measure(*, quick: bool) -> list[Row]:
 
 
 def _in_turns(
-    ours: Callable[[object], object], theirs: Callable[[object], object], batches: list, length: int = 5
+    ours: Callable[[Any], object], theirs: Callable[[Any], object], batches: list, length: int = 5
 ) -> tuple[float, float]:
     """Return seconds a step of both, from rounds of some steps each; the median, as a step has no floor."""
     times: tuple[list[float], list[float]] = ([], [])

@@ -16,7 +16,7 @@ from benches.problems import DATA
 from benches.timing import Row, best, faster, told
 from mlcl.datasets import open_store, prepare
 from mlcl.datasets.images import pixels
-from mlcl.datasets.plan import Files, make_plan
+from mlcl.datasets.plan import ImageFiles, make_plan
 from mlcl.datasets.trees import open_tree
 from mlcl.training.batches import gather
 
@@ -56,7 +56,7 @@ def measure(*, quick: bool) -> list[Row]:
             ids=[str(i) for i in range(count)],
             train=np.arange(count) < count - 1,
             labels=np.eye(2, dtype=np.uint8)[np.arange(count) % 2],
-            inputs=Files(open_tree(root), names),
+            inputs=ImageFiles(open_tree(root), names),
         )
         store = Path(place) / "store"
         prepared = best({"prepare": lambda: prepare(plan, store, size=SIZE, overwrite=True)}, repeats=1)

@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ METHODS = ("rldam-wru", "er-rs", "ewc", "lwf")
 def make_benchmark() -> Benchmark:
     """Return 100 classes in 50 tasks of about 400 rows each."""
     rng = np.random.default_rng(0)
-    splits = []
+    splits: list[Any] = []
     for rows in (10_000, 2_000):
         labels = (rng.random((rows, 2 * TASKS)) < 0.02).astype(np.uint8)
         splits += [(labels + 0.4 * rng.standard_normal(labels.shape)).astype(np.float32), labels]

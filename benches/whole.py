@@ -19,7 +19,8 @@ import mlcl.training.learner
 from benches.timing import Row, told
 from mlcl.losses import MarginLoss
 from mlcl.memories import Memory
-from mlcl.runs.folder import RunFolder
+from mlcl.runs import folder
+from mlcl.runs.recording import Recorder
 from mlcl.runs.run import run
 from mlcl.training.batches import EpochPlan, Normaliser
 from mlcl.training.learner import Learner
@@ -38,7 +39,10 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
         (mlcl.training.learner, "plan_epoch"),
     ],
     "memory": [(Memory, "update")],
-    "files": [(RunFolder, name) for name in ("create", "on_step", "on_epoch", "on_task_end", "finish")],
+    "files": [
+        *((Recorder, name) for name in ("create", "on_step", "on_epoch", "on_task_end")),
+        (folder, "write_result"),
+    ],
 }
 
 

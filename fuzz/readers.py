@@ -31,7 +31,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.config.resolve import config_from, merge, shipped, to_yaml
@@ -45,7 +45,7 @@ from mlcl.sklearn import ContinualTagger
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 
-ODD = (
+ODD: tuple[Any, ...] = (
     None,
     True,
     -1,

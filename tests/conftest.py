@@ -1,14 +1,76 @@
-"""Small things that many tests share."""
+"""What holds for all tests: the user's cache is left alone, time is no judge, and no child process is left behind."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
 import pytest
+from hypothesis import HealthCheck, settings
+
+from children import TOKEN, descendants
+
+# A busy machine may take any time for an example.
+settings.register_profile("mlcl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mlcl")
+
+_TOKEN = f"{os.getpid()}-{time.time_ns()}"
+os.environ[TOKEN] = _TOKEN  # before test modules are imported: some copy the environment
+_GRACE = 120.0
+"""Seconds in which the descendants of a killed process must notice that it is gone."""
+_started = False
+
+
+def _notice(event: str, _: object) -> None:
+    global _started
+    if event in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
+        _started = True
+
+
+sys.addaudithook(_notice)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _home(tmp_path_factory, request):
+def _home(tmp_path_factory):
     """Tests never touch the user's cache."""
     patch = pytest.MonkeyPatch()
     patch.setenv("MLCL_HOME", str(tmp_path_factory.mktemp("home")))
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def _no_child_is_left():
+    """A test fails, and the process is killed, if one that it started is alive when it is over."""
+    global _started
+    if not Path("/proc/self/environ").exists():
+        yield
+        return
+    before = descendants(_TOKEN) if _has_children() else {}
+    _started = False
+    yield
+    if not _started and not _has_children():
+        return
+    deadline = time.monotonic() + _GRACE
+    while left := {number: word for number, word in descendants(_TOKEN).items() if number not in before}:
+        if time.monotonic() > deadline:
+            break
+        gc.collect()  # the workers of a loader end with it
+        time.sleep(0.05)
+    for number in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    assert not left, f"left behind: {left}"

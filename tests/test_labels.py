@@ -154,13 +154,13 @@ def test_select_refuses_what_are_no_columns(columns):
 def test_patterns_equal_numpys_unique(matrix):
     rows, inverse, counts = np.unique(matrix, axis=0, return_inverse=True, return_counts=True)
     found = Patterns.of(matrix)
-    assert found.rows.dtype == np.uint8
+    assert found.vectors.dtype == np.uint8
     assert found.inverse.dtype == found.counts.dtype == np.int64
     assert found.inverse.ndim == 1
-    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.vectors, rows)
     np.testing.assert_array_equal(found.inverse, inverse.reshape(-1))
     np.testing.assert_array_equal(found.counts, counts)
-    np.testing.assert_array_equal(found.rows[found.inverse], matrix)
+    np.testing.assert_array_equal(found.vectors[found.inverse], matrix)
 
 
 @pytest.mark.parametrize("width", [8, 63, 64, 65, 128, 129, 200])
@@ -168,12 +168,12 @@ def test_patterns_at_the_edges_of_a_word(width):
     matrix = (np.random.default_rng(width).random((50, width)) < 0.01).astype(np.uint8)
     matrix[7, -1] ^= 1
     found = Patterns.of(matrix)
-    np.testing.assert_array_equal(found.rows, np.unique(matrix, axis=0))
-    np.testing.assert_array_equal(found.rows[found.inverse], matrix)
+    np.testing.assert_array_equal(found.vectors, np.unique(matrix, axis=0))
+    np.testing.assert_array_equal(found.vectors[found.inverse], matrix)
 
 
 def test_patterns_of_nothing():
-    assert Patterns.of(np.zeros((0, 3))).rows.shape == (0, 3)
+    assert Patterns.of(np.zeros((0, 3))).vectors.shape == (0, 3)
     no_classes = Patterns.of(np.zeros((4, 0)))
     assert (len(no_classes), no_classes.counts.tolist(), no_classes.inverse.tolist()) == (1, [4], [0] * 4)
 

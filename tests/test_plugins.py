@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from importlib import metadata
 
 import pytest
 
+from children import child, complete, wait_until
 from mlcl import plugins
 from mlcl.cli.main import main
 from mlcl.config.parts import REGISTRIES
@@ -41,13 +41,17 @@ def update_newest(stored, new, size, rng, *, fraction: float = 1.0):
 QUICK = ["--train.epochs", "1", "--train.batch_size", "256", "--memory.size", "40", "--model.width", "2"]
 
 
+before = 0
+
+
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
     """Every test starts without plugins and leaves none behind."""
-    count = len(REGISTRATIONS)
+    global before
+    before = len(REGISTRATIONS)  # here, not at import: other tests of this process register parts too
     monkeypatch.setattr(plugins, "_loaded", {})
     yield
-    REGISTRATIONS.undo_to(count)
+    REGISTRATIONS.undo_to(before)
     (cache_dir() / plugins.TRUSTED).unlink(missing_ok=True)
 
 
@@ -62,9 +66,10 @@ def command(*arguments, **options):
     """Run the command line in a new process, as users do."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "mlcl", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, env=env, **options)
+    return complete(line, env=env, **options)
 
 
+@pytest.mark.slow
 def test_a_memory_from_a_file_is_listed_run_and_takes_an_option(file, tmp_path, capsys):
     assert main(["ls", "memories", "--plugin", str(file)]) == 0
     assert "newest" in capsys.readouterr().out
@@ -86,19 +91,16 @@ def test_without_the_plugin_its_names_are_unknown(capsys):
     assert "unknown option '--memory.fraction'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_with_a_plugin_survives_kill_and_resume(file, tmp_path):
     """SIGKILL in the middle, then resume in a new process that is given nothing but the folder."""
     out, whole = tmp_path / "killed", tmp_path / "whole"
     given = [*QUICK, "--train.epochs", "3", "--train.threads", "1", "--memory", "newest", "--quiet"]
     given += ["--plugin", str(file), "--checkpoint.every", "2"]
     line = [sys.executable, "-m", "mlcl", "run", *given, "--out", str(out)]
-    process = subprocess.Popen(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-    try:
-        while not list((out / "checkpoints").glob("000003.json")) and process.poll() is None:
-            time.sleep(0.01)
+    with child(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: any(int(p.stem) >= 3 for p in out.glob("checkpoints/0*.json")), process)
         process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
         process.wait()
     assert not (out / "result.json").exists()
     resumed = command("resume", out, "--quiet")
@@ -118,11 +120,8 @@ def finished(file, tmp_path):
 
 def forget_loaded():
     """Be a new process, as far as plugins go."""
-    REGISTRATIONS.undo_to(REGISTRATIONS_BEFORE)
+    REGISTRATIONS.undo_to(before)
     plugins._loaded.clear()
-
-
-REGISTRATIONS_BEFORE = len(REGISTRATIONS)
 
 
 def predict(folder, tmp_path, *more):
@@ -136,12 +135,14 @@ def predict(folder, tmp_path, *more):
     return main(["predict", str(folder), str(images), "--out", str(scores), "--overwrite", *more])
 
 
+@pytest.mark.slow
 def test_predict_loads_a_plugin_that_was_given_here_before(finished, tmp_path):
     forget_loaded()
     assert predict(finished, tmp_path) == 0
     assert "newest" in MEMORIES.names()
 
 
+@pytest.mark.slow
 def test_a_plugin_that_was_never_given_here_does_not_run(finished, tmp_path, capsys):
     forget_loaded()
     (cache_dir() / plugins.TRUSTED).unlink()
@@ -152,6 +153,7 @@ def test_a_plugin_that_was_never_given_here_does_not_run(finished, tmp_path, cap
     assert "newest" not in MEMORIES.names()
 
 
+@pytest.mark.slow
 def test_a_missing_plugin_is_named(finished, file, tmp_path, capsys):
     forget_loaded()
     file.unlink()
@@ -159,6 +161,7 @@ def test_a_missing_plugin_is_named(finished, file, tmp_path, capsys):
     assert f"made with the plugin {file}, which is missing now" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_changed_plugin_is_refused_unless_given(finished, file, tmp_path, capsys):
     forget_loaded()
     file.write_text(MEMORY + "# another line\n")
@@ -170,6 +173,7 @@ def test_a_changed_plugin_is_refused_unless_given(finished, file, tmp_path, caps
     assert "warning: the plugin" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_resume_says_that_a_plugin_changed(finished, file, capsys):
     forget_loaded()
     (finished / "result.json").unlink()
@@ -178,6 +182,7 @@ def test_resume_says_that_a_plugin_changed(finished, file, capsys):
     assert "has changed since" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_plugin_that_moved_is_known_by_its_name(finished, file, tmp_path):
     forget_loaded()
     (tmp_path / "elsewhere").mkdir()
@@ -254,7 +259,7 @@ def test_an_entry_point_is_loaded_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(metadata, "entry_points", lambda *, group: [entry] if group == plugins.GROUP else [])
     monkeypatch.setattr(plugins, "_entry_points_loaded", False)
     assert config_from({"memory": "newest"}).memory.kind == "newest"
-    REGISTRATIONS.undo_to(REGISTRATIONS_BEFORE)
+    REGISTRATIONS.undo_to(before)
     plugins._loaded.clear()
     (tmp_path / "announced.py").write_text("1 / 0\n")
     monkeypatch.setattr(plugins, "_entry_points_loaded", False)
@@ -308,6 +313,7 @@ def test_every_kind_of_part_can_come_from_a_file(tmp_path):
     assert used_plugins(config_from({"method": "er"})) == ()
 
 
+@pytest.mark.slow
 def test_processes_that_train_together_have_the_plugin_too(file, tmp_path):
     out = tmp_path / "two"
     arguments = ["--plugin", file, *QUICK, "--memory", "newest", "--stream.tasks", "2", "--devices", "2"]

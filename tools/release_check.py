@@ -29,8 +29,13 @@ SDIST_NEEDS = (
     "LICENSE",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "SECURITY.md",
+    "CITATION.cff",
     "Makefile",
     "constraints.txt",
+    "constraints-backbones.txt",
+    "constraints-extras.txt",
     "src/mlcl/__init__.py",
     "tests/conftest.py",
     "docs/methods.md",
@@ -132,7 +137,15 @@ def use(wheel: Path, work: Path, env: dict[str, str]) -> str:
     home.mkdir()
     binary = work / "env" / ("Scripts" if os.name == "nt" else "bin")
     python, mlcl = binary / "python", binary / "mlcl"
-    pip = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt"]
+    pip: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--constraint",
+        ROOT / "constraints.txt",
+    ]
     run([*pip, "torch"], cwd=home, env=env)  # alone and first: its exact version takes the CPU build
     run([*pip, wheel], cwd=home, env=env)
     run([python, "-m", "pip", "check"], cwd=home, env=env)

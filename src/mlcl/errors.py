@@ -76,11 +76,14 @@ def check_number(
     ...
     mlcl.errors.InputError: share is 1.5; expected a number from 0 to 1
     """
-    numeric = hasattr(value, "__float__") and not isinstance(value, str | bool)
-    good = numeric and math.isfinite(value) and low <= value <= high
-    if not good or (open_low and value == low):
+    numeric = isinstance(value, int | float) or hasattr(value, "dtype")
+    try:
+        number = float(value) if numeric and not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):  # an array of several values
+        number = math.nan
+    if not (math.isfinite(number) and low <= number <= high) or (open_low and number == low):
         limits = f"above {low:g}" if open_low else f"of at least {low:g}"
         if not math.isinf(high):
             limits = f"above {low:g}, up to {high:g}" if open_low else f"from {low:g} to {high:g}"
         raise InputError(f"{name} is {value!r}; expected a number {limits}")
-    return float(value)
+    return number

@@ -1,7 +1,7 @@
 """Label matrices: counts of positives and negatives, distinct label vectors, imbalance. Numpy only, no torch.
 
-A label matrix has one row a sample and one column a class, 1 where the class is present. The constants of
-the paper live here: ``P_k`` (positives of class k), ``N_k`` (negatives), ``n`` (samples) of one task.
+A label matrix has one row per sample and one column per class, 1 where the class is present. The constants of
+the paper are computed here: ``P_k`` (positives of class k), ``N_k`` (negatives), ``n`` (samples) of one task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Labels = NDArray[np.uint8]
 
 
 def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = None) -> Labels:
-    """Return ``labels`` as a matrix of 0 and 1, or say what is wrong with it.
+    """Return ``labels`` as a matrix of 0 and 1; anything else is an `InputError`.
 
     Args:
         labels: ``[n, K]``; booleans, integers or floats that are exactly 0 or 1. A uint8 array is not copied.
@@ -43,7 +43,7 @@ def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = Non
         raise InputError(f"{name} has dtype {array.dtype}, but booleans or numbers 0 and 1 were expected")
     if rows is not None and len(array) != rows:
         raise InputError(f"{name} has {len(array)} rows, but {rows} were expected")
-    # A maximum is one fast pass; only what may be wrong is looked at more closely.
+    # A maximum is one fast pass; only if it is not enough, every value is compared.
     if array.dtype.kind != "b" and not (array.dtype.kind == "u" and array.max(initial=0) <= 1):
         bad = (array != 0) & (array != 1)  # NaN and infinities differ from both
         if bad.any():
@@ -57,9 +57,9 @@ def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = Non
 
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
-    """How many samples have, and have not, each class: the constants ``P_k``, ``N_k`` and ``n`` of SPEC 3.
+    """Positives and negatives of each class: the constants ``P_k``, ``N_k`` and ``n`` (docs/specification.md#notation).
 
-    Counts of two parts of a data set merge with ``+``. The arrays are read-only.
+    Counts of two parts of a dataset merge with ``+``. The arrays are read-only.
 
     Attributes:
         positive: ``P_k``, int64 ``[K]``.
@@ -135,10 +135,10 @@ class LabelCounts:
 
     @property
     def tau(self) -> NDArray[np.float64]:
-        """Return the imbalance ``tau_k = min(P_k, N_k) / n`` (SPEC 7), float64 ``[K]``.
+        """Return the imbalance ``tau_k = min(P_k, N_k) / n`` (docs/specification.md#imbalance-terms), float64 ``[K]``.
 
-        ``n`` is the class's own ``P_k + N_k``, which is `total` where the counts are those of one data set. A
-        class that was counted on no sample has 0.
+        ``n`` is the class's own ``P_k + N_k``, which is `total` where the counts are those of one dataset. A
+        class without counts has 0.
 
         >>> LabelCounts.of([[1, 0], [1, 1], [1, 0], [0, 0]]).tau
         array([0.25, 0.25])
@@ -148,7 +148,7 @@ class LabelCounts:
         return tau
 
     def select(self, columns: ArrayLike) -> LabelCounts:
-        """Return the counts of some classes: ``columns`` are class numbers, in the order wanted, or a mask.
+        """Return the counts of some classes: ``columns`` are class numbers, in the wanted order, or a mask.
 
         >>> LabelCounts.of([[1, 0, 0], [1, 1, 0]]).select([2, 0]).positive
         array([0, 2])
@@ -161,9 +161,9 @@ class LabelCounts:
         return LabelCounts(self.positive[index], self.negative[index], self.total)
 
     def place(self, columns: ArrayLike, width: int) -> LabelCounts:
-        """Return these counts as the columns ``columns`` of ``width`` classes; the others count nothing.
+        """Return these counts as the columns ``columns`` of ``width`` classes; the others have counts of 0.
 
-        So the counts of tasks with their own classes add up to one set of counts for a head of all classes.
+        In this way the counts of tasks with different classes add up to one set of counts for all classes.
 
         >>> old, new = LabelCounts.of([[1, 0], [1, 1]]), LabelCounts.of([[1], [0], [0]])
         >>> old.place([0, 2], 3) + new.place([1], 3)
@@ -181,19 +181,19 @@ class LabelCounts:
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """The distinct label vectors of a matrix: what greedy selection needs, as its criteria see labels alone.
+    """The distinct label vectors of a matrix, for selection criteria that depend on labels alone.
 
     Attributes:
-        rows: the distinct label vectors in lexicographic order, uint8 ``[U, K]``.
-        inverse: for each sample the number of its vector, int64 ``[n]``, so ``rows[inverse]`` is the matrix.
+        vectors: the distinct label vectors in lexicographic order, uint8 ``[U, K]``.
+        inverse: for each sample the number of its vector, int64 ``[n]``, so ``vectors[inverse]`` is the matrix.
         counts: how many samples share each vector, int64 ``[U]``.
 
     >>> p = Patterns.of([[1, 0], [0, 1], [1, 0]])
-    >>> p.rows.tolist(), p.inverse.tolist(), p.counts.tolist()
+    >>> p.vectors.tolist(), p.inverse.tolist(), p.counts.tolist()
     ([[0, 1], [1, 0]], [1, 0, 1], [1, 2])
     """
 
-    rows: Labels
+    vectors: Labels
     inverse: NDArray[np.int64]
     counts: NDArray[np.int64]
 
@@ -213,16 +213,16 @@ class Patterns:
         return cls(matrix[order[first]], inverse, counts)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.vectors)
 
     def label_counts(self) -> LabelCounts:
-        """Count the whole matrix, by its patterns.
+        """Return the counts of the whole matrix, computed from its patterns.
 
         >>> Patterns.of([[1, 0], [0, 1], [1, 0]]).label_counts().positive
         array([2, 1])
         """
         # Whole numbers of at most n: exact as doubles, whose product is fast.
-        positive = (self.counts.astype(np.float64) @ self.rows).astype(np.int64)
+        positive = (self.counts.astype(np.float64) @ self.vectors).astype(np.int64)
         return LabelCounts(positive, self.counts.sum() - positive, int(self.counts.sum()))
 
 
@@ -231,9 +231,9 @@ class ImbalanceStats:
     """How imbalanced a label matrix is.
 
     Attributes:
-        positive: positives a class, int64 ``[K]``.
-        tau: ``min(P_k, N_k) / n`` a class, float64 ``[K]``.
-        labels_per_sample: the mean number of labels a sample; nan without samples.
+        positive: positives per class, int64 ``[K]``.
+        tau: ``min(P_k, N_k) / n`` per class, float64 ``[K]``.
+        labels_per_sample: the mean number of labels per sample; nan without samples.
         imbalance_ratio: the largest ``P_k`` over the smallest, among classes with positives; nan without any.
     """
 
@@ -261,7 +261,7 @@ def describe(labels: ArrayLike) -> ImbalanceStats:
 
 
 def _words(matrix: Labels) -> NDArray[np.unsignedinteger[Any]]:
-    """Return the label vectors as whole numbers that compare as they do, ``[words, n]``."""
+    """Return the label vectors as whole numbers in the same order, ``[words, n]``."""
     n, width = matrix.shape
     if width <= 16:  # sorted in linear time, and faster to multiply than to pack; exact in float32
         places = (2.0 ** np.arange(width - 1, -1, -1)).astype(np.float32)

@@ -33,10 +33,12 @@ class Registrations:
 
     Attributes:
         owner: the source of the plugin that is being loaded; an empty string for the package itself.
+        version: another number after every change; what is computed from the registries is cached by it.
     """
 
     def __init__(self) -> None:
         self.owner = ""
+        self.version = 0
         self._undo: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
@@ -45,11 +47,13 @@ class Registrations:
     def add(self, undo: Callable[[], object]) -> None:
         """Note a registration, and how to undo it."""
         self._undo.append(undo)
+        self.version += 1
 
     def undo_to(self, length: int) -> None:
         """Undo the newest registrations until ``length`` are left."""
         while len(self._undo) > length:
             self._undo.pop()()
+            self.version += 1
 
 
 REGISTRATIONS = Registrations()

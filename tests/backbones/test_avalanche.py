@@ -26,6 +26,7 @@ from mlcl.integrations.avalanche import (
 from mlcl.labels import LabelCounts
 from mlcl.losses import MarginLoss
 from mlcl.memories import Memory, TaskSamples, select_wru
+from mlcl.metrics import macro_auc
 from mlcl.models import build_model
 
 KINDS = ["wru", "prs", "ocdm", "random", "reservoir"]
@@ -55,7 +56,7 @@ def strategy(benchmark, buffer, criterion, **options):
 
 
 def contents(dataset):
-    """Inputs and targets of all samples, as Avalanche gives them."""
+    """Inputs and targets of all samples, as Avalanche returns them."""
     pairs = [dataset[row] for row in range(len(dataset))]
     return torch.stack([x for x, _ in pairs]).numpy(), torch.stack([y for _, y in pairs]).numpy()
 
@@ -95,7 +96,7 @@ def test_a_buffer_holds_what_the_memory_chooses(benchmark, scenario, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_smaller_room(scenario, kind):
+def test_a_smaller_size(scenario, kind):
     buffer = MultiLabelBuffer(30, kind)
     for experience in scenario.train_stream:
         buffer.post_adapt(None, experience)
@@ -170,15 +171,13 @@ def test_a_replay_strategy_learns_and_remembers(benchmark, scenario, kind):
     assert len(buffer.buffer) == 30
     scores = score_all(learner.model, scenario)
     assert min(scores) > 0.8
-    # Avalanche made the criterion a plugin by itself: it has counted the labels of all experiences.
+    # Avalanche registered the criterion as a plugin: it has counted the labels of all experiences.
     counted = learner._criterion.counts.positive
     for task in benchmark.tasks:
         assert np.array_equal(counted[task.classes], task.counts.positive)
 
 
 def score_all(model, scenario):
-    from mlcl.metrics import macro_auc
-
     found = []
     for experience in scenario.test_stream:
         inputs, targets = contents(experience.dataset)
@@ -188,7 +187,7 @@ def score_all(model, scenario):
     return found
 
 
-def test_what_does_not_fit_is_one_sentence(scenario):
+def test_bad_input_raises_one_sentence(scenario):
     with pytest.raises(InputError, match=r"classes is \[0, 9\], but ids from 0 to 1"):
         multilabel_dataset(np.zeros((2, 3)), [[0, 1], [1, 0]], classes=[0, 9])
     with pytest.raises(InputError, match="labels has 2 rows, but 3 were expected"):

@@ -54,6 +54,7 @@ def test_official_nus_wide(tmp_path, capsys):
     goes_through(tmp_path, capsys, "nus-wide", tmp_path / "raw")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "tasks"),
     [("Scene.arff.bz2", 3), ("Music.arff", 2), ("Enron.arff.bz2", 5), ("mulan/flags.arff.gz", 2)],
@@ -69,6 +70,7 @@ def test_arrays(tmp_path, capsys):
     goes_through(tmp_path, capsys, "arrays", tmp_path / "mine.npz", size=None, model="mlp")
 
 
+@pytest.mark.slow
 def test_info_draws_the_papers_figure_and_keeps_what_is_there(tmp_path, capsys):
     figure = tmp_path / "figure.svg"
     assert main(["data", "info", "c-digits", "--figure", str(figure)]) == 0

@@ -126,6 +126,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_config_file(tmp_path / "huge.yaml")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(st.text() | st.binary().map(lambda b: b.decode("latin-1")))
 def test_any_text_is_a_config_or_a_sentence(text):
@@ -151,6 +152,7 @@ _fields = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(st.dictionaries(_sections, _values | st.dictionaries(_fields, _values, max_size=3), max_size=4))
 def test_any_mapping_is_a_config_or_a_sentence(layer):

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from data import coco_files, contents, picture, voc_files, write_tree
+from data import coco_files, contents, encoded_image, voc_files, write_tree
 from mlcl.datasets import prepare_source
 from mlcl.datasets.archives import TarTree, ZipTree, clean_name
-from mlcl.datasets.trees import FolderTree, open_tree, read_bounded
+from mlcl.datasets.trees import FolderTree, open_tree, read_packed
 from mlcl.errors import InputError
 
-FILES = {"a.txt": b"top", "d/b.bin": bytes(range(256)) * 40, "d/e/c.jpg": picture(3)}
+FILES = {"a.txt": b"top", "d/b.bin": bytes(range(256)) * 40, "d/e/c.jpg": encoded_image(3)}
 
 
 def write_zip(path, files, method=zipfile.ZIP_DEFLATED):
@@ -187,12 +187,12 @@ def test_two_archives_with_one_file_are_no_guess(tmp_path):
 
 def test_a_packed_file_is_bounded(tmp_path):
     (tmp_path / "x.gz").write_bytes(zlib.compress(bytes(10**6), wbits=31))
-    assert len(read_bounded(tmp_path / "x.gz", limit=10**6)) == 10**6
+    assert len(read_packed(tmp_path / "x.gz", limit=10**6)) == 10**6
     with pytest.raises(InputError, match="more than the allowed 1000"):
-        read_bounded(tmp_path / "x.gz", limit=1000)
+        read_packed(tmp_path / "x.gz", limit=1000)
     (tmp_path / "cut.gz").write_bytes((tmp_path / "x.gz").read_bytes()[:-20])
     with pytest.raises(InputError, match="cannot be read"):
-        read_bounded(tmp_path / "cut.gz", limit=10**9)
+        read_packed(tmp_path / "cut.gz", limit=10**9)
 
 
 def test_folder_archive_and_folder_of_archives_make_one_store(tmp_path):
@@ -227,8 +227,8 @@ def test_coco_from_its_downloads(tmp_path):
 def test_errors_name_the_archive(tmp_path):
     files = voc_files()
     broken = "VOCdevkit/VOC2012/JPEGImages/2008_000001.jpg"
-    write_tar(tmp_path / "voc.tar", files | {broken: b"no picture"})
-    with pytest.raises(InputError, match=r"2008_000001\.jpg in .*voc\.tar is not a picture"):
+    write_tar(tmp_path / "voc.tar", files | {broken: b"no image"})
+    with pytest.raises(InputError, match=r"2008_000001\.jpg in .*voc\.tar is not an image"):
         prepare_source("voc", tmp_path / "voc.tar", out=tmp_path / "out", size=8)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["voc.tar"]
 

@@ -28,6 +28,7 @@ def order(plan) -> list[int]:
     return [int(name.removeprefix("row-")) for name in plan.ids]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "rows", "labels", "features"),
     [("Scene.arff.bz2", 2407, 6, 294), ("Music.arff", 592, 6, 71)],
@@ -49,6 +50,7 @@ def test_meka_files_against_another_reader(tmp_path, file, rows, labels, feature
     assert len(data.test) == round(rows / 3)
 
 
+@pytest.mark.slow
 def test_sparse_enron_against_a_plain_loop(tmp_path):
     path = shared_data() / "arff" / "Enron.arff.bz2"
     plan = plan_source("arff", path)

@@ -1,4 +1,4 @@
-"""Ready arrays: .npz and folders of .npy, pictures in three layouts, features."""
+"""Ready arrays: .npz and folders of .npy, images in three layouts, features."""
 
 from __future__ import annotations
 

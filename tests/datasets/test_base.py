@@ -1,4 +1,4 @@
-"""Checks of data sets: what is refused, what is converted, and what a fingerprint sees."""
+"""Checks of datasets: what is refused, what is converted, and what a fingerprint sees."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
-"""The embedded digits: the same bytes everywhere, the long tail that was asked for, disjoint handwriting."""
+"""The embedded digits: the same bytes everywhere, the long tail that was specified, disjoint handwriting."""
 
 import hashlib
+import os
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.datasets import load_digits
 from mlcl.datasets import digits
 from mlcl.datasets.digits import CLASSES, load_digits_dataset, make_digits
 from mlcl.errors import InputError
+from mlcl.files import cache_dir
 
 STORED = ["dfa5259df432690f", "c04d8b9544adf759", "d36848937388a2ed", "db867c359eb8a751"]
 TARGETS = 0.5 * 0.02 ** (np.array(digits._RANKS) / 19)  # by class
@@ -32,7 +34,7 @@ def test_the_same_bytes_on_every_machine(data):
     arrays = (data.train.inputs, data.train.labels, data.test.inputs, data.test.labels)
     found = [hashlib.sha256(array.tobytes()).hexdigest()[:16] for array in arrays]
     assert found == STORED
-    # A change of these is a change of the data set: raise digits._RECIPE, or old cache files would be read.
+    # A change of these is a change of the dataset: raise digits._RECIPE, or old cache files would be read.
     assert digits._RECIPE == 1
 
 
@@ -149,13 +151,14 @@ def test_the_cache_is_written_and_read(home, monkeypatch):
     assert file.suffix == ".npz"
 
 
+@pytest.mark.slow
 @given(where=st.floats(0, 1), flip=st.integers(1, 255), cut=st.booleans())
 @settings(deadline=None, max_examples=50)
 def test_a_damaged_cache_is_made_again(where, flip, cut):
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setenv("MLCL_HOME", folder)
         expected = load_digits_dataset(train=3, test=2).fingerprint
-        path = digits.cache_dir() / f"digits-{digits._RECIPE}-3-2-0.npz"
+        path = cache_dir() / f"digits-{digits._RECIPE}-3-2-0.npz"
         content = bytearray(path.read_bytes())
         at = min(int(where * len(content)), len(content) - 1)
         if cut:
@@ -190,6 +193,6 @@ def test_a_failed_write_leaves_nothing_behind(home, monkeypatch):
     def full(*args, **kwargs):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(os, "replace", full)
     assert len(load_digits_dataset(train=3, test=2).train) == 3
     assert list(home.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A folder of one's own pictures and a CSV."""
+"""A folder of one's own images and a CSV."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from data import picture, write_tree
+from data import encoded_image, write_tree
 from mlcl.datasets import open_store, plan_source, prepare_source
 from mlcl.errors import InputError
 
-PICTURES = {f"img/{i}.png": picture(i, kind="PNG") for i in range(6)}
+IMAGES = {f"img/{i}.png": encoded_image(i, kind="PNG") for i in range(6)}
 ONE_HOT = "file,split,cat,dog\n" + "".join(
     f"img/{i}.png,{'train' if i < 4 else 'test'},{i % 2},1\n" for i in range(6)
 )
@@ -21,7 +21,7 @@ LISTS = "Filename,labels,width\n" + "".join(
 
 
 def test_columns_of_zeros_and_ones(tmp_path):
-    write_tree(tmp_path / "pets", PICTURES | {"labels.csv": ONE_HOT})
+    write_tree(tmp_path / "pets", IMAGES | {"labels.csv": ONE_HOT})
     info = prepare_source("folder", tmp_path / "pets", out=tmp_path / "out", size=8)
     data = open_store(tmp_path / "out", check=True)
     assert (info.name, data.classes, len(data.train), len(data.test)) == ("pets", ("cat", "dog"), 4, 2)
@@ -29,7 +29,7 @@ def test_columns_of_zeros_and_ones(tmp_path):
 
 
 def test_a_column_of_lists_and_a_seeded_part_held_out(tmp_path):
-    write_tree(tmp_path, PICTURES | {"labels.csv": LISTS})
+    write_tree(tmp_path, IMAGES | {"labels.csv": LISTS})
     plan = plan_source("folder", tmp_path)
     assert plan.classes == ("cat", "dog")
     assert (plan.train, len(plan.ids)) == (4, 6)
@@ -41,7 +41,7 @@ def test_a_column_of_lists_and_a_seeded_part_held_out(tmp_path):
 
 
 def test_classes_txt_fixes_names_and_order(tmp_path):
-    write_tree(tmp_path, PICTURES | {"labels.csv": LISTS, "classes.txt": "dog\ncow\ncat\n"})
+    write_tree(tmp_path, IMAGES | {"labels.csv": LISTS, "classes.txt": "dog\ncow\ncat\n"})
     plan = plan_source("folder", tmp_path)
     assert plan.classes == ("dog", "cow", "cat")
     assert plan.labels.sum(axis=0).tolist() == [6, 0, 3]
@@ -52,7 +52,7 @@ def test_classes_txt_fixes_names_and_order(tmp_path):
 
 def test_a_folder_in_an_archive(tmp_path):
     with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:
-        for name, content in (PICTURES | {"labels.csv": ONE_HOT}).items():
+        for name, content in (IMAGES | {"labels.csv": ONE_HOT}).items():
             archive.writestr(f"top/{name}", content)
     info = prepare_source("folder", tmp_path / "pets.zip", out=tmp_path / "out", size=8)
     assert (info.name, info.rows) == ("pets", 6)
@@ -60,7 +60,7 @@ def test_a_folder_in_an_archive(tmp_path):
 
 def test_encodings(tmp_path):
     text = "file,labels\nimg/0.png,Bär\nimg/1.png,Kuh\n"
-    write_tree(tmp_path, PICTURES | {"labels.csv": text.encode("latin-1")})
+    write_tree(tmp_path, IMAGES | {"labels.csv": text.encode("latin-1")})
     with pytest.raises(InputError, match=r"labels\.csv is not utf-8: .*name another encoding"):
         plan_source("folder", tmp_path)
     assert plan_source("folder", tmp_path, encoding="latin-1").classes == ("Bär", "Kuh")
@@ -71,7 +71,7 @@ def test_encodings(tmp_path):
 
 
 def test_one_of_several_tables(tmp_path):
-    write_tree(tmp_path, PICTURES | {"a.csv": ONE_HOT, "b.csv": LISTS})
+    write_tree(tmp_path, IMAGES | {"a.csv": ONE_HOT, "b.csv": LISTS})
     with pytest.raises(InputError, match=r"2 \.csv files.*a\.csv, b\.csv; say which with the option table"):
         plan_source("folder", tmp_path)
     assert plan_source("folder", tmp_path, table="a.csv").train == 4
@@ -81,7 +81,7 @@ def test_one_of_several_tables(tmp_path):
 
 def test_validation_rows_beside_test_rows_are_left_out(tmp_path):
     text = ONE_HOT.replace("img/0.png,train", "img/0.png,val")
-    plan = plan_source("folder", write_tree(tmp_path, PICTURES | {"labels.csv": text}))
+    plan = plan_source("folder", write_tree(tmp_path, IMAGES | {"labels.csv": text}))
     assert (plan.train, len(plan.ids), dict(plan.dropped)) == (3, 5, {"validation rows": 1})
     assert np.array_equal(plan.labels[:, 0], [1, 0, 1, 0, 1])
 
@@ -112,14 +112,14 @@ def test_validation_rows_beside_test_rows_are_left_out(tmp_path):
     ],
 )
 def test_bad_tables_are_named(tmp_path, text, words):
-    write_tree(tmp_path / "raw", PICTURES | {"labels.csv": text})
+    write_tree(tmp_path / "raw", IMAGES | {"labels.csv": text})
     with pytest.raises(InputError, match=words):
         prepare_source("folder", tmp_path / "raw", out=tmp_path / "out", size=8)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
 
 
 def test_bad_options(tmp_path):
-    write_tree(tmp_path, PICTURES | {"labels.csv": LISTS})
+    write_tree(tmp_path, IMAGES | {"labels.csv": LISTS})
     with pytest.raises(InputError, match=r"test_fraction is 1\.5"):
         plan_source("folder", tmp_path, test_fraction=1.5)
     with pytest.raises(InputError, match="split_seed is -1"):

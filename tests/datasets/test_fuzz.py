@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data import coco_files, nus_files, picture, voc_files, write_tree
+from data import coco_files, encoded_image, nus_files, voc_files, write_tree
 from mlcl.datasets import open_store, prepare_source
 from mlcl.errors import InputError
 
@@ -89,7 +89,7 @@ def pack() -> dict[str, bytes]:
     )
     with zipfile.ZipFile(archive, "w") as target:
         for i, name in enumerate("abc"):
-            target.writestr(f"{name}.jpg", picture(i))
+            target.writestr(f"{name}.jpg", encoded_image(i))
     return {"meta.npz": meta.getvalue(), "thumbs.zip": archive.getvalue()}
 
 
@@ -99,7 +99,7 @@ def parquet() -> bytes:
     from pyarrow import parquet as pq
 
     buffer = io.BytesIO()
-    columns = {"image": [picture(i) for i in range(4)], "labels": [["a"], ["b"], [], ["a", "b"]]}
+    columns = {"image": [encoded_image(i) for i in range(4)], "labels": [["a"], ["b"], [], ["a", "b"]]}
     pq.write_table(pa.table(columns), buffer)
     return buffer.getvalue()
 
@@ -115,12 +115,12 @@ XML = b"<labels><label name='y'/><label name='z z'/></labels>"
 
 def layouts() -> dict[str, tuple[str, str, dict[str, bytes | str]]]:
     """Return for each case the source, its root in the folder, and the files."""
-    pictures = {f"{i}.png": picture(i, kind="PNG") for i in range(3)}
+    images = {f"{i}.png": encoded_image(i, kind="PNG") for i in range(3)}
     return {
         "voc": ("voc", "", voc_files(2, 2)),
         "coco": ("coco", "", coco_files(2, 2)),
         "nus-wide": ("nus-wide", "", NUS),
-        "folder": ("folder", "", pictures | {"labels.csv": CSV}),
+        "folder": ("folder", "", images | {"labels.csv": CSV}),
         "thumbs": ("thumbs", "", dict(pack())),
         "zip": ("voc", "x.zip", {"x.zip": zipped("zip")}),
         "tar": ("voc", "x.tar", {"x.tar": zipped("tar")}),

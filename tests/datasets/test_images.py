@@ -1,4 +1,4 @@
-"""Decoding against Pillow's plain way, all kinds of pixels, and pictures that are none."""
+"""Decoding against Pillow's plain way, all kinds of pixels, and images that are none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data import picture
+from data import encoded_image
 from mlcl.datasets import decode_image
 from mlcl.datasets.images import MAX_PIXELS
 from mlcl.errors import InputError
@@ -44,13 +44,13 @@ def png(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_a_picture_near_its_size_is_decoded_as_pillow_does(kind, mode):
-    data = picture(5, mode=mode, kind=kind, size=(30, 20))
+def test_an_image_near_its_size_is_decoded_as_pillow_does(kind, mode):
+    data = encoded_image(5, mode=mode, kind=kind, size=(30, 20))
     assert np.array_equal(decode_image(data, size=16), plain(data, 16))
 
 
 def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same():
-    data = picture(1, size=(640, 480))
+    data = encoded_image(1, size=(640, 480))
     fast, slow = decode_image(data, size=32).astype(int), plain(data, 32).astype(int)
     assert np.abs(fast - slow).mean() < 1.5
     assert np.abs(fast - slow).max() < 16
@@ -59,7 +59,7 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same():
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
 def test_other_kinds_of_pixels_become_rgb(mode):
     kind = "TIFF" if mode == "CMYK" else "PNG"
-    image = Image.open(io.BytesIO(picture(2, kind="PNG"))).convert(mode)
+    image = Image.open(io.BytesIO(encoded_image(2, kind="PNG"))).convert(mode)
     found = decode_image(save(image, kind), size=12)
     expected = np.asarray(image.convert("RGB").resize((12, 12), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
     assert found.dtype == np.uint8
@@ -94,19 +94,19 @@ def test_floating_point_pixels_are_refused():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "is not a picture"),
-        (b"hello, world", "is not a picture"),
-        (picture(0, size=(200, 100))[:-100], "truncated"),
-        (picture(0)[:60], "is not a picture|truncated|cannot be decoded"),
-        (picture(0, kind="PNG")[:-40], "cannot be decoded"),
+        (b"", "is not an image"),
+        (b"hello, world", "is not an image"),
+        (encoded_image(0, size=(200, 100))[:-100], "truncated"),
+        (encoded_image(0)[:60], "is not an image|truncated|cannot be decoded"),
+        (encoded_image(0, kind="PNG")[:-40], "cannot be decoded"),
         (png(10_000, 10_000), f"10000 x 10000 pixels, but 1 to {MAX_PIXELS}"),
         (png(30_000, 30_000), "too many pixels"),
-        (png(0, 5), "is not a picture|0 x 5|cannot be decoded"),
-        (b"GIF89a\0\0\0\0\0\0\0,\0\0\0\0\0\0\0\0\0;", "is not a picture|0 x 0|cannot be decoded"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "is not a picture"),
+        (png(0, 5), "is not an image|0 x 5|cannot be decoded"),
+        (b"GIF89a\0\0\0\0\0\0\0,\0\0\0\0\0\0\0\0\0;", "is not an image|0 x 0|cannot be decoded"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "is not an image"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_bad_pictures_are_named(data, words):
+def test_bad_images_are_named(data, words):
     with pytest.raises(InputError, match=rf"cat\.jpg .*({words})"):
         decode_image(data, size=8, name="cat.jpg")

@@ -74,7 +74,7 @@ def test_bad_files_are_named(tmp_path, changes, words):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
 
 
-def test_pictures_gone_from_flickr_can_be_left_out(tmp_path):
+def test_images_gone_from_flickr_can_be_left_out(tmp_path):
     write_tree(tmp_path / "raw", FILES)
     (tmp_path / "raw" / "Flickr/folder2/0002_14.jpg").unlink()
     info = prepare_source("nus-wide", tmp_path / "raw", out=tmp_path / "out", size=8, skip_bad=True)

@@ -1,4 +1,4 @@
-"""Parquet and Hugging Face data sets."""
+"""Parquet and Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from data import picture
+from data import encoded_image
 from mlcl.datasets import decode_image, open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra: pip install 'mlcl[parquet]'")
 pq = pytest.importorskip("pyarrow.parquet")
 
-PICTURES = [picture(i) for i in range(6)]
+IMAGES = [encoded_image(i) for i in range(6)]
 SPLIT = ["train", "test", "train", "train", "test", "train"]
 NAMES = [["cat"], ["dog", "cat"], [], ["dog"], ["cat"], ["dog"]]
 MATRIX = [[1, 0], [1, 1], [0, 0], [0, 1], [1, 0], [0, 1]]
@@ -29,7 +29,7 @@ def check(path, pixels=True):
     assert np.concatenate([data.train.labels, data.test.labels]).tolist() == [MATRIX[i] for i in ROWS]
     inputs = np.concatenate([data.train.inputs, data.test.inputs])
     if pixels:
-        assert np.array_equal(inputs, [decode_image(PICTURES[i], size=8) for i in ROWS])
+        assert np.array_equal(inputs, [decode_image(IMAGES[i], size=8) for i in ROWS])
     return inputs
 
 
@@ -42,8 +42,8 @@ LABELS = {
 
 @pytest.mark.parametrize("labels", list(LABELS))
 @pytest.mark.parametrize("struct", [False, True])
-def test_pictures(tmp_path, labels, struct):
-    column = [{"bytes": data, "path": None} for data in PICTURES] if struct else PICTURES
+def test_images(tmp_path, labels, struct):
+    column = [{"bytes": data, "path": None} for data in IMAGES] if struct else IMAGES
     table = pa.table({"image": column, "split": SPLIT, "id": [f"p{i}" for i in range(6)]} | LABELS[labels])
     pq.write_table(table, tmp_path / "Pets.parquet", row_group_size=2)
     info = prepare_source("parquet", tmp_path / "Pets.parquet", out=tmp_path / "out", size=8)
@@ -54,7 +54,7 @@ def test_pictures(tmp_path, labels, struct):
 
 def test_one_file_a_split(tmp_path):
     for split, rows in (("train", ROWS[:4]), ("test", ROWS[4:])):
-        table = pa.table({"image": [PICTURES[i] for i in rows], "labels": [NAMES[i] for i in rows]})
+        table = pa.table({"image": [IMAGES[i] for i in rows], "labels": [NAMES[i] for i in rows]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
     prepare_source("parquet", tmp_path, out=tmp_path / "out", size=8)
     check(tmp_path / "out")
@@ -62,7 +62,7 @@ def test_one_file_a_split(tmp_path):
 
 def test_class_numbers_and_the_names_that_hugging_face_keeps(tmp_path):
     numbers = [[("cat", "dog").index(n) for n in names] for names in NAMES]
-    table = pa.table({"image": PICTURES, "split": SPLIT, "labels": numbers})
+    table = pa.table({"image": IMAGES, "split": SPLIT, "labels": numbers})
     pq.write_table(table, tmp_path / "a.parquet")
     assert plan_source("parquet", tmp_path / "a.parquet").classes == ("0", "1")
     feature = {"feature": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "_type": "Sequence"}
@@ -93,7 +93,7 @@ def test_without_a_split_a_part_is_held_out(tmp_path):
 
 
 def test_named_columns(tmp_path):
-    pq.write_table(pa.table({"photo": PICTURES, "what": NAMES, "split": SPLIT}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"photo": IMAGES, "what": NAMES, "split": SPLIT}), tmp_path / "a.parquet")
     prepare_source(
         "parquet", tmp_path / "a.parquet", out=tmp_path / "out", size=8, image="photo", labels="what"
     )
@@ -103,25 +103,25 @@ def test_named_columns(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        ({"image": PICTURES}, {}, "no column of labels"),
-        ({"labels": NAMES}, {}, "no pictures and no columns of numbers"),
-        ({"labels": NAMES, "image": PICTURES}, {"labels": "tags"}, r"no column 'tags' \(option labels\)"),
-        ({"labels": NAMES, "image": PICTURES}, {"image": "img"}, r"no column 'img' \(option image\)"),
+        ({"image": IMAGES}, {}, "no column of labels"),
+        ({"labels": NAMES}, {}, "no images and no columns of numbers"),
+        ({"labels": NAMES, "image": IMAGES}, {"labels": "tags"}, r"no column 'tags' \(option labels\)"),
+        ({"labels": NAMES, "image": IMAGES}, {"image": "img"}, r"no column 'img' \(option image\)"),
         ({"labels": NAMES, "image": ["x"] * 6}, {"image": "image"}, "but bytes were expected"),
-        ({"labels": [1.5] * 6, "image": PICTURES}, {}, "'1.5' in row 1 of column 'labels'"),
-        ({"labels": [*NAMES[:5], None], "image": PICTURES}, {}, "'None' in row 6"),
-        ({"labels": [[-1]] * 6, "image": PICTURES}, {}, "class numbers in 'labels' that are not in 0"),
-        ({"labels": [[10**9]] * 6, "image": PICTURES}, {}, "class numbers in 'labels' that are not in 0"),
-        ({"label_a": [2] * 6, "image": PICTURES}, {}, "'label_a' that is not 0 or 1"),
-        ({"label_a": [None, *[1] * 5], "image": PICTURES}, {}, "1 empty cells in column 'label_a'"),
-        ({"label_a": ["x"] * 6, "image": PICTURES}, {}, "not a number in column 'label_a'"),
+        ({"labels": [1.5] * 6, "image": IMAGES}, {}, "'1.5' in row 1 of column 'labels'"),
+        ({"labels": [*NAMES[:5], None], "image": IMAGES}, {}, "'None' in row 6"),
+        ({"labels": [[-1]] * 6, "image": IMAGES}, {}, "class numbers in 'labels' that are not in 0"),
+        ({"labels": [[10**9]] * 6, "image": IMAGES}, {}, "class numbers in 'labels' that are not in 0"),
+        ({"label_a": [2] * 6, "image": IMAGES}, {}, "'label_a' that is not 0 or 1"),
+        ({"label_a": [None, *[1] * 5], "image": IMAGES}, {}, "1 empty cells in column 'label_a'"),
+        ({"label_a": ["x"] * 6, "image": IMAGES}, {}, "not a number in column 'label_a'"),
         ({"labels": NAMES, "features": [[1.0]] * 5 + [[1.0, 2.0]]}, {}, "different lengths"),
         ({"labels": NAMES, "features": [[None]] * 6}, {}, "not a number|finite"),
         ({"labels": NAMES, "f": [np.nan] * 6}, {}, "finite"),
-        ({"labels": NAMES, "image": PICTURES, "id": [1] * 6}, {}, "id '1' twice"),
-        ({"labels": NAMES, "image": PICTURES, "split": ["x"] * 6}, {}, "split 'x'"),
-        ({"labels": NAMES, "image": [*PICTURES[:5], None]}, {}, "row 5, holds no bytes"),
-        ({"labels": NAMES, "image": [*PICTURES[:5], b"x"]}, {}, "row 5, is not a picture"),
+        ({"labels": NAMES, "image": IMAGES, "id": [1] * 6}, {}, "id '1' twice"),
+        ({"labels": NAMES, "image": IMAGES, "split": ["x"] * 6}, {}, "split 'x'"),
+        ({"labels": NAMES, "image": [*IMAGES[:5], None]}, {}, "row 5, holds no bytes"),
+        ({"labels": NAMES, "image": [*IMAGES[:5], b"x"]}, {}, "row 5, is not an image"),
     ],
 )
 def test_bad_tables_are_named(tmp_path, columns, options, words):
@@ -156,7 +156,7 @@ def test_without_the_packages_the_extras_are_named(tmp_path, monkeypatch):
         plan_source("parquet", tmp_path)
 
 
-def test_hugging_face_data_sets_from_disk(tmp_path):
+def test_hugging_face_datasets_from_disk(tmp_path):
     hf = pytest.importorskip("datasets", reason="datasets is an extra: pip install 'mlcl[huggingface]'")
     if not hasattr(hf, "Features"):  # tests/datasets itself answers to the name
         pytest.skip("datasets is an extra: pip install 'mlcl[huggingface]'")
@@ -164,7 +164,7 @@ def test_hugging_face_data_sets_from_disk(tmp_path):
 
     def part(rows):
         numbers = [[("cat", "dog").index(n) for n in NAMES[i]] for i in rows]
-        images = [{"bytes": PICTURES[i], "path": None} for i in rows]
+        images = [{"bytes": IMAGES[i], "path": None} for i in rows]
         return hf.Dataset.from_dict({"image": images, "labels": numbers}, features=features)
 
     hf.DatasetDict({"train": part(ROWS[:4]), "test": part(ROWS[4:])}).save_to_disk(tmp_path / "pets")
@@ -173,5 +173,5 @@ def test_hugging_face_data_sets_from_disk(tmp_path):
     assert info.name == "pets"
     part(range(6)).save_to_disk(tmp_path / "one")
     assert plan_source("huggingface", tmp_path / "one").train == 4
-    with pytest.raises(InputError, match="not a data set that save_to_disk wrote"):
+    with pytest.raises(InputError, match="not a dataset that save_to_disk wrote"):
         plan_source("huggingface", tmp_path)

@@ -1,4 +1,4 @@
-"""Stores: made, resumed, refused, opened, checked, described."""
+"""Stores: made, resumed, refused, opened, checked; duplicates in them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import contents, picture, voc_files, write_tree
+from children import LIMIT, child
+from data import contents, encoded_image, voc_files, write_tree
 from mlcl.datasets import (
     Dataset,
     decode_image,
-    describe_store,
     load_dataset,
     open_store,
     plan_bytes,
@@ -35,7 +35,7 @@ from mlcl.datasets import (
 )
 from mlcl.datasets import partial as partial_module
 from mlcl.datasets.decoding import Decoder
-from mlcl.datasets.describe import row_hashes, shared_rows
+from mlcl.datasets.duplicates import row_hashes, shared_rows
 from mlcl.errors import InputError
 
 
@@ -46,15 +46,15 @@ def raw(tmp_path):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """A folder with more pictures than one process is given."""
+    """A folder with more images than one process is given."""
     root = tmp_path_factory.mktemp("many")
     names = [f"{i:04d}.jpg" for i in range(600)]
     rows = "".join(
         f"{name},{'train' if i % 3 else 'test'},{'a|b' if i % 2 else 'b'}\n" for i, name in enumerate(names)
     )
     write_tree(root, {"labels.csv": "file,split,labels\n" + rows})
-    pictures = [picture(i, size=(16, 12)) for i in range(20)]
-    write_tree(root, {name: pictures[i % 20] for i, name in enumerate(names)})
+    images = [encoded_image(i, size=(16, 12)) for i in range(20)]
+    write_tree(root, {name: images[i % 20] for i, name in enumerate(names)})
     return root
 
 
@@ -84,7 +84,7 @@ def test_in_memory_is_a_copy_of_the_same(raw, tmp_path):
     assert mapped.fingerprint == copied.fingerprint
 
 
-def test_the_need_for_disk_is_told_beforehand(raw, tmp_path):
+def test_the_need_for_disk_is_announced(raw, tmp_path):
     plan, said = plan_source("voc", raw), []
     info = prepare_source("voc", raw, out=tmp_path / "out", size=64, announce=said.append)
     assert info.bytes <= plan_bytes(plan, size=64) <= info.bytes + 2**17
@@ -102,7 +102,7 @@ def test_processes_and_one_process_write_the_same(many, tmp_path):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupted_store_is_gone_on_with(many, tmp_path, jobs):
+def test_an_interrupted_store_is_continued(many, tmp_path, jobs):
     def interrupt(done, total):
         if done > 200:
             raise KeyboardInterrupt
@@ -122,28 +122,27 @@ def test_an_interrupted_store_is_gone_on_with(many, tmp_path, jobs):
 
 
 KILLED = """
-import sys, time
+import sys
 import mlcl.datasets.partial as partial
 from mlcl.datasets import prepare_source
 partial._SAVE_SECONDS = 0
 def progress(done, total):
     print(done, flush=True)
-    time.sleep(0.2 if done else 0)
+    if done >= 200:
+        sys.stdin.readline()  # until it is killed
 prepare_source("folder", sys.argv[1], out=sys.argv[2], size=8, jobs=2, progress=progress)
 """
 
 
-def test_a_killed_store_is_gone_on_with(many, tmp_path):
-    child = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(many), str(tmp_path / "a")], stdout=subprocess.PIPE
-    )
-    lines = iter(child.stdout.readline, b"")
-    while int(next(lines)) < 200:
-        pass
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    deadline = time.monotonic() + 20
+@pytest.mark.slow
+def test_a_killed_store_is_continued(many, tmp_path):
+    command = [sys.executable, "-c", KILLED, str(many), str(tmp_path / "a")]
+    with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        while int(process.stdout.readline()) < 200:
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    deadline = time.monotonic() + LIMIT
     calls = []
     while True:  # the workers notice the death of their parent and let go of the folder
         try:
@@ -158,7 +157,7 @@ def test_a_killed_store_is_gone_on_with(many, tmp_path):
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_work_on_another_plan_is_not_gone_on_with(many, tmp_path):
+def test_work_on_another_plan_is_not_continued(many, tmp_path):
     def interrupt(done, total):
         raise KeyboardInterrupt
 
@@ -170,7 +169,7 @@ def test_work_on_another_plan_is_not_gone_on_with(many, tmp_path):
     assert open_store(tmp_path / "a", check=True).train.inputs.shape[1:] == (3, 8, 8)
 
 
-def test_a_ledger_that_is_cut_off_begins_anew(many, tmp_path):
+def test_a_ledger_that_is_cut_off_is_begun_again(many, tmp_path):
     def interrupt(done, total):
         if done:
             raise KeyboardInterrupt
@@ -256,10 +255,10 @@ def test_a_disk_that_fills_up_leaves_nothing(raw, tmp_path, monkeypatch, kind):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
 
 
-BAD = {"2008_000001": b"not a picture", "2008_000003": picture(9)[:-150], "2008_000006": b""}
+BAD = {"2008_000001": b"not an image", "2008_000003": encoded_image(9)[:-150], "2008_000006": b""}
 
 
-def test_a_bad_picture_is_named_and_nothing_stays(raw, tmp_path):
+def test_a_bad_image_is_named_and_nothing_stays(raw, tmp_path):
     write_tree(raw / "VOCdevkit/VOC2012/JPEGImages", {"2008_000003.jpg": BAD["2008_000003"]})
     with pytest.raises(InputError, match=r"2008_000003\.jpg cannot be decoded: .*truncated.*--skip-bad"):
         prepare_source("voc", raw, out=tmp_path / "out", size=8)
@@ -286,19 +285,19 @@ def test_skip_bad_counts_and_leaves_out(raw, tmp_path):
     assert str(tmp_path) not in json.dumps(skipped)
 
 
-def test_absent_pictures_are_counted_before_the_work(raw, tmp_path):
+def test_absent_images_are_counted_before_the_work(raw, tmp_path):
     for name in ("2008_000002", "2008_000004"):
         (raw / f"VOCdevkit/VOC2012/JPEGImages/{name}.jpg").unlink()
-    with pytest.raises(InputError, match=r"2008_000002\.jpg was looked for.*\(2 of 9 pictures are absent"):
+    with pytest.raises(InputError, match=r"2008_000002\.jpg was looked for.*\(2 of 9 images are absent"):
         prepare_source("voc", raw, out=tmp_path / "out", size=8)
 
 
 @pytest.mark.parametrize("content", [None, b"broken"])
-def test_a_split_without_readable_pictures_is_refused(raw, tmp_path, content):
+def test_a_split_without_readable_images_is_refused(raw, tmp_path, content):
     for i in range(5):
         path = raw / f"VOCdevkit/VOC2012/JPEGImages/2008_{i:06d}.jpg"
         path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(InputError, match="no readable training pictures"):
+    with pytest.raises(InputError, match="no readable training images"):
         prepare_source("voc", raw, out=tmp_path / "out", size=8, skip_bad=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
 
@@ -347,6 +346,45 @@ def test_pickles_are_refused(store):
         open_store(store)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "sounds"}, "kind, dtype and shape"),
+        ({"dtype": "float32"}, "kind, dtype and shape"),
+        ({"shape": [9, 3, 8]}, "kind, dtype and shape"),
+        ({"shape": [9, 3, 8, 0]}, "kind, dtype and shape"),
+        ({"shape": []}, "kind, dtype and shape; train and test"),
+        ({"train": 6}, "train and test"),
+        ({"train": 9, "test": 0}, "train and test"),
+        ({"classes": []}, "classes"),
+        ({"classes": ["a", "a"]}, "classes"),
+        ({"classes": ["a", []]}, "classes"),
+        ({"dropped": {"x": "many"}}, "dropped"),
+        ({"skipped": [["a"]]}, "skipped"),
+        ({"skipped": ["ab"]}, "skipped"),
+        ({"files": {}}, "files"),
+        ({"files": {"inputs.npy": {}, "labels.npy": {}, "ids.json": {}}}, "files"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_says_where(store, changes, words):
+    manifest = json.loads((store / "manifest.json").read_text()) | changes
+    (store / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        InputError, match=f"manifest.json contradicts itself in {words}: the store is damaged"
+    ):
+        open_store(store)
+
+
+@pytest.mark.parametrize("content", ["[1]", "[" * 10**5, "{}", "no", '["a"]'])
+def test_ids_that_are_no_list_of_ids_are_refused(store, content):
+    manifest = json.loads((store / "manifest.json").read_text())
+    manifest["files"]["ids.json"]["bytes"] = len(content)
+    (store / "manifest.json").write_text(json.dumps(manifest))
+    (store / "ids.json").write_text(content)
+    with pytest.raises(InputError, match=r"ids\.json is not a list of 9 ids; the store is damaged"):
+        read_ids(store)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 20) | st.floats(allow_nan=False) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -362,6 +400,7 @@ def small(tmp_path_factory):
     return path, (path / "manifest.json").read_text()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_any_manifest_is_opened_or_refused(data, small):
@@ -390,25 +429,23 @@ def test_hashes_do_not_collide_and_do_not_depend_on_blocks(monkeypatch):
     rows = np.unique(rows, axis=0)
     hashes = row_hashes(rows)
     assert len(np.unique(hashes)) == len(rows)
-    monkeypatch.setattr("mlcl.datasets.describe._BLOCK_BYTES", 1000)
+    monkeypatch.setattr("mlcl.datasets.duplicates._BLOCK_BYTES", 1000)
     assert np.array_equal(row_hashes(rows), hashes)
 
 
-def test_a_store_is_described(raw, tmp_path):
+def test_duplicates_in_a_store_are_found(raw, tmp_path):
     same = (raw / "VOCdevkit/VOC2012/JPEGImages/2008_000001.jpg").read_bytes()
     write_tree(raw / "VOCdevkit/VOC2012/JPEGImages", {"2008_000006.jpg": same, "2008_000008.jpg": same})
-    report = describe_store(prepare_source("voc", raw, out=tmp_path / "out", size=8).path)
-    assert report.duplicates == 2
-    assert report.examples == (("2008_000001", "2008_000006"), ("2008_000001", "2008_000008"))
-    assert report.train.positive[7] == 5
-    assert report.test.positive[11] == 2
-    assert report.labels_per_row == (1.6, 1.5)
-    assert ("cat", "train", "negative") in report.without_sign
-    assert ("dog", "train", "positive") not in report.without_sign
-    assert ("boat", "test", "positive") in report.without_sign
+    path = prepare_source("voc", raw, out=tmp_path / "out", size=8).path
+    data, ids = open_store(path), read_ids(path)
+    pairs = shared_rows(data.train.inputs, data.test.inputs)
+    assert [(ids[i], ids[len(data.train) + j]) for i, j in pairs] == [
+        ("2008_000001", "2008_000006"),
+        ("2008_000001", "2008_000008"),
+    ]
 
 
-def test_data_sets_are_found_by_name(raw, tmp_path, monkeypatch):
+def test_datasets_are_found_by_name(raw, tmp_path, monkeypatch):
     monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
     with pytest.raises(InputError) as caught:
         load_dataset("voc2012-16")

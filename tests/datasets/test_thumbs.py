@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from data import picture, shared_data, write_tree
+from data import encoded_image, shared_data, write_tree
 from mlcl.datasets import decode_image, open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 
@@ -20,13 +20,13 @@ GOOD = {
 }
 
 
-def pack(root, arrays, pictures=("a", "b", "c", "d")):
+def pack(root, arrays, images=("a", "b", "c", "d")):
     buffer = io.BytesIO()
     np.savez(buffer, **{k: v for k, v in arrays.items() if v is not None})
     write_tree(root, {"meta.npz": buffer.getvalue()})
     with zipfile.ZipFile(root / "thumbs.zip", "w") as archive:
-        for i, name in enumerate(pictures):
-            archive.writestr(f"{name}.jpg", picture(i))
+        for i, name in enumerate(images):
+            archive.writestr(f"{name}.jpg", encoded_image(i))
     return root
 
 
@@ -45,10 +45,10 @@ def test_part_of_a_real_pack(tmp_path, name, test):
     )
     stem = (lambda i: f"{i:012d}") if whole["ids"].dtype.kind == "i" else (lambda i: i.decode())
     with zipfile.ZipFile(shared_data() / name / "thumbs96.zip") as source:
-        pictures = {f"{stem(i)}.jpg": source.read(f"{stem(i)}.jpg") for i in whole["ids"][rows]}
+        images = {f"{stem(i)}.jpg": source.read(f"{stem(i)}.jpg") for i in whole["ids"][rows]}
     with zipfile.ZipFile(folder / "thumbs96.zip", "w") as target:
-        for file, data in pictures.items():
-            target.writestr(file, data)
+        for file, content in images.items():
+            target.writestr(file, content)
     info = prepare_source("thumbs", folder, out=tmp_path / "out", size=32)
     data = open_store(tmp_path / "out", check=True)
     order = np.concatenate([rows[whole["split"][rows] == b"train"], rows[whole["split"][rows] == test]])
@@ -56,7 +56,7 @@ def test_part_of_a_real_pack(tmp_path, name, test):
     assert np.array_equal(np.concatenate([data.train.labels, data.test.labels]), whole["labels"][order])
     inputs = np.concatenate([data.train.inputs, data.test.inputs])
     for row in (0, 77, 149):
-        expected = decode_image(pictures[f"{stem(whole['ids'][order[row]])}.jpg"], size=32)
+        expected = decode_image(images[f"{stem(whole['ids'][order[row]])}.jpg"], size=32)
         assert np.array_equal(inputs[row], expected)
     assert read_ids(tmp_path / "out")[0] == (
         str(whole["ids"][order[0]]) if name == "coco2017" else stem(whole["ids"][order[0]])

@@ -27,7 +27,7 @@ def test_the_raw_sample_has_the_known_labels(tmp_path, difficult, key):
 
 
 def test_the_raw_sample_looks_like_its_thumbnails(tmp_path):
-    """Pixels against pictures that were made by another program, at another size."""
+    """Pixels against images that were made by another program, at another size."""
     pack = tmp_path / "pack"
     pack.mkdir()
     for name in ("meta.npz", "thumbs96.zip"):

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import doctest
+import hashlib
 import importlib
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import mlcl
+import mlcl.testing
+from mlcl import plugins
 from mlcl.config.parts import REGISTRIES
 from mlcl.datasets import SOURCES
+from mlcl.memories import MEMORIES
 from mlcl.methods.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,13 +40,16 @@ from site_pages import (  # noqa: E402
 
 PAGES = [ROOT / name for name in ROOT_PAGES] + sorted(DOCS.rglob("*.md"))
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
+EXTENDING = (DOCS / "extending.md").read_text(encoding="utf-8")
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
     for page in ("index.md", "extending.md")
     for number, block in enumerate(
-        re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+        re.findall(r"```python[^\n]*\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     )
 ]
+PLUGIN = re.findall(r'```python title="my_parts.py"\n(.*?)```', EXTENDING, re.DOTALL)[0]
+COMMANDS = "\n".join(re.findall(r"```sh\n(.*?)```", EXTENDING, re.DOTALL)).splitlines()
 
 
 @pytest.fixture
@@ -46,23 +57,165 @@ def own_registries(monkeypatch):
     """Let an example register what it likes, without a trace in other tests."""
     for registry in (*REGISTRIES.values(), SOURCES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(plugins, "_loaded", {})
     before = dict(PRESETS)
     yield
     PRESETS.clear()
     PRESETS.update(before)
 
 
-@pytest.mark.usefixtures("own_registries")
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_of_a_page_runs(block, tmp_path, monkeypatch):
+@pytest.fixture
+def my_parts(tmp_path, monkeypatch):
+    """The plugin of docs/extending.md, in the current folder, on a machine where no plugin was given yet."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
+    (tmp_path / "my_parts.py").write_text(PLUGIN, encoding="utf-8")
+    return tmp_path / "my_parts.py"
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process of its own, with the package under test."""
+    path = os.pathsep.join([str(Path(mlcl.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "mlcl", *words],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_registries", "my_parts")
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_of_a_page_runs(block):
     exec(compile(block, "docs", "exec"), {"__name__": "example"})
 
 
 def test_there_is_an_example_for_each_part_that_can_be_added():
-    text = (DOCS / "extending.md").read_text(encoding="utf-8")
-    for words in ("LOSSES.register(", "MEMORIES.register(", "SOURCES.register(", "PRESETS["):
-        assert words in text
+    for name in ("LOSSES", "MEMORIES", "SOURCES", "REGULARISERS", "MODELS"):
+        assert f"@{name}.register(" in EXTENDING
+    assert "PRESETS[" in EXTENDING
+    for check in (name for name in mlcl.testing.__all__ if name.startswith("check_")):
+        assert f"#mlcl.testing.{check})" in EXTENDING
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("my_parts")
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_with_a_plugin_runs(line, tmp_path):
+    program, *words = shlex.split(line)
+    assert program == "mlcl"
+    quick = "run" in words and "--help" not in words
+    fewer = ["--stream.tasks", "2", "--train.epochs", "1", "--train.batch_size", "256", "--out", "out"]
+    done = command(*words, *(fewer if quick else []))
+    assert done.returncode == 0, done.stderr
+    if not quick:
+        shown = "richest" if "ls" in words else "--memory.fraction FRACTION"
+        assert shown in done.stdout
+        return
+    recorded = json.loads((tmp_path / "out" / "environment.json").read_text())["plugins"]
+    digest = hashlib.sha256(PLUGIN.encode()).hexdigest()
+    assert recorded == [{"source": str(tmp_path / "my_parts.py"), "sha256": digest}]
+    config = json.loads((tmp_path / "out" / "result.json").read_text())["config"]
+    assert (config["memory"]["kind"], config["memory"]["fraction"]) == ("richest", 0.5)
+
+
+def test_the_commands_of_the_page_are_found():
+    assert {line.split()[1] for line in COMMANDS} == {"ls", "run"}
+    assert all("--plugin my_parts.py" in line for line in COMMANDS)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("my_parts")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--memory", "wru", "--memory.fraction", "0.5"], "its options are: candidates, criterion, shrink"),
+        (["--memory", "richest", "--memory.fraction", "2"], "error: memory.fraction is 2"),
+    ],
+)
+def test_options_of_a_plugin_are_checked_before_anything_is_trained(options, message):
+    done = command("run", "--plugin", "my_parts.py", *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not Path("runs").exists()
+
+
+@pytest.fixture
+def opened(my_parts, own_registries, monkeypatch):
+    """A function that opens a run made with my_parts.py in a new process of this machine, as `mlcl predict` does."""
+    plugin = plugins.load_plugin(my_parts)
+
+    def open_run(*given: Path) -> None:
+        monkeypatch.setattr(plugins, "_loaded", {})
+        for registry in REGISTRIES.values():
+            names = [name for name in registry.names() if registry.owner(name)]
+            monkeypatch.setattr(
+                registry, "_entries", {k: v for k, v in registry._entries.items() if k not in names}
+            )
+        for path in given:
+            plugins.load_plugin(path)
+        plugins.load_recorded([plugin.record()], folder=Path("out"))
+        assert "richest" in MEMORIES.names()
+
+    return open_run
+
+
+def test_a_plugin_that_was_given_before_is_loaded_from_the_recorded_path(opened):
+    opened()
+
+
+def test_a_plugin_that_was_never_given_here_is_refused(opened, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "another-machine"))
+    with pytest.raises(mlcl.InputError, match=r"never given on this machine; .* --plugin .*my_parts\.py"):
+        opened()
+    assert "richest" not in MEMORIES.names()
+
+
+def test_a_missing_plugin_is_named_and_taken_from_where_it_is_now(opened, my_parts, tmp_path):
+    moved = tmp_path / "elsewhere" / "my_parts.py"
+    moved.parent.mkdir()
+    my_parts.rename(moved)
+    with pytest.raises(mlcl.InputError, match=rf"{re.escape(str(my_parts))}, which is missing now"):
+        opened()
+    opened(moved)
+
+
+def test_a_changed_plugin_is_refused_unless_it_is_given(opened, my_parts):
+    my_parts.write_text(PLUGIN + "\n", encoding="utf-8")
+    with pytest.raises(mlcl.InputError, match=r"has changed since .*sha256 [0-9a-f]{12}, now [0-9a-f]{12}"):
+        opened()
+    with pytest.warns(UserWarning, match="has changed since"):
+        opened(my_parts)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import nothing_of_this_name", r"bad\.py, line 1, cannot be loaded: ModuleNotFoundError"),
+        ("x = 1", r"bad\.py registers nothing"),
+        (
+            PLUGIN.replace('"richest"', '"wru"'),
+            r"bad\.py:\d+: memory 'wru' is registered already, in .*wru\.py",
+        ),
+        (PLUGIN + "\n1 / 0\n", r"bad\.py, line \d+, cannot be loaded: ZeroDivisionError"),
+    ],
+    ids=["import", "nothing", "twice", "late"],
+)
+@pytest.mark.usefixtures("own_registries", "my_parts")
+def test_nothing_of_a_bad_plugin_stays_registered(code, message):
+    before = MEMORIES.names()
+    Path("bad.py").write_text(code, encoding="utf-8")
+    with pytest.raises(mlcl.InputError, match=message):
+        plugins.load_plugin("bad.py")
+    assert MEMORIES.names() == before
+
+
+def test_the_entry_point_of_the_page_is_the_group_that_is_read():
+    (snippet,) = re.findall(r"```toml\n(.*?)```", EXTENDING, re.DOTALL)
+    assert list(tomllib.loads(snippet)["project"]["entry-points"]) == [plugins.GROUP]
 
 
 def cells(notebook: Path, kind: str) -> list[dict]:
@@ -73,6 +226,7 @@ def cells(notebook: Path, kind: str) -> list[dict]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_the_plain_loop(capsys):
     """It learns, and stores what it may. That a memory pays shows in a whole run of it: docs/guides/engineer.md."""
     main = runpy.run_path(str(EXAMPLES / "pytorch_loop.py"))["main"]

@@ -47,12 +47,14 @@ def sections(name):
     return {part.splitlines()[0]: part for part in parts if blocks(part)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", sections("engineer.md"))
 def test_a_piece_of_the_engineers_guide_works_alone(heading, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(sections("engineer.md")[heading], {})
 
 
+@pytest.mark.slow
 def test_the_researchers_guide_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     """Sections build on one another: the data, runs of them, a table."""
     monkeypatch.chdir(tmp_path)

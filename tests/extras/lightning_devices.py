@@ -1,4 +1,4 @@
-"""What `test_lightning.py` starts: OUT. Two devices of Lightning's, each noting the rows it sees in OUT/RANK.json."""
+"""A script for `test_lightning.py`, with the argument OUT: each of two devices records its rows in OUT/RANK.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main(out: Path) -> None:
     import lightning
 
     class Recorder(lightning.LightningModule):
-        """Notes which rows it sees."""
+        """Records the rows of each epoch."""
 
         def __init__(self):
             super().__init__()
@@ -25,7 +25,7 @@ def main(out: Path) -> None:
             self.epochs = []
 
         def train_dataloader(self):
-            """Made when the processes are there, so that each knows its number."""
+            """Return the loader; it is made when the processes exist, so that each knows its rank."""
             place = {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
             sampler = ReplaySampler(range(4, 25), range(4), batch_size=4, memory_batch=2, **place)
             return replay_loader(TensorDataset(torch.arange(25)), sampler)

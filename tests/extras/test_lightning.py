@@ -1,10 +1,9 @@
-"""The LightningModule example makes the very steps of the plain loop; the sampler on Lightning's devices."""
+"""The LightningModule example makes the same steps as the plain loop; the sampler with several devices."""
 
 from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from children import complete
 from mlcl.training.replay import ReplaySampler, replay_loader
 
 lightning = pytest.importorskip("lightning", reason="the extra lightning is not installed: make test-extras")
@@ -36,19 +36,14 @@ def test_the_example_runs_as_a_script(tmp_path):
     script = tmp_path / "lightning_module.py"
     text = (EXAMPLES / script.name).read_text(encoding="utf-8")
     script.write_text(text.replace("pictures: int = 6000", "pictures: int = 400"), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script), "50"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = complete([sys.executable, str(script), "50"])
     assert done.returncode == 0, done.stderr
     assert "after task 5: Macro-AUC" in done.stdout
     assert "50 rows stored" in done.stdout
 
 
-class Recorder(lightning.LightningModule):
-    """Notes which rows it sees."""
+class Recorder(lightning.LightningModule):  # type: ignore[name-defined]  # from importorskip
+    """Records the rows and tasks of each epoch."""
 
     def __init__(self):
         super().__init__()
@@ -89,9 +84,7 @@ def test_every_epoch_has_its_own_draw(workers):
 
 def test_two_devices_share_the_rows(tmp_path):
     script = Path(__file__).with_name("lightning_devices.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=600
-    )
+    done = complete([sys.executable, str(script), str(tmp_path)])
     assert done.returncode == 0, done.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for epoch in range(2):

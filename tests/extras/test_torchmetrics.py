@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
@@ -15,7 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extras.ddp_worker import CASES, data
+from children import child
+from ddp_worker import CASES, data
 from mlcl import macro_auc
 from mlcl.errors import InputError
 
@@ -26,7 +28,7 @@ from torchmetrics.functional.classification import multilabel_auroc
 
 from mlcl.metrics import MacroAUC
 
-WORKER = Path(__file__).with_name("ddp_worker.py")
+WORKER = Path(__file__).parents[1] / "support/ddp_worker.py"
 
 
 def drawn(rng, n, classes):
@@ -78,8 +80,8 @@ def test_any_batches_give_the_value_of_all_rows_at_once(sizes, classes, ties, av
     equal(metric(*parts[0], masks[0]), batch if len(sizes) == 1 else metric.compute())
 
 
-def test_it_agrees_with_torchmetrics_where_that_is_right():
-    """Their value is over probabilities, without undefined classes; ours needs no sigmoid."""
+def test_it_agrees_with_torchmetrics_without_undefined_classes():
+    """Theirs takes probabilities and has no undefined class here; ours needs no sigmoid."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(300, 6, generator=generator)
     labels = (torch.rand(300, 6, generator=generator) < 0.2).int()
@@ -120,20 +122,21 @@ def test_gradients_are_left_behind():
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
-    """What each of two processes has measured, case by case."""
+    """What each of two processes has computed, case by case."""
     meet = str(tmp_path_factory.mktemp("ddp") / "meet")
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), "2", meet], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    return [json.loads(process.communicate(timeout=300)[0]) for process in running]
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                child([sys.executable, str(WORKER), str(rank), "2", meet], stdout=subprocess.PIPE, text=True)
+            )
+            for rank in range(2)
+        ]
+        return [json.loads(process.communicate()[0]) for process in running]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_have_the_value_of_all_rows(case, two_processes):
-    """Shares of unequal size, one process without any row, other types, unknown labels; and then more rows."""
+    """Unequal numbers of rows, a process without rows, other types, unknown labels; and then more rows."""
     scores, labels, mask, shares = data(case)
     used = sum(shares)
     expected = macro_auc(scores[:used], labels[:used], average=None, mask=mask[:used]) if used else []
@@ -162,7 +165,7 @@ def test_two_processes_have_the_value_of_all_rows(case, two_processes):
         (torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(3, 2), "mask is torch.float32"),
     ],
 )
-def test_bad_input_is_told_in_a_sentence(scores, labels, mask, sentence):
+def test_bad_input_raises_one_sentence(scores, labels, mask, sentence):
     with pytest.raises(InputError, match=sentence):
         MacroAUC().update(scores, labels, mask)
 

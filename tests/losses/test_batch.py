@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mlcl.errors import InputError
-from mlcl.losses.batch import check_batch, inverse, number, one_of
+from mlcl.losses.batch import check_batch, inverse
 
 F, Y = torch.zeros(3, 2), torch.zeros(3, 2)
 
@@ -40,7 +40,7 @@ def test_bad_batches_are_named(arguments, message):
         check_batch(**{"logits": F, "labels": Y, "classes": 2, **arguments})
 
 
-def test_unjudged_cells_are_emptied():
+def test_masked_cells_are_emptied():
     mask = torch.tensor([[True, False]])
     batch = check_batch(torch.tensor([[5.0, 6.0]]), torch.tensor([[1, 1]]), classes=2, mask=mask)
     assert batch.logits.tolist() == [[5.0, 0.0]]
@@ -63,15 +63,3 @@ def test_no_gradient_reaches_the_group_weights():
 
 def test_inverse_of_nothing_is_nothing():
     assert inverse(torch.tensor([0.0, 1.0, 4.0])).tolist() == [0.0, 1.0, 0.25]
-
-
-def test_numbers_and_choices():
-    number("x", 0.0)
-    number("x", 1, high=1.0)
-    with pytest.raises(InputError, match="x is 0, but a number > 0 was expected"):
-        number("x", 0, open_low=True)
-    with pytest.raises(InputError, match="x is 2, but a number >= 0 and <= 1 was expected"):
-        number("x", 2, high=1.0)
-    one_of("x", "a", ("a", "b"))
-    with pytest.raises(InputError, match="x is 'c', but one of a, b was expected"):
-        one_of("x", "c", ("a", "b"))

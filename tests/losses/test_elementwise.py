@@ -100,10 +100,11 @@ def test_without_focusing_all_three_are_bce(data):
 def test_distribution_balanced_loss(data, options, gamma):
     positive, total = np.array([3, 40, 7, 25, 90]), 100
     names = dict(zip(("alpha", "beta", "mu", "kappa", "lambda_negative"), options, strict=True))
-    found = balanced_cells(
-        *map(torch.tensor, data), torch.tensor(positive), torch.tensor(total - positive), **names, gamma=gamma
-    )
-    np.testing.assert_allclose(found, db_cells(*data, positive, total, *options, gamma), rtol=1e-10)
+    logits, labels = map(torch.tensor, data)
+    counts = torch.tensor(positive), torch.tensor(total - positive)
+    found = balanced_cells(logits, labels, *counts, **names, gamma=gamma)
+    expected = db_cells(*data, positive, total, *options, gamma=gamma)  # type: ignore[call-arg]  # two arrays
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 LOSSES = [
@@ -118,17 +119,17 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("kind", "options"), LOSSES)
-def test_the_loss_is_the_weighted_mean_of_each_groups_judged_cells(kind, options, data):
+def test_the_loss_is_the_weighted_mean_of_each_groups_contributing_cells(kind, options, data):
     logits, labels = data
     rng = np.random.default_rng(1)
     mask, groups = rng.random(logits.shape) < 0.7, np.array([0, 2, 2, 0, 0, 2, 0, 2])
     counts = LabelCounts(np.array([3, 40, 7, 25, 90]), 100 - np.array([3, 40, 7, 25, 90]), 100)
     loss = build_loss(kind, counts, **options)
-    # the cells by themselves: the same loss of one judged cell at a time
+    # the cells by themselves: the same loss of one contributing cell at a time
     cells = np.zeros(logits.shape)
     for r in range(8):
         for k in np.flatnonzero(mask[r]):
-            if kind == "db":  # its weight looks at the row's judged labels
+            if kind == "db":  # its weight looks at the row's contributing labels
                 cells[r, k] = db_cells(
                     logits[r : r + 1],
                     labels[r : r + 1] * mask[r],
@@ -195,7 +196,7 @@ def test_a_probability_exactly_at_the_clip_has_a_gradient():
 
 @pytest.mark.parametrize("kind", ["asl", "focal", "db"])
 @pytest.mark.parametrize("rows", [0, 2])
-def test_nothing_judged_is_a_zero_with_a_zero_gradient(kind, rows):
+def test_nothing_contributing_is_a_zero_with_a_zero_gradient(kind, rows):
     f = torch.full((rows, 2), 1e4, requires_grad=True)
     mask = torch.zeros(rows, 2, dtype=torch.bool)
     loss = build_loss(kind, LabelCounts.of([[1, 0], [0, 1]]))(f, torch.ones(rows, 2), mask=mask)

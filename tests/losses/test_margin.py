@@ -48,35 +48,35 @@ def loop_loss(
     groups=None,
     group_weights=None,
 ):
-    """Compute SPEC 3 with a loop over groups, classes and rows, in Python floats."""
+    """Compute docs/specification.md#margin-loss with a loop over groups, classes and rows, in Python floats."""
     rows, classes = logits.shape
     mask = np.ones((rows, classes), dtype=bool) if mask is None else mask
     groups = np.zeros(rows, dtype=int) if groups is None else groups
     group_weights = np.ones(groups.max() + 1) if group_weights is None else group_weights
     total = 0.0
     for g in range(len(group_weights)):
-        terms, cells, judged_classes, both_signs = 0.0, 0, 0, 0
+        terms, cells, contributing_classes, defined = 0.0, 0, 0, 0
         for k in range(classes):
-            judged = [r for r in range(rows) if groups[r] == g and mask[r, k]]
-            judged_classes += bool(judged)
-            cells += len(judged)
-            up = [r for r in judged if labels[r, k] == 1]
-            down = [r for r in judged if labels[r, k] == 0]
-            both_signs += bool(up) and bool(down)
+            contributing = [r for r in range(rows) if groups[r] == g and mask[r, k]]
+            contributing_classes += bool(contributing)
+            cells += len(contributing)
+            up = [r for r in contributing if labels[r, k] == 1]
+            down = [r for r in contributing if labels[r, k] == 0]
+            defined += bool(up) and bool(down)
             degenerate = positive[k] == 0 or negative[k] == 0
             if degenerate and (margin > 0 or reweight == "dataset"):
                 continue
             width = loop_margin(positive, negative, k, margin, power, margin_count)
             ups = [base_loss(base, logits[r, k] - width) for r in up]
             downs = [base_loss(base, -logits[r, k] - width) for r in down]
-            if reweight == "dataset" and judged:
+            if reweight == "dataset" and contributing:
                 n = positive[k] + negative[k]
-                terms += n / len(judged) * (sum(ups) / positive[k] + sum(downs) / negative[k])
+                terms += n / len(contributing) * (sum(ups) / positive[k] + sum(downs) / negative[k])
             elif reweight == "batch" and up and down:
                 terms += sum(ups) / len(up) + sum(downs) / len(down)
             elif reweight == "none":
                 terms += sum(ups) + sum(downs)
-        over = {"dataset": judged_classes, "batch": both_signs, "none": cells}[reweight]
+        over = {"dataset": contributing_classes, "batch": defined, "none": cells}[reweight]
         total += group_weights[g] * terms / over if over else 0.0
     return scale * total
 
@@ -94,7 +94,7 @@ def tensors(*arrays):
 
 def full_data(seed=0, rows=30, classes=4):
     rng, logits, labels = sample(seed, rows, classes)
-    labels[0], labels[1] = 1, 0  # every class has both signs
+    labels[0], labels[1] = 1, 0  # every class has positives and negatives
     return rng, logits, labels
 
 
@@ -127,7 +127,10 @@ def test_full_data_set_is_the_sum_over_all_pairs(base, margin, margin_count):
 def test_batches_equal_the_loop(reweight, base, margin, grouped, masked):
     for seed in range(3):
         rng, logits, labels = sample(seed)
-        positive, negative = rng.integers(0, 6, 5), rng.integers(0, 9, 5)  # zeros: classes without a sign
+        positive, negative = (
+            rng.integers(0, 6, 5),
+            rng.integers(0, 9, 5),
+        )  # zeros: undefined classes
         options = {"margin": margin, "reweight": reweight, "base": base, "scale": 0.5, "power": 0.3}
         mask = rng.random(logits.shape) < 0.6 if masked else None
         groups = np.array([3, 0, 0, 1, 3, 3, 1, 0, 3]) if grouped else None  # group 2 is absent
@@ -148,10 +151,10 @@ def test_batches_equal_the_loop(reweight, base, margin, grouped, masked):
     st.sampled_from([0.0, 1.0]),
     st.floats(0, 1),
 )
-def test_any_shape_mask_and_grouping_equals_the_loop(seed, rows, classes, reweight, margin, judged):
+def test_any_shape_mask_and_grouping_equals_the_loop(seed, rows, classes, reweight, margin, contributing):
     rng, logits, labels = sample(seed, rows, classes)
     positive, negative = rng.integers(0, 4, classes), rng.integers(0, 4, classes)
-    mask, groups, weights = rng.random(logits.shape) < judged, rng.integers(0, 3, rows), rng.random(3)
+    mask, groups, weights = rng.random(logits.shape) < contributing, rng.integers(0, 3, rows), rng.random(3)
     options = {"margin": margin, "reweight": reweight, "base": "logistic"}
     expected = loop_loss(
         logits,
@@ -202,7 +205,7 @@ def test_dataset_weights_are_unbiased_over_a_partition_into_batches():
 
 
 def test_batch_weights_are_not_unbiased():
-    """The difference that SPEC 3 names between the paper's text and the released code is real."""
+    """The paper's text and the released code differ, as docs/specification.md#released-code says."""
     rng, logits, labels = full_data(1)
     loss = MarginLoss(LabelCounts.of(labels), margin=1.0, reweight="batch")
     order = rng.permutation(len(labels)).reshape(6, 5)
@@ -260,7 +263,7 @@ def test_huge_logits_stay_finite(reweight, base, masked):
     assert f.grad.abs().sum() > 0
 
 
-def test_what_is_not_judged_cannot_reach_the_loss():
+def test_masked_cells_cannot_reach_the_loss():
     _, logits, labels = full_data()
     f = torch.from_numpy(logits)
     f[3, 1], f[4, 2] = math.nan, math.inf
@@ -275,9 +278,9 @@ def test_what_is_not_judged_cannot_reach_the_loss():
 
 def nothing_valid():
     y = torch.tensor([[1, 0], [1, 0]])
-    yield "batch", y, None  # no class has both signs
+    yield "batch", y, None  # no class has positives and negatives
     for reweight in REWEIGHTS:
-        yield reweight, y, torch.zeros(2, 2, dtype=torch.bool)  # nothing is judged
+        yield reweight, y, torch.zeros(2, 2, dtype=torch.bool)  # nothing contributes
         yield reweight, y[:0], None  # no rows
 
 
@@ -383,12 +386,12 @@ def test_the_module_equals_the_function():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"margin": -1}, "margin is -1, but a number >= 0"),
+        ({"margin": -1}, "margin is -1; expected a number of at least 0"),
         ({"margin": math.nan}, "margin is nan"),
         ({"margin": "1"}, "margin is '1'"),
         ({"power": -0.25}, "power is -0.25"),
         ({"scale": math.inf}, "scale is inf"),
-        ({"reweight": "data-set"}, r"reweight is 'data-set', but one of dataset, batch, none was expected"),
+        ({"reweight": "data-set"}, r"reweight is 'data-set'; expected one of: dataset, batch, none"),
         ({"base": "logistc"}, "base is 'logistc'.* Did you mean 'logistic'"),
         ({"margin_count": "negative"}, "margin_count is 'negative'"),
     ],

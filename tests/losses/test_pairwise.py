@@ -26,12 +26,12 @@ def loop(kind, f, labels, mask, groups, weights):
     for g in range(len(weights)):
         means = []
         for k in range(f.shape[1]):
-            judged = [r for r in range(len(f)) if groups[r] == g and mask[r, k]]
+            contributing = [r for r in range(len(f)) if groups[r] == g and mask[r, k]]
             pairs = [
                 pair_loss(kind, f[p, k] - f[q, k])
-                for p in judged
+                for p in contributing
                 if labels[p, k] == 1
-                for q in judged
+                for q in contributing
                 if labels[q, k] == 0
             ]
             if pairs:
@@ -54,13 +54,16 @@ def build(kind, classes):
     st.floats(0.3, 1),
     st.sampled_from([0.0, 50.0]),
 )
-def test_values_and_gradients_equal_the_loop(kind, seed, rows, classes, judged, offset):
+def test_values_and_gradients_equal_the_loop(kind, seed, rows, classes, contributing, offset):
     rng = np.random.default_rng(seed)
     f = torch.tensor(
         np.round(rng.normal(size=(rows, classes)) * 2, 1) + offset, requires_grad=True
     )  # with ties
     labels = torch.tensor(rng.random((rows, classes)) < 0.4)
-    mask, groups = torch.tensor(rng.random((rows, classes)) < judged), torch.tensor(rng.integers(0, 3, rows))
+    mask, groups = (
+        torch.tensor(rng.random((rows, classes)) < contributing),
+        torch.tensor(rng.integers(0, 3, rows)),
+    )
     weights = torch.tensor(rng.random(4))
     found = build(kind, classes)(f, labels, mask=mask, groups=groups, group_weights=weights)
     expected = loop(kind, f, labels, mask, groups, weights)

@@ -151,6 +151,7 @@ def test_memory_follows_the_partition(rho: float) -> None:
     assert np.abs(counts - target).max() <= 4
 
 
+@pytest.mark.slow
 def test_within_a_class_early_and_late_rows_are_equally_likely() -> None:
     """The pass is in random order, so both halves of the task are held alike."""
     rng = np.random.default_rng(0)
@@ -164,6 +165,7 @@ def test_within_a_class_early_and_late_rows_are_equally_likely() -> None:
     assert abs(first_half - total / 2) < 4 * (total / 4) ** 0.5
 
 
+@pytest.mark.slow
 def test_one_class_is_reservoir_sampling() -> None:
     """With one class a sample is accepted with M/n and evicts a uniform one: inclusion has a closed form."""
     n, size, runs = 40, 8, 1500
@@ -175,7 +177,7 @@ def test_one_class_is_reservoir_sampling() -> None:
             rng.random((n, 3)),
         )  # fmt: skip
         count[held] += 1
-    # Acceptance is M/n with n counted before the sample (SPEC 4), not M/(n+1): late rows are likelier.
+    # Acceptance is M/n with n counted before the sample (docs/specification.md#prs), not M/(n+1).
     chance = np.ones(n)
     for j in range(size, n):
         accept = min(1.0, size / j)

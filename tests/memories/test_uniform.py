@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mlcl.memories import Memory, TaskSamples
 
 
+@pytest.mark.slow
 def test_choice_and_removal_are_uniform() -> None:
     """Chosen 6 of 12, then cut to 3: every row of each task is held with the same probability."""
     runs = 1500

@@ -19,7 +19,7 @@ from mlcl.memories.wru import update_wru
 
 
 def objective(labels: np.ndarray, rows: list[int], criterion: str) -> float:
-    """J of a set of rows by SPEC 4, with explicit loops and counts taken afresh."""
+    """J of a set of rows by docs/specification.md#wru, with explicit loops and counts taken afresh."""
     total = 0.0
     for k in range(labels.shape[1]):
         positive = sum(int(y) for y in labels[:, k])
@@ -154,17 +154,19 @@ def test_many_candidates_are_all_rows() -> None:
     assert np.array_equal(some, every)
 
 
+@pytest.mark.slow
 def test_one_candidate_is_a_uniform_draw() -> None:
     labels = np.array([[1, 0]] * 2 + [[0, 1]] * 5 + [[1, 1]] * 3)
     first = np.bincount([select_wru(labels, 1, seed=s, candidates=1)[0] for s in range(2000)], minlength=10)
     assert chisquare(first).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_candidates_are_drawn_without_replacement() -> None:
     """The best pattern is taken whenever one of its b rows is among the m: 1 - C(n-b,m)/C(n,m)."""
     labels = np.array([[1, 1]] * 9 + [[0, 0]] * 3)
     exact = labels[select_wru(labels, 1)[0]]
-    assert exact.tolist() == [0, 0]  # y = 1 costs |3 - 100| a class, y = 0 only 3
+    assert exact.tolist() == [0, 0]  # y = 1 costs |3 - 100| per class, y = 0 only 3
     runs, chance = 2000, 1 - comb(9, 4) / comb(12, 4)
     hits = sum(labels[select_wru(labels, 1, seed=s, candidates=4)[0], 0] == 0 for s in range(runs))
     assert abs(hits - runs * chance) < 4 * (runs * chance * (1 - chance)) ** 0.5
@@ -191,7 +193,7 @@ def test_ties_go_to_the_first_label_vector(classes: int, sums: tuple[int, ...], 
     assert select_wru(labels, len(path), criterion=criterion).tolist() == path  # one row a pattern: no draws
 
 
-def test_classes_without_both_signs_stay_out_with_a_warning() -> None:
+def test_undefined_classes_are_left_out_with_a_warning() -> None:
     rng = np.random.default_rng(0)
     useful = (rng.random((30, 2)) < 0.4).astype(np.uint8)
     labels = np.column_stack([useful[:, 0], np.ones(30), useful[:, 1], np.zeros(30)]).astype(np.uint8)
@@ -228,7 +230,7 @@ def test_shapes_and_bad_input() -> None:
 
 
 def test_a_task_that_goes_on_is_a_greedy_selection_of_all_its_counts():
-    """Brute force: at each step try every remaining row of both parts, judged by the counts of everything."""
+    """Brute force: at each step try every remaining row of both parts, with the counts of everything as the target."""
     rng = np.random.default_rng(3)
     first, second = (
         (rng.random((40, 3)) < (0.5, 0.2, 0.3)).astype(int),

@@ -221,6 +221,7 @@ def test_a_crop_never_mirrors():
 # --- all of it, exact on resume
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(0, 1), (1, 2), (2, 4)])
 def test_all_parts_together_are_exact_on_resume(place):
     config, benchmark = config_from(SMALL | ALL), small_benchmark()

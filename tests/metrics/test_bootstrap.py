@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from mlcl.errors import InputError
 from mlcl.metrics import bootstrap, bootstrap_interval, bootstrap_macro_auc, columns, macro_auc
-from mlcl.metrics.bootstrap import draw_counts, make_plans, resampled_auc
+from mlcl.metrics.bootstrap import draw_counts, resampled_auc, sort_classes
 
 
 @st.composite
@@ -27,7 +27,7 @@ def problems(draw):
 def test_weighted_auc_is_that_of_the_rows_drawn(problem, seed):
     scores, labels = problem
     counts = draw_counts(np.random.default_rng(seed), len(scores), 5)
-    got = resampled_auc(make_plans(scores, labels), counts)
+    got = resampled_auc(sort_classes(scores, labels), counts)
     for row, count in zip(got, counts, strict=True):
         drawn = np.repeat(np.arange(len(scores)), count)
         np.testing.assert_array_equal(row, macro_auc(scores[drawn], labels[drawn], average=None))
@@ -39,11 +39,11 @@ def test_both_ways_of_summing_are_exact(prevalence, decimals):
     rng = np.random.default_rng(0)
     labels = rng.random((900, 2)) < prevalence
     scores = (rng.normal(size=(900, 2)) + labels).round(decimals)
-    plans = make_plans(scores, labels)
-    if decimals == 15:  # without ties the few are told apart from the many
-        assert (plans[0].starts is None) == (prevalence == 0.4)
+    classes = sort_classes(scores, labels)
+    if decimals == 15:  # without ties, few and many needles are summed differently
+        assert (classes[0].starts is None) == (prevalence == 0.4)
     counts = draw_counts(np.random.default_rng(1), 900, 4)
-    for row, count in zip(resampled_auc(plans, counts), counts, strict=True):
+    for row, count in zip(resampled_auc(classes, counts), counts, strict=True):
         drawn = np.repeat(np.arange(900), count)
         np.testing.assert_array_equal(row, macro_auc(scores[drawn], labels[drawn], average=None))
         np.testing.assert_allclose(row, roc_auc_score(labels[drawn], scores[drawn], average=None), atol=1e-12)

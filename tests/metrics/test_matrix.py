@@ -40,11 +40,11 @@ def test_summaries_by_loops(values):
     result = ResultMatrix(values)
     assert result.tasks == t
     assert close(result.overall, mean(rows[t - 1]))
-    assert close(list(result.seen_means), [mean(rows[stage][: stage + 1]) for stage in range(t)])
+    assert close(list(result.seen_means), [mean(rows[s][: s + 1]) for s in range(t)])
 
     best_lost, last_lost, backward, forward = [], [], [], []
     for i in range(t - 1):
-        earlier = [rows[stage][i] for stage in range(t - 1) if not math.isnan(rows[stage][i])]
+        earlier = [rows[s][i] for s in range(t - 1) if not math.isnan(rows[s][i])]
         best_lost.append(max(earlier) - rows[t - 1][i] if earlier else math.nan)
         last_lost.append(rows[i][i] - rows[t - 1][i])
         backward.append(rows[t - 1][i] - rows[i][i])
@@ -70,14 +70,14 @@ def test_unit_is_kept(values):
     assert close(large.forward_transfer(50.0), small.forward_transfer() * 100)
 
 
-def test_max_forgetting_looks_at_all_earlier_stages():
+def test_max_forgetting_looks_at_all_earlier_rows():
     # Task 1 was best before it was learnt, which the literal definition counts.
     values = [[0.7, 0.9, 0.5], [0.7, 0.6, 0.5], [0.7, 0.5, 0.5]]
     assert ResultMatrix(values).forgetting_per_task() == pytest.approx([0.0, 0.4])
     assert ResultMatrix(values).forgetting_per_task("last") == pytest.approx([0.0, 0.1])
 
 
-def test_joint_training_has_one_stage():
+def test_joint_training_has_one_row():
     result = ResultMatrix([[80.0, 90.0, 70.0]])
     assert result.overall == 80.0
     assert result.seen_means.tolist() == [80.0]
@@ -102,7 +102,7 @@ def test_values_are_a_read_only_copy():
         ([0.5, 0.6], r"shape \(2,\)"),
         (np.zeros((2, 3)), r"shape \(2, 3\)"),
         (np.zeros((0, 0)), r"shape \(0, 0\)"),
-        ([[0.5, 0.6], [0.7, -0.1]], "value -0.1 at stage 1, task 1"),
+        ([[0.5, 0.6], [0.7, -0.1]], "value -0.1 at row 1, column 1"),
         ([[100.5]], "value 100.5"),
         ([[np.inf]], "value inf"),
         ([["a"]], "not a matrix of numbers"),

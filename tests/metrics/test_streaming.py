@@ -49,6 +49,7 @@ def streamed(scores, labels, bins, cuts=(), mask=None):
     return metric
 
 
+@pytest.mark.slow
 @given(problems(), st.integers(2, 40), st.lists(st.integers(0, 150), max_size=4), st.integers(0, 99))
 @settings(deadline=None, max_examples=60)
 def test_state_depends_on_the_rows_alone(problem, bins, cuts, seed):
@@ -78,7 +79,7 @@ def test_error_is_within_the_bound(problem, bins):
     defined = ~np.isnan(exact)
     assert (np.abs(got - exact)[defined] <= bound[defined] + 1e-15).all()
     for column in range(scores.shape[1]):
-        kinds = [len(np.unique(scores[labels[:, column] == sign, column])) for sign in (0, 1)]
+        kinds = [len(np.unique(scores[labels[:, column] == label, column])) for label in (0, 1)]
         if defined[column] and max(kinds) <= bins:  # nothing was joined, so nothing may be lost
             assert got[column] == exact[column]
             assert bound[column] == 0
@@ -96,7 +97,7 @@ def test_level_is_the_least_that_fits(problem, bins):
     metric = streamed(scores, labels, bins)
     metric.compute()
     for column, held in enumerate(metric._held):
-        sides = [np.sort(scores[labels[:, column] == sign, column]) for sign in (1, 0)]
+        sides = [np.sort(scores[labels[:, column] == label, column]) for label in (1, 0)]
         keys = [[int(key) for key in ordered_keys(side)] for side in sides]
 
         def fits(level, keys=keys):
@@ -216,8 +217,8 @@ def test_large_update_is_cut_into_pieces():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: StreamingMacroAUC(0), "classes is 0, but a whole number of at least 1 was expected"),
-        (lambda: StreamingMacroAUC(2, bins=1), "bins is 1, but a whole number of at least 2 was expected"),
+        (lambda: StreamingMacroAUC(0), "classes is 0; expected a whole number of at least 1"),
+        (lambda: StreamingMacroAUC(2, bins=1), "bins is 1; expected a whole number of at least 2"),
         (lambda: StreamingMacroAUC(2, bins=2.5), "bins is 2.5"),
         (lambda: StreamingMacroAUC(2).update([[1.0]], [[1]]), "scores has 1 columns, but 2 were expected"),
         (lambda: StreamingMacroAUC(1).update([[np.nan]], [[1]]), "finite numbers were expected"),

@@ -17,6 +17,7 @@ def random_problem(seed, n, k, levels=8):
     return rng.integers(0, levels, (n, k)) / levels, (rng.random((n, k)) < rng.random(k)).astype(int)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(2, 6), st.sampled_from([-1.0, 0.25, 0.5, 2.0])
 )

@@ -31,7 +31,7 @@ def _shaken(head: IncrementalAttentionHead, seed: int = 0) -> IncrementalAttenti
 
 
 def _naive(head: IncrementalAttentionHead, feature_map: Tensor) -> tuple[Tensor, Tensor]:
-    """SPEC section 5, one session at a time."""
+    """The formulas of docs/specification.md#krt, one session at a time."""
     attention = nn.MultiheadAttention(head.dim, head.heads, batch_first=True)
     with torch.no_grad():
         attention.in_proj_weight.copy_(torch.cat([head.query.weight, head.key_value.weight]))
@@ -59,6 +59,7 @@ def _naive(head: IncrementalAttentionHead, feature_map: Tensor) -> tuple[Tensor,
     return logits, torch.stack(embeddings, 1)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 6),
@@ -246,6 +247,7 @@ def test_works_in_channels_last(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_exports_with_a_free_batch_size() -> None:
     network = build_model("resnet8", (3, 8, 8), 6, width=4, head="attention").eval()
     network.head.add_session([4, 1])
@@ -256,6 +258,7 @@ def test_exports_with_a_free_batch_size() -> None:
     torch.testing.assert_close(exported.module()(images), network(images))
 
 
+@pytest.mark.slow
 def test_learns_two_sessions_by_heart() -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(16, 3, 8, 8, generator=generator)
@@ -293,7 +296,7 @@ def test_bad_classes_are_refused_and_change_nothing(classes: object, message: st
     assert all(parameter.requires_grad for parameter in head.parameters())
 
 
-def test_misuse_is_told_in_one_sentence() -> None:
+def test_misuse_is_reported_in_one_sentence() -> None:
     with pytest.raises(InputError, match="no session yet"):
         IncrementalAttentionHead(8, 5, (2, 3))(torch.zeros(1, 8, 2, 3))
     with pytest.raises(InputError, match=r"built for feature maps of \(2, 3\), not \(3, 3\)"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -127,6 +129,7 @@ def test_channels_last_gives_the_same_logits_and_gradients() -> None:
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), [("resnet8", (3, 8, 8)), ("mlp", (6,))])
 def test_a_model_learns_a_batch_by_heart(name: str, shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -157,13 +160,17 @@ def test_a_model_learns_a_batch_by_heart(name: str, shape: tuple[int, ...]) -> N
         (("linear", (), 3), {}, "input_shape is"),
         (("resnet8", (3, 16, 16), 0), {}, "classes is 0"),
         (("resnet9", (3, 16, 16), 3), {}, "unknown model 'resnet9'.*Did you mean"),
-        (("resnet8", (3, 16, 16), 3), {"width": 0}, "width of model 'resnet8' is 0"),
+        (("resnet8", (3, 16, 16), 3), {"width": 0}, "width is 0; expected a whole number of at least 1"),
         (("resnet8", (3, 16, 16), 3), {"hidden": 5}, "'resnet8' takes no option 'hidden'"),
         (("resnet18", (3, 64, 64), 3), {"width": 5}, "'resnet18' takes no option 'width'"),
-        (("mlp", (5,), 3), {"hidden": 0}, "hidden of model 'mlp' is 0"),
-        (("mlp", (5,), 3), {"depth": 0}, "depth of model 'mlp' is 0"),
+        (("mlp", (5,), 3), {"hidden": 0}, "hidden is 0; expected"),
+        (("mlp", (5,), 3), {"depth": 0}, "depth is 0; expected"),
         (("mlp", (5,), 3), {"seed": -1}, "seed is -1"),
-        (("mlp", (5,), 3), {"head": "lineer"}, "unknown head 'lineer'.*Did you mean 'linear'"),
+        (
+            ("mlp", (5,), 3),
+            {"head": "lineer"},
+            "head is 'lineer'; expected one of: .*Did you mean 'linear'",
+        ),
         (("mlp", (5,), 3), {"head": "attention"}, "needs a feature map; model 'mlp' gives vectors"),
         (
             ("resnet8", (3, 16, 16), 3),
@@ -175,3 +182,10 @@ def test_a_model_learns_a_batch_by_heart(name: str, shape: tuple[int, ...]) -> N
 def test_bad_input_is_refused_in_one_sentence(arguments, options, message) -> None:
     with pytest.raises(InputError, match=message):
         build_model(*arguments, **options)
+
+
+@pytest.mark.slow
+def test_what_only_several_processes_need_is_not_loaded() -> None:
+    code = "import mlcl.models, sys; print('mlcl.models.distributed.batch_norm' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -37,6 +37,7 @@ class Stop(Callback):
             raise Interrupted
 
 
+@pytest.mark.slow
 def test_a_compiled_run_is_a_run(counter, tmp_path):
     short = {"epochs": 1, "batch_size": 16, "lr": 0.01}
     plain = {**SMALL_IMAGES, "method": "distilled-replay", "train": short}
@@ -55,6 +56,7 @@ def test_a_compiled_run_is_a_run(counter, tmp_path):
     assert config_from(tmp_path / "run/config.yaml").train.compile
 
 
+@pytest.mark.slow
 def test_gradients_of_compiled_outputs(counter):
     inputs = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     found = []

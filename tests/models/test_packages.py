@@ -13,7 +13,7 @@ from torch import nn
 from mlcl.cli.ls import listing
 from mlcl.errors import InputError
 from mlcl.models import MODELS, LinearHead, Network, build_model
-from mlcl.models.batch_norm import share_statistics
+from mlcl.models.distributed.batch_norm import share_statistics
 from mlcl.models.network import seeded
 from mlcl.models.packages import PackageBackbone, PackageError, Weights, require
 from mlcl.registry import Registry
@@ -107,7 +107,7 @@ def test_dropout_draws_by_seed_and_step_and_touches_no_other_numbers():
     assert found.draws[1] == 3
 
 
-def test_layers_with_more_than_a_normalisation_are_not_replaced_in_silence():
+def test_layers_with_more_than_a_normalisation_are_not_replaced_silently():
     class NormAct(nn.BatchNorm2d):
         def forward(self, inputs):
             return super().forward(inputs).relu()
@@ -129,7 +129,7 @@ def test_weights_of_another_shape_are_refused():
         backbone(fetch=wrong).load_pretrained()
 
 
-def test_images_that_do_not_fit_are_told_with_the_way_out():
+def test_images_that_do_not_fit_are_refused_with_a_hint():
     with pytest.raises(
         InputError, match=r"does not take images of 3 x 2 x 2 \(model.resize would make them larger\)"
     ):
@@ -169,6 +169,7 @@ def test_a_torchvision_for_another_torch_is_one_sentence(package, monkeypatch, t
     assert "\n" not in text
 
 
+@pytest.mark.slow
 def test_the_core_imports_neither(monkeypatch):
     code = "import mlcl.cli.run, mlcl.runs.features, sys; print({'timm', 'torchvision'} & set(sys.modules))"
     import subprocess

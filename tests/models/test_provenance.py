@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 
@@ -76,12 +77,12 @@ def test_a_width_is_compared_with_the_classes_of_any_data():
 
 def test_a_run_on_the_very_data_leaks():
     provenance = {"weights": "run-1", "trained_on": ["mine"], "data": "0123"}
-    assert "this very data set" in leak(provenance, data=["mine"], classes=3, fingerprint="0123")
+    assert "this very dataset" in leak(provenance, data=["mine"], classes=3, fingerprint="0123")
     assert leak(provenance, data=["mine"], classes=3, fingerprint="4567") is None
 
 
 def test_a_leak_is_warned_of_and_written_down():
-    provenance = {"weights": "coco.pth", "trained_on": ["MS-COCO"]}
+    provenance: dict[str, Any] = {"weights": "coco.pth", "trained_on": ["MS-COCO"]}
     with pytest.warns(UserWarning, match=r"'coco.pth' were trained on MS-COCO"):
         mark_leak(provenance, data=["coco2014"], classes=80)
     assert provenance["leak"].startswith("the weights 'coco.pth'")

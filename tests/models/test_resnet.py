@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.errors import InputError
-from mlcl.models import build_model, load_torchvision_weights
+from mlcl.models import build_model
 
 # torchvision's resnet18, convolution by convolution, with the batch normalisation that follows it.
 RESNET18 = {
@@ -68,7 +65,11 @@ def _resnet50() -> dict[str, tuple[str, tuple[int, ...]]]:
     return table
 
 
-TABLES = {"resnet18": RESNET18, "resnet34": _resnet34(), "resnet50": _resnet50()}
+TABLES: dict[str, dict[str, tuple[str, tuple[int, ...]]]] = {
+    "resnet18": RESNET18,
+    "resnet34": _resnet34(),
+    "resnet50": _resnet50(),
+}
 # Published sizes, with the classifier of 1000 classes: parameters, and entries of the state dict.
 PUBLISHED = {"resnet18": (11_689_512, 122), "resnet34": (21_797_672, 218), "resnet50": (25_557_032, 320)}
 
@@ -185,39 +186,3 @@ def test_initialisation_is_kaiming_normal_fan_out() -> None:
     assert weight.mean().item() == pytest.approx(0, abs=1e-3)
     assert (backbone.get_parameter("layer3.0.bn2.weight") == 1).all()
     assert (backbone.get_parameter("layer3.0.bn2.bias") == 0).all()
-
-
-def _published_file(name: str, *, counters: bool = True) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    shapes = {**_expected_shapes(name), "fc.weight": (1000, 512), "fc.bias": (1000,)}
-    return {
-        key: torch.tensor(7) if shape == () else torch.rand(shape, generator=generator)
-        for key, shape in shapes.items()
-        if counters or shape != ()
-    }
-
-
-@pytest.mark.parametrize("counters", [True, False])
-def test_torchvision_weights_load_into_the_backbone_alone(counters: bool) -> None:
-    network = build_model("resnet18", (3, 64, 64), 5)
-    head = copy.deepcopy(network.head.state_dict())
-    published = _published_file("resnet18", counters=counters)
-    load_torchvision_weights(network, published)
-    for key, value in network.backbone.state_dict().items():
-        assert torch.equal(value, published.get(key, torch.tensor(0)))
-    assert all(torch.equal(value, head[key]) for key, value in network.head.state_dict().items())
-
-
-def test_unfitting_weights_are_refused_and_nothing_is_loaded() -> None:
-    published = _published_file("resnet18")
-    with pytest.raises(InputError, match=r"does not fit the backbone.*'layer1\.2\.conv1\.weight'"):
-        load_torchvision_weights(build_model("resnet34", (3, 64, 64), 5), published)
-    with pytest.raises(InputError, match="0 tensors are missing and 1 unknown, the first is 'extra'"):
-        load_torchvision_weights(
-            build_model("resnet18", (3, 64, 64), 5), {**published, "extra": torch.ones(1)}
-        )
-    grey = build_model("resnet18", (1, 64, 64), 5)
-    before = copy.deepcopy(grey.state_dict())
-    with pytest.raises(InputError, match=r"'conv1.weight'.*\(64, 3, 7, 7\).*\(64, 1, 7, 7\)"):
-        load_torchvision_weights(grey, published)
-    assert all(torch.equal(value, before[key]) for key, value in grey.state_dict().items())

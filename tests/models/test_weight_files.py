@@ -27,7 +27,7 @@ from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
         (True, False),
     ],
 )
-def test_files_are_told_from_names(value, expected):
+def test_files_are_distinguished_from_names(value, expected):
     assert is_weight_file(value) is expected
 
 

@@ -24,13 +24,13 @@ def sweep(runs, tmp_path_factory):
     """The folder of a sweep over ER and RLDAM + WRU, with the runs of `runs`."""
     import shutil
 
-    from mlcl.sweeps import Row
+    from mlcl.sweeps import TableRow
     from mlcl.sweeps.record import SweepRecord, write_record
 
     folder = tmp_path_factory.mktemp("sweep")
     rows = [
-        Row("er", {}, "er", None, "er", {"macro_auc": 79.17}),
-        Row("rldam-wru", {}, "rldam-wru", None, "er", {}),
+        TableRow("er", {}, "er", None, "er", {"macro_auc": 79.17}),
+        TableRow("rldam-wru", {}, "rldam-wru", None, "er", {}),
     ]
     places = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Which runs stand in which table, and what is said of those that cannot."""
+"""Which runs are in which table, and the warnings about those that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.reports import sections
 from mlcl.reports.gather import one_table
-from mlcl.sweeps import Row
+from mlcl.sweeps import TableRow
 from mlcl.sweeps.record import SweepRecord, read_record, write_record
 
 
@@ -38,7 +38,7 @@ def test_runs_of_one_method_are_one_row(runs):
     assert [group.label for group in one.groups] == ["er"]
 
 
-def test_rows_of_one_method_are_told_apart_by_their_settings(copies):
+def test_rows_of_one_method_are_distinguished_by_their_settings(copies):
     config = json.loads((copies / "er-1" / "result.json").read_text())["config"]
     change(copies / "er-1", config=config | {"memory": config["memory"] | {"size": 99}})
     (section,) = sections([copies / "er-0", copies / "er-1", copies / "ft-0"])
@@ -73,7 +73,7 @@ def test_the_same_benchmark_with_other_data_is_another(copies):
     assert "3 tasks, data other" in titles[1]
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_goes_on(copies, tmp_path, capsys):
+def test_a_folder_that_cannot_be_read_is_a_warning(copies, tmp_path, capsys):
     (copies / "er-0" / "result.json").write_text("{")
     (copies / "ft-0" / "result.json").unlink()
     (tmp_path / "empty").mkdir()
@@ -105,9 +105,9 @@ def test_if_nothing_is_left_that_is_bad_input(tmp_path, capsys):
     assert main(["compare", str(tmp_path / "empty")]) == 2
     assert "no run and no sweep" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "x.html")]) == 2
-    told = capsys.readouterr().err
-    assert "no finished run in 2 folders" in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "no finished run in 2 folders" in message
+    assert message.count("\n") == 1
     assert not (tmp_path / "x.html").exists()
 
 
@@ -120,7 +120,10 @@ def test_compare_puts_sweeps_and_runs_of_one_benchmark_into_one_table(sweep, run
 
 
 def record(**changes):
-    rows = (Row("er", {}, "er", None, "er", {"macro_auc": 79.17}), Row("er, M 5", {}, "er", 5, "er", {}))
+    rows = (
+        TableRow("er", {}, "er", None, "er", {"macro_auc": 79.17}),
+        TableRow("er, M 5", {}, "er", 5, "er", {}),
+    )
     values = {
         "table": "t",
         "title": "T",
@@ -147,13 +150,14 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     ("text", "words"),
     [
         ("[", "not valid YAML"),
-        ("3", "no record of a sweep"),
-        ("rows: []", "no record of a sweep"),
-        (None, "'nobody' is no row"),
+        ("rows: &a [1]\ntitle: *a", "aliases"),  # nested aliases can take all memory
+        ("3", "is not the record of a sweep"),
+        ("rows: []", "is not the record of a sweep"),
+        (None, "'nobody' is not a row"),
         ("../..", "outside the sweep"),
     ],
 )
-def test_a_record_that_is_none_is_refused(tmp_path, text, words):
+def test_a_bad_record_is_refused(tmp_path, text, words):
     if text is None:
         write_record(record(runs=(("nobody", 0, "runs/x"),)), tmp_path)
     elif text == "../..":
@@ -164,7 +168,7 @@ def test_a_record_that_is_none_is_refused(tmp_path, text, words):
         read_record(tmp_path)
 
 
-def test_a_sweep_without_a_readable_run_is_told(tmp_path):
+def test_a_sweep_without_a_readable_run_is_refused(tmp_path):
     write_record(record(), tmp_path)
     with pytest.raises(InputError, match=r"cannot be read|no finished run"):
         sections([tmp_path])

@@ -1,4 +1,4 @@
-"""The page: whole in itself, safe, readable without eyes, and sound in a real browser."""
+"""The page: self-contained, safe, accessible, and correct in a real browser."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import matplotlib as mpl
 import pytest
 
+from children import complete
 from mlcl.cli.main import main
 from mlcl.reports import sections, summarise
 from mlcl.reports.drawing import to_file, to_inline
 from mlcl.reports.page import render_page
-from mlcl.reports.plates import plate
+from mlcl.reports.panels import table_figure
 from mlcl.reports.writing import write_files
+
+pytestmark = pytest.mark.slow  # pages of whole runs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -54,10 +57,14 @@ def test_one_page_has_everything_and_fetches_nothing(page):
     for words in (
         *("The core methods", "Ours is best.", "mlcl reproduce core", "Data fingerprint", "Commit"),
         *("Macro-AUC by row", "Forgetting by task", "Result matrices", "Head, medium and tail"),
-        *("Each class against its frequency", "What the memory holds", "Training loss", "Time a task"),
+        *("AUC per class against its frequency", "Content of the memory", "Training loss", "Time per task"),
         *("Settings and environment", "79.17", "(published)", "prefers-color-scheme:dark", "@media print"),
     ):
         assert words in page, words
+
+
+def test_an_environment_that_all_runs_share_is_shown_once(page):
+    assert page.count("platform:") == page.count("<summary>Environment</summary>") == 2
 
 
 def test_every_figure_has_an_alternative_text_with_numbers(page):
@@ -118,26 +125,24 @@ def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
         for group, x in zip(section.groups, ("none", "official"), strict=True)
     ]
     section = replace(section, groups=tuple(groups), figure=kind, axis="imbalance")
-    picture = plate(section, summarise(section))
-    svg = to_file(picture, "svg")
-    assert svg == to_file(picture, "svg")
+    figure = table_figure(section, summarise(section))
+    svg = to_file(figure, "svg")
+    assert svg == to_file(figure, "svg")
     assert b"<dc:date>" not in svg
-    assert to_file(picture, "pdf").startswith(b"%PDF")
-    inline = to_inline(picture, "f1")
+    assert to_file(figure, "pdf").startswith(b"%PDF")
+    inline = to_inline(figure, "f1")
     assert "imbalance" in inline or kind in ("points", "curves")
     assert inline.count("<svg") == inline.count("</svg>") == 1
     if kind in ("points", "lines"):
-        assert "70.00" in picture.alt or kind == "lines"
+        assert "70.00" in figure.alt or kind == "lines"
 
 
 def test_a_style_of_the_user_changes_nothing(sweep):
-    import matplotlib as mpl
-
     (section,) = sections([sweep])
-    picture = plate(section, summarise(section))
-    before = to_file(picture, "svg")
+    figure = table_figure(section, summarise(section))
+    before = to_file(figure, "svg")
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "red"}):
-        assert to_file(picture, "svg") == before
+        assert to_file(figure, "svg") == before
         assert mpl.rcParams["font.size"] == 30
 
 
@@ -178,7 +183,7 @@ def browse(options, folder, name):
         *options,
         (folder / name).as_uri(),
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return complete(command)
 
 
 def probed(page, folder, width, *options):

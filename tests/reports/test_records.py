@@ -1,4 +1,4 @@
-"""Run folders read back: whole, damaged, and hostile."""
+"""Run folders read back: complete, corrupt, and malicious."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def test_a_wrong_field_is_one_sentence(copy, field, value, words):
     assert "\n" not in str(error.value)
 
 
-def test_a_run_is_worth_reading_without_its_side_files(copy):
+def test_a_run_can_be_read_without_its_optional_files(copy):
     with (copy / "metrics.jsonl").open("a") as file:
-        file.write('{"name": "train/lo')  # a line that a kill has cut
+        file.write('{"name": "train/lo')  # a line cut off by a kill
     assert len(read_run(copy).losses) == 9
     for name in ("environment.json", "metrics.jsonl", "memory.safetensors"):
         (copy / name).unlink()
@@ -105,7 +105,7 @@ def test_a_run_is_worth_reading_without_its_side_files(copy):
 @pytest.mark.parametrize(
     "content", [b"", b"not tensors at all", b"\xff" * 64, (10**18).to_bytes(8, "little") + b"{}"]
 )
-def test_a_damaged_memory_is_left_out_with_a_warning(copy, content):
+def test_a_corrupt_memory_is_left_out_with_a_warning(copy, content):
     (copy / "memory.safetensors").write_bytes(content)
     run = read_run(copy)
     with pytest.warns(UserWarning, match="the memory is left out"):
@@ -126,9 +126,9 @@ def test_any_result_is_read_or_refused_in_one_sentence(copy, runs, data):
     for field in data.draw(st.lists(st.sampled_from(sorted(result)), min_size=1, max_size=3)):
         result[field] = data.draw(json_values)
     (copy / "result.json").write_text(json.dumps(result))
-    told = ""
+    message = ""
     try:
         read_run(copy)
     except InputError as error:
-        told = str(error)
-    assert "\n" not in told
+        message = str(error)
+    assert "\n" not in message

@@ -17,7 +17,7 @@ from mlcl.metrics import ResultMatrix
 from mlcl.reports import Group, Run, Section, summarise
 from mlcl.reports.formats import rich_table, runs_csv, table_csv, table_latex, table_markdown
 from mlcl.reports.tables import NAMES, footnotes, grid, interval
-from mlcl.sweeps import Row
+from mlcl.sweeps import TableRow
 
 
 def made(value, seed, *, forgetting=1.0, label="er"):
@@ -41,7 +41,7 @@ def made(value, seed, *, forgetting=1.0, label="er"):
 
 
 def group(label, values, *, reference="er", seeds=None, x=None, series=None, published=None, **options):
-    row = Row(label, {}, series or label, x, reference, published or {})
+    row = TableRow(label, {}, series or label, x, reference, published or {})
     seeds = seeds or range(len(values))
     return Group(row, tuple(made(v, s, label=label, **options) for v, s in zip(values, seeds, strict=True)))
 
@@ -54,7 +54,7 @@ def section(*groups, **options):
     return Section("Table", "c-digits", groups, **options)
 
 
-def test_means_deviations_and_paired_differences():
+def test_means_standard_deviations_and_paired_differences():
     lines = summarise(section(group("er", ER), group("ours", OURS)))
     assert lines[1].mean["macro_auc"] == pytest.approx(np.mean(OURS))
     assert lines[1].std["macro_auc"] == pytest.approx(np.std(OURS, ddof=1))
@@ -63,7 +63,7 @@ def test_means_deviations_and_paired_differences():
     assert lines[1].difference.estimate == pytest.approx(np.mean(OURS) - np.mean(ER))
     assert (lines[1].difference.low, lines[1].difference.high) == pytest.approx((oracle.low, oracle.high))
     assert lines[1].best >= {"macro_auc", "tail"}
-    assert "forgetting" in lines[0].best & lines[1].best  # a tie is told of both
+    assert "forgetting" in lines[0].best & lines[1].best  # in a tie both are best
 
 
 def test_only_seeds_that_both_rows_have_are_compared():
@@ -91,7 +91,7 @@ def test_the_best_is_sought_at_each_value_of_the_axis():
     assert not summarise(section(group("er", ER)))[0].best
 
 
-def test_a_value_that_is_not_defined_is_never_best_and_shows_as_nothing():
+def test_an_undefined_value_is_never_best_and_shown_as_a_dash():
     lines = summarise(section(group("er", ER), group("joint", OURS, forgetting=math.nan)))
     assert "forgetting" not in lines[0].best | lines[1].best
     heads, body = grid(section(group("er", ER), group("joint", OURS, forgetting=math.nan)), lines)
@@ -105,7 +105,7 @@ def test_the_metric_of_the_table_comes_first_and_decides():
     assert heads[2] == "Pooled mAP"
 
 
-def test_published_numbers_stand_apart_and_are_called_so():
+def test_published_numbers_have_columns_of_their_own():
     table = section(group("er", ER, published={"macro_auc": 79.17}), group("ours", OURS))
     lines = summarise(table)
     heads, body = grid(table, lines)
@@ -169,7 +169,7 @@ def test_a_narrow_terminal_loses_columns_but_no_digit(width):
         assert value in text
 
 
-def test_runs_of_several_commits_are_told():
+def test_runs_of_several_commits_have_a_footnote():
     table = section(group("er", ER), group("ours", OURS))
     assert not any("commits" in note for note in footnotes(table, summarise(table)))
     newer = replace(made(70, 3), environment={"commit": "def"})

@@ -57,6 +57,7 @@ def measured(folder):
     return [line for line in lines if line["name"] not in ("train/seconds", "time/task")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", PRESETS)
 def test_a_run_stopped_anywhere_ends_with_the_same_bits(method, tmp_path):
     """Stopped inside the first, second and third task, at the end of an epoch, and with checkpoints by the step."""
@@ -112,6 +113,7 @@ def test_mixed_parts_resume_too_however_often_they_are_stopped(changes, tmp_path
     assert result.matrix.tobytes() == whole.matrix.tobytes()
 
 
+@pytest.mark.slow
 def test_resnet_in_channels_last_with_augmentation_resumes(tmp_path):
     benchmark = small_benchmark(images=True)
     changes = {"model": {"width": 16}, "augment": "flip-crop", "train": {"epochs": 1}}
@@ -287,6 +289,7 @@ def test_a_lock_file_alone_does_not_make_a_folder_taken(tmp_path):
     assert (tmp_path / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_every_failing_write_leaves_a_checkpoint_to_go_on_from(tmp_path, monkeypatch):
     """The n-th fsync or rename of a run fails, for every n: afterwards the run resumes to the same bits."""
     benchmark = small_benchmark(tasks=2, n=40, classes=4)

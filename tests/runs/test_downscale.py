@@ -58,6 +58,7 @@ def test_the_network_sees_stored_images_small_and_new_ones_whole():
     assert not torch.equal(blocky[stored], whole[stored])
 
 
+@pytest.mark.slow
 def test_as_many_fit_as_bytes_allow(tmp_path):
     benchmark = small_benchmark(images=True)
     run(settings(downscale=2), benchmark=benchmark, out=tmp_path / "small")

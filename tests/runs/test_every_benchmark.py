@@ -31,6 +31,7 @@ def small_store(folder, kind):
     return folder / "store"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in shipped() if name != "c-digits"])
 def test_best_runs_on_every_benchmark(name, tmp_path):
     kind = next(kind for kind in CLASSES if kind in name)

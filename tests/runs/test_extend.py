@@ -93,6 +93,7 @@ def test_a_run_keeps_the_inputs_of_its_memory(finished, stores):
     assert np.array_equal(tensors["inputs"].numpy(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*known already")
 @pytest.mark.parametrize("method", ["rldam-wru", "ewc", "lwf", "er-rs", "ft", "krt", "krt-r"])
 def test_new_labels_are_learnt_and_old_ones_tested(method, stores, tmp_path):
@@ -116,6 +117,7 @@ def test_new_labels_are_learnt_and_old_ones_tested(method, stores, tmp_path):
     assert predict(tmp_path / "second", new).classes == result.learner.data.classes
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*known already")
 def test_images_that_were_stored_small_are_taken_up(stores, tmp_path):
     memory = {"size": 6, "downscale": 2}
@@ -152,6 +154,7 @@ def test_before_anything_is_learnt_the_old_scores_are_the_same_bits(finished, st
     assert np.array_equal(learner.predict(inputs)[:, :4], load_trained(finished.folder).logits(inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*known already")
 def test_without_the_old_store_all_but_the_old_tests_is_the_same(stores, tmp_path):
     old = shutil.copytree(stores["old"], tmp_path / "old")
@@ -213,6 +216,7 @@ def test_a_run_grows_twice_from_the_command_line(finished, stores, tmp_path, cap
     assert result["config"]["train"]["epochs"] == 2
 
 
+@pytest.mark.slow
 def test_what_cannot_be_extended_is_one_sentence(finished, stores, tmp_path, capsys):
     first = str(finished.folder)
     for arguments, words in (

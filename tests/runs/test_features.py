@@ -112,9 +112,9 @@ def test_the_backbone_of_a_run(store, tmp_path):
         "train": {"epochs": 1, "threads": 1},
     }
     run(settings, out=tmp_path / "run")
-    with pytest.warns(UserWarning, match=r"weights of 'run' were trained on this very data set"):
+    with pytest.warns(UserWarning, match=r"weights of 'run' were trained on this very dataset"):
         embed_store(str(store), str(tmp_path / "run"), out=tmp_path / "f")
-    with pytest.warns(UserWarning, match="this very data set"):
+    with pytest.warns(UserWarning, match="this very dataset"):
         data = open_store(tmp_path / "f")
     trained = load_trained(tmp_path / "run")
     with torch.no_grad():

@@ -118,8 +118,8 @@ def test_pictures_are_decoded_as_a_store_does(trained, tmp_path):
         ("features", lambda p: np.save(p, np.full((2, 6), np.nan)), "finite"),
         ("features", lambda p: p.write_bytes(b"garbage"), "is not a readable .npy"),
         ("features", lambda p: np.save(p, np.array([{}]), allow_pickle=True), "is not a readable .npy"),
-        ("images", lambda p: p.mkdir(), "holds no picture"),
-        ("images", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "a.jpg is not a picture"),
+        ("images", lambda p: p.mkdir(), "holds no image"),
+        ("images", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "a.jpg is not an image"),
         ("features", lambda p: (p.mkdir(), (p / "a.jpg").write_bytes(b"x")), "not on square images"),
     ],
 )
@@ -168,6 +168,7 @@ def test_runs_that_cannot_be_used_are_one_sentence(trained, tmp_path):
         load_trained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exported_program_gives_the_same_scores(kind, trained, tmp_path, capsys):
     result = trained[kind]

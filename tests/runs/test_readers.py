@@ -45,6 +45,7 @@ def test_the_fuzzer_knows_all_readers_and_its_seeds_load(targets):
         assert all(readers.judge(target, seed) == "loaded" for seed in target.seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_changed_files_load_or_are_refused(name, targets):
     @settings(max_examples=40, deadline=None)
@@ -56,6 +57,7 @@ def test_changed_files_load_or_are_refused(name, targets):
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_anything_at_all_loads_or_is_refused(name, targets):
     @settings(max_examples=25, deadline=None)

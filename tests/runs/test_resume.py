@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
+from children import child, complete
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import prepare_source
@@ -90,13 +90,14 @@ def matrix(folder):
     return json.loads((folder / "result.json").read_text())["matrix"]
 
 
+@pytest.mark.slow
 def test_runs_killed_again_and_again_end_with_the_same_matrix(store, tmp_path):
-    """Four SIGKILLs at random places a method, 26 in all: inside steps, writes, evaluation, memory updates."""
-    pictures = make_store(tmp_path, images=True)
+    """Four SIGKILLs at random places per method, 26 in all: inside steps, writes, evaluation, memory updates."""
+    images_store = make_store(tmp_path, images=True)
     given = {name: options(store, name) for name in ("rldam-wru", "er-rs", "prs", "ocdm", "ewc", "lwf")}
     given["krt"] = [
         "--benchmark",
-        str(pictures),
+        str(images_store),
         "--method",
         "krt",
         "--model.width",
@@ -119,7 +120,7 @@ def test_runs_killed_again_and_again_end_with_the_same_matrix(store, tmp_path):
             )
         )
     command = [sys.executable, "-c", HOST, json.dumps(jobs)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    done = complete(command, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     codes = json.loads(done.stdout)
     assert codes == [[-signal.SIGKILL] * len(kills) + [0] for _, _, kills in jobs], done.stderr
@@ -129,35 +130,40 @@ def test_runs_killed_again_and_again_end_with_the_same_matrix(store, tmp_path):
         assert not (tmp_path / name / "checkpoints").exists()
 
 
-def start(arguments, *, until):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlcl", *arguments],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 60
-    while not until() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return process
+# A run that reports its fourth step and waits there until it may go on, so that nothing depends on how fast it is.
+PAUSED = """
+import sys
+from mlcl.cli.main import main
+from mlcl.training.learner import Learner
+learn, calls = Learner.learn, 0
+def pausing(self, *args):
+    global calls
+    calls += 1
+    if calls == 4:
+        print("paused", flush=True)
+        sys.stdin.readline()
+    return learn(self, *args)
+Learner.learn = pausing
+sys.exit(main(sys.argv[1:]))
+"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_path, capsys):
     out = tmp_path / "a run"
-    given = options(store, "rldam-wru", epochs=80)
-    arguments = ["run", *given, "--out", str(out)]
-    process = start(
-        arguments, until=lambda: (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size
-    )
-    # Another process on the same folder is refused meanwhile; held still, so that a slow machine cannot outrun it.
-    process.send_signal(signal.SIGSTOP)
-    assert main(["resume", str(out)]) == 2
-    assert "in use by another process" in capsys.readouterr().err
-    process.send_signal(number)
-    process.send_signal(signal.SIGCONT)
-    stdout, stderr = process.communicate(timeout=60)
+    given = options(store, "rldam-wru")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # Ctrl-C as a terminal gives it: a shell that started the tests in the background would have it ignored.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler){PAUSED}"
+    command = [sys.executable, "-c", code, "run", *given, "--out", str(out)]
+    with child(command, env=ENVIRONMENT, **pipes) as process:
+        assert "paused\n" in iter(process.stdout.readline, ""), process.communicate()[1]
+        # Another process on the same folder is refused meanwhile.
+        assert main(["resume", str(out)]) == 2
+        assert "in use by another process" in capsys.readouterr().err
+        process.send_signal(number)
+        stdout, stderr = process.communicate("go on\n")
     assert process.returncode == 3, stderr
     assert f"interrupted; resume with: mlcl resume '{out}'" in stderr
     assert "Traceback" not in stderr
@@ -170,6 +176,7 @@ def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_p
     assert matrix(out) == matrix(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_does_not_wait(store, tmp_path):
     code = """
 import os, signal, sys, time
@@ -180,15 +187,15 @@ def slow(self, *args):
     if self.task_index == 1:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(60)
+        time.sleep(6000)
     return learn(self, *args)
 Learner.learn = slow
 sys.exit(main(sys.argv[1:]))
 """
     out = tmp_path / "run"
     command = [sys.executable, "-c", code, "run", *options(store, "er"), "--quiet", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=50)
-    assert done.returncode == 3
+    done = complete(command, env=ENVIRONMENT)  # the limit is below the sleep: it was cut short
+    assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     assert main(["resume", str(out), "--quiet"]) == 0
     assert main(["run", *options(store, "er"), "--quiet", "--out", str(tmp_path / "whole")]) == 0

@@ -121,6 +121,7 @@ def test_tensorboard_writes_event_files(tmp_path):
     assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 10))
 
 
+@pytest.mark.slow
 def test_run_and_resume_tell_the_trackers_of_the_run(service, tmp_path, capsys, monkeypatch):
     name, heard = service
     out = tmp_path / "run"

@@ -26,7 +26,7 @@ FEW = settings(deadline=None, max_examples=40)
 
 
 def dataset(seed, *, rows=60, test_rows=40, width=7, density=0.3, fill=True):
-    """A data set whose feature is the row number; with ``fill`` no task of it can be empty."""
+    """A dataset whose feature is the row number; with ``fill`` no task of it can be empty."""
     rng = np.random.default_rng(seed)
     y_train, y_test = (rng.random((n, width)) < density for n in (rows, test_rows))
     if fill:
@@ -260,7 +260,7 @@ def test_odd_tasks_are_warned_of():
 
 
 def slow_official(labels, rng):
-    """SPEC 2.4 in plain loops, with the same draws: the rows kept, and the distance after each deletion."""
+    """Return the rows kept and the distance after each deletion: docs/specification.md#imbalance in plain loops."""
     n, width = labels.shape
     positive = [sum(labels[:, k].tolist()) for k in range(width)]
     percent = rng.integers(5, 100, size=width)
@@ -437,7 +437,7 @@ def test_task_labels_refuses_an_unknown_split():
 
 
 def test_build_tasks_reads_no_inputs():
-    """SPEC 2.6: labels live beside the images, and nothing reads an image to learn a label."""
+    """Labels are stored apart from the images, and nothing reads an image to find a label."""
     data = dataset(0)
     blind = Dataset(
         data.name,

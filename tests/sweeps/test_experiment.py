@@ -1,8 +1,9 @@
-"""Tables as data: what the YAML files say, and what is refused."""
+"""Experiments: the content of the shipped YAML files, and what is refused."""
 
 from __future__ import annotations
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,7 +81,7 @@ def test_the_axis_multiplies_rows_and_references_follow_it():
     assert {row.reference for row in margins} == {margins[0].label}
 
 
-def test_presets_are_all_methods_but_the_base():
+def test_presets_are_all_methods_except_for_the_base():
     labels = [row.label for row in load_experiment("presets").rows_on("c-digits")]
     assert labels == [name for name in PRESETS if name != "replay"]
 
@@ -97,12 +98,12 @@ def test_presets_are_all_methods_but_the_base():
         ("rows: [{label: a, method: er}, {label: 'A ', method: ft}]", "rows 'a' and 'A ' have the same name"),
         ("rows: [{label: a, methd: er}]", "row 'a': unknown field 'methd'. Did you mean 'method'"),
         ("rows: [{label: a, memory: {size: many}}]", "memory.size is 'many'"),
-        ("rows: [{label: a}]\nreference: b", "reference 'b' is no row; rows are: a"),
-        ("rows: [{label: a}]\nmetric: auc", "metric is 'auc'; expected one of macro_auc"),
+        ("rows: [{label: a}]\nreference: b", "reference 'b' is not a row; rows are: a"),
+        ("rows: [{label: a}]\nmetric: auc", "metric is 'auc'; expected one of: macro_auc"),
         ("rows: [{label: a}]\nfigure: lines", "figure 'lines' needs an 'axis'"),
         ("rows: [{label: a}]\naxis: 3", "axis is 3; expected a mapping"),
         ("rows: [{label: a}]\naxis: {setting: memory.size}", "values of axis 'memory.size' are None"),
-        ("rows: [{label: a}]\naxis: {setting: memory.size, values: [1, 1]}", "expected different ones"),
+        ("rows: [{label: a}]\naxis: {setting: memory.size, values: [1, 1]}", "expected distinct values"),
         ("rows: [{label: a}]\naxis: {setting: memory.sise, values: [1]}", "Did you mean 'memory.size'"),
         ("rows: [{label: a, memory: {size: 3}}]\naxis: {setting: memory.size, values: [1]}", "is the axis"),
         ("rows: [{label: a, published: 7}]", "published is 7"),
@@ -111,7 +112,7 @@ def test_presets_are_all_methods_but_the_base():
         ("rows: [{label: a}]\ncommon: x", "common is 'x'; expected a mapping"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence(text, words):
+def test_an_error_in_a_file_is_one_sentence(text, words):
     with pytest.raises(InputError, match=words) as error:
         parse_experiment("mine", text, source="mine.yaml")
     assert str(error.value).startswith("mine.yaml")
@@ -151,11 +152,9 @@ def test_a_slug_is_one_safe_part_of_a_path(text):
     )
 )
 def test_any_yaml_is_read_or_refused(content):
-    import yaml
-
-    told = ""
+    message = ""
     try:
         parse_experiment("any", yaml.safe_dump(content), source="any.yaml")
     except InputError as error:
-        told = str(error)
-    assert "\n" not in told
+        message = str(error)
+    assert "\n" not in message

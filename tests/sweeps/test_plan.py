@@ -1,22 +1,22 @@
-"""From tables to runs, and what earlier runs are worth."""
+"""From tables to runs, and which earlier runs count as done."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from mlcl.config.schema import to_dict
+from mlcl.config.schema import flat, to_dict
 from mlcl.errors import InputError
+from mlcl.plugins import Plugin
 from mlcl.runs.folder import read_result_json
 from mlcl.sweeps import load_experiment, parse_experiment, plan_runs
-from mlcl.sweeps.plan import earlier, flat
+from mlcl.sweeps.plan import earlier
 
 
 def plan(name="core", given=None, seeds=2, out=None, **options):
-    from pathlib import Path
-
     return plan_runs(
         load_experiment(name),
         benchmark="c-digits",
@@ -27,7 +27,8 @@ def plan(name="core", given=None, seeds=2, out=None, **options):
     )
 
 
-def test_the_first_seed_comes_whole_and_names_are_stable():
+@pytest.mark.slow
+def test_the_first_seed_comes_first_and_names_are_stable():
     rows, runs = plan()
     assert [(run.label, run.seed) for run in runs] == [(row.label, seed) for seed in (0, 1) for row in rows]
     assert [run.folder.as_posix() for run in runs[:2]] == ["out/runs/ft-seed0", "out/runs/ft-rldam-seed0"]
@@ -35,7 +36,7 @@ def test_the_first_seed_comes_whole_and_names_are_stable():
     assert [to_dict(run.config) for run in runs] == [to_dict(run.config) for run in plan()[1]]
 
 
-def test_settings_go_over_all_rows_that_take_them():
+def test_settings_override_those_of_all_rows_that_take_them():
     _, runs = plan(given={"train": {"epochs": 2, "threads": 2}, "loss": {"margin": 0.5}}, seeds=1)
     assert all(run.config.train.epochs == 2 and run.config.train.threads == 2 for run in runs)
     assert {run.label: run.config.loss.options.get("margin") for run in runs} == {
@@ -66,10 +67,10 @@ def test_no_seed_is_refused():
         plan(seeds=0)
 
 
-def test_a_reference_that_is_no_row_on_a_benchmark_is_told():
+def test_a_reference_that_is_not_a_row_on_a_benchmark_is_refused():
     text = "rows: [{label: er, method: er}]\nreference: nobody\naxis: {setting: memory.size, values: [5, 6]}"
     with pytest.raises(
-        InputError, match=r"reference 'nobody' is no row on c-digits; rows are: er, memory.size 5"
+        InputError, match=r"reference 'nobody' is not a row on c-digits; rows are: er, memory.size 5"
     ):
         parse_experiment("mine", text, source="mine.yaml").rows_on("c-digits")
 
@@ -96,8 +97,22 @@ def test_only_the_same_settings_on_the_same_data_are_done(done):
     assert earlier(done, "abc").result["macro_auc"] == 70.0
     other = replace(done, config=replace(done.config, train=replace(done.config.train, epochs=99)))
     assert earlier(other, "abc").other == "train.epochs is 6 there and 99 here"
-    assert "fingerprint abc and have xyz now" in earlier(done, "xyz").other
+    assert "fingerprint abc, now it is xyz" in earlier(done, "xyz").other
     assert earlier(replace(done, folder=done.folder.with_name("absent")), "abc").result is None
+
+
+def test_a_changed_plugin_makes_another_run(done):
+    plugin = Plugin("/somewhere/mine.py", "1" * 64)
+    path = done.folder / "environment.json"
+    environment = json.loads(path.read_text())
+    path.write_text(json.dumps(environment | {"plugins": [plugin.record()]}))
+    same = replace(done, plugins=(plugin,))
+    assert earlier(same, "abc").result is not None
+    other = replace(done, plugins=(replace(plugin, sha256="2" * 64),))
+    assert earlier(other, "abc").result is None
+    assert earlier(other, "abc").other == "the plugin /somewhere/mine.py has changed since"
+    path.write_text(json.dumps(environment | {"plugins": "none"}))
+    assert earlier(same, "abc").other
 
 
 def test_a_run_from_before_a_setting_existed_had_its_default(done):

@@ -1,16 +1,17 @@
-"""Sweeps as they are used: interrupted, killed, broken, gone on with; the same numbers on every engine."""
+"""Sweeps end to end: interrupted, killed, failed, continued; the same numbers on every engine."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +19,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from helpers import small_arrays
+import mlcl
+from children import child, wait_until
 from mlcl.cli.main import main
 from mlcl.errors import InputError
-from mlcl.sweeps import Finished, Position, load_experiment, plan_runs, run_all
+from mlcl.reports.writing import write_files
+from mlcl.sweeps import Finished, Position, SweepCallback, load_experiment, plan_runs, run_all
 from mlcl.sweeps.overview import Overview
-from mlcl.sweeps.sweep import Quiet, only_one
+from mlcl.sweeps.sweep import Fingerprints, sweep_lock
 from mlcl.sweeps.work import attempt
+from mlcl.training.callbacks import Callback, Interrupted
+
+pytestmark = pytest.mark.slow  # whole sweeps
 
 QUICK = {
     "model": {"kind": "mlp", "hidden": 8, "depth": 1},
@@ -36,19 +42,6 @@ FLAGS = [
     *("--model.kind", "mlp", "--model.hidden", "8", "--model.depth", "1", "--memory.size", "24"),
     *("--train.epochs", "2", "--train.batch_size", "32", "--train.lr", "0.1", "--stream.tasks", "3"),
 ]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """A store of feature vectors, so that a run takes a fraction of a second."""
-    from mlcl.datasets import prepare_source
-
-    folder = tmp_path_factory.mktemp("data")
-    x_train, y_train = small_arrays(n=120)
-    x_test, y_test = small_arrays(n=80, seed=1)
-    np.savez(folder / "tiny.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-    prepare_source("arrays", folder / "tiny.npz", out=folder / "tiny")
-    return folder / "tiny"
 
 
 def planned(store, out, *, seeds=1, given=None):
@@ -158,8 +151,6 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
 
 
 def test_files_are_the_same_bytes_every_time(finished):
-    from mlcl.reports.writing import write_files
-
     before = {path.name: path.read_bytes() for path in finished.iterdir() if path.is_file()}
     names = write_files(finished)
     assert names
@@ -174,19 +165,19 @@ def test_finished_runs_with_other_settings_or_data_are_not_lost(store, finished)
     assert (runs[0].folder / "result.json").read_bytes() == before
 
 
-class Log(Quiet):
-    """Remembers what it was told, and kills the process of a victim."""
+class Log(SweepCallback):
+    """Records all events, and kills the worker of one run."""
 
     def __init__(self, victim):
         self.victim, self.positions, self.ends = victim, [], []
 
-    def moved(self, run, position):
+    def on_progress(self, run, position):
         self.positions.append((run.label, position))
         if run is self.victim and position.epoch == 1:
             (child,) = multiprocessing.active_children()
             os.kill(child.pid, signal.SIGKILL)
 
-    def ended(self, finished):
+    def on_run_end(self, finished):
         self.ends.append(finished)
 
 
@@ -200,7 +191,7 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
             loss=replace(exploding.config.loss, base="squared-hinge"),
         ),
     )
-    # A model of many terabytes: an error that nobody foresaw.
+    # A model of many terabytes: an unexpected error.
     odd = replace(odd, config=replace(odd.config, model=replace(odd.config.model, hidden=2**40)))
     long = QUICK | {"train": QUICK["train"] | {"epochs": 500}}
     victim = planned(store, tmp_path / "victim", given=long)[0]
@@ -211,9 +202,9 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     log = Log(victim)
     runs = [good, exploding, odd, victim, corrupt]
     with pytest.warns(
-        UserWarning, match=r"is not valid JSON; expected the result of a finished run; it is done again"
+        UserWarning, match=r"is not valid JSON; expected the result of a finished run; it is run again"
     ):
-        ends = run_all(runs, jobs=1, watch=log)
+        ends = run_all(runs, jobs=1, callback=log)
     assert [end.run for end in ends] == runs
     assert [end.result is not None for end in ends] == [True, False, False, False, True]
     assert "the loss became" in ends[1].error
@@ -224,55 +215,49 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     assert len(log.ends) == 5
 
 
-def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(store, finished, tmp_path):
-    from mlcl.runs.run import run as start
-    from mlcl.training.callbacks import Callback, Interrupted
-
+def test_an_interrupted_run_resumes_from_its_checkpoint(store, finished, tmp_path):
     (planned_run,) = [run for run in planned(store, tmp_path) if run.label == "rldam-wru"]
 
     class Stop(Callback):
-        def on_task_start(self, learner, stage, steps):
-            if stage.index == 1:
+        def on_task_start(self, learner, task, steps):
+            if task.index == 1:
                 raise Interrupted
 
     with pytest.raises(Interrupted):
-        start(planned_run.config, out=planned_run.folder, callback=Stop())
+        mlcl.run(planned_run.config, out=planned_run.folder, callback=Stop())
     assert (planned_run.folder / "checkpoints").is_dir()
-    told = []
-    result, error = attempt(planned_run, told.append)
+    positions = []
+    result, error = attempt(planned_run, positions.append)
     assert error == ""
-    assert told[0] == Position(1, 3, 0, 2)  # the first task is not learnt again
+    assert positions[0] == Position(1, 3, 0, 2)  # the first task is not learnt again
     assert result["matrix"] == matrices(finished)["rldam-wru-seed0"]
-    # Settings have changed since it was stopped: from the start.
+    # Settings have changed since the interruption: it runs from the start.
     shutil.rmtree(planned_run.folder)
     with pytest.raises(Interrupted):
-        start(planned_run.config, out=planned_run.folder, callback=Stop())
+        mlcl.run(planned_run.config, out=planned_run.folder, callback=Stop())
     changed = replace(planned_run.config, train=replace(planned_run.config.train, lr=0.2))
-    told.clear()
-    result, error = attempt(replace(planned_run, config=changed), told.append)
-    assert told[0] == Position(0, 3, 0, 2)
+    positions.clear()
+    result, error = attempt(replace(planned_run, config=changed), positions.append)
+    assert positions[0] == Position(0, 3, 0, 2)
     assert result["config"]["train"]["lr"] == 0.2
 
 
 def start(store, out):
     """The command in a process of its own, with runs too long to end."""
-    # Ctrl-C as a terminal gives it: a shell that started the tests in the background would have it ignored.
+    # Ctrl-C as in a terminal: a shell that starts the tests in the background makes them ignore it.
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{listen}; import sys; from mlcl.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "reproduce", "core"]
     arguments = ["--benchmark", str(store), "--jobs", "1", "--seeds", "1", "--out", str(out)]
     flags = [flag if flag != "2" else "100000" for flag in FLAGS]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, *arguments, *flags], **pipes, start_new_session=True)
+    return child([*command, *arguments, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_training(out, process):
-    for _ in range(900):
-        if any("train/loss" in path.read_text() for path in out.glob("runs/*/metrics.jsonl")):
-            return
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    raise AssertionError("no run started")
+    def training():
+        return any("train/loss" in path.read_text() for path in out.glob("runs/*/metrics.jsonl"))
+
+    wait_until(training, process)
 
 
 def children(pid):
@@ -291,42 +276,35 @@ def alive(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_end_from_outside_leaves_nobody_behind(store, tmp_path, how):
+def test_an_interrupt_or_a_kill_leaves_no_worker_behind(store, tmp_path, how):
     out = tmp_path / "core"
-    process = start(store, out)
-    try:
+    with start(store, out) as process:
         wait_for_training(out, process)
         workers = children(process.pid)
         assert workers
         if how == signal.SIGINT:
-            os.killpg(process.pid, how)  # as a terminal does: the workers hear it too
+            os.killpg(process.pid, how)  # as a terminal does: the workers receive it too
         else:
             process.kill()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate()
         if how == signal.SIGINT:
             assert process.returncode == 3
             assert "interrupted: 0 of 4 runs are done; the same command continues" in errors
             assert "Traceback" not in errors
-        for _ in range(100):
-            if not any(alive(pid) for pid in workers):
-                break
-            time.sleep(0.1)
-        assert not [pid for pid in workers if alive(pid)]
-    finally:
-        process.kill()
+        wait_until(lambda: not any(alive(pid) for pid in workers))
 
 
 def test_two_commands_do_not_share_a_folder(tmp_path):
     with (
-        only_one(tmp_path / "out"),
-        pytest.raises(InputError, match="in use by another mlcl reproduce"),
-        only_one(tmp_path / "out"),
+        sweep_lock(tmp_path / "out"),
+        pytest.raises(InputError, match="in use by another process"),
+        sweep_lock(tmp_path / "out"),
     ):
         pass
-    with only_one(tmp_path / "out"):
+    with sweep_lock(tmp_path / "out"):
         pass
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written to"), only_one(tmp_path / "file"):
+    with pytest.raises(InputError, match="cannot be written to"), sweep_lock(tmp_path / "file"):
         pass
 
 
@@ -349,8 +327,6 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(arguments, words, capsys, monkeypatch, tmp_path):
-    import re
-
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", *arguments]) == 2
     captured = capsys.readouterr()
@@ -359,15 +335,13 @@ def test_bad_input_is_one_sentence_and_writes_nothing(arguments, words, capsys, 
     assert not list(tmp_path.glob("results/*/runs"))
 
 
-def test_a_store_that_is_not_prepared_comes_with_the_command_that_prepares_it(monkeypatch, tmp_path):
-    from mlcl.sweeps.sweep import Fingerprints
-
+def test_a_missing_store_is_reported_with_the_command_that_prepares_it(tmp_path):
     run = plan_runs(load_experiment("core"), benchmark="c-digits", seeds=1, out=tmp_path)[1][0]
     with pytest.raises(InputError, match="mlcl data prepare voc"):
         Fingerprints().of(replace(run.config, data="voc2012-64"))
 
 
-def test_ray_is_asked_for_by_name(store, tmp_path, monkeypatch):
+def test_without_ray_the_extra_is_named(store, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'mlcl\[ray\]'"):
         run_all(planned(store, tmp_path), engine="ray")
@@ -391,22 +365,20 @@ def test_ray_gives_the_same_numbers(store, finished, tmp_path):
 
 def test_the_overview_counts_and_estimates(tmp_path):
     runs = plan_runs(load_experiment("core"), benchmark="c-digits", seeds=1, out=tmp_path)[1]
-    import io
-
     screen = io.StringIO()
     overview = Overview(runs, Console(file=screen, width=120, force_terminal=False))
     with overview:
-        overview.ended(Finished(runs[0], {"macro_auc": 1.0}, was_there=True))
-        overview.started(runs[1])
+        overview.on_run_end(Finished(runs[0], {"macro_auc": 1.0}, was_there=True))
+        overview.on_run_start(runs[1])
         assert overview.time_left() is None
         overview.running[runs[1]].since -= 60.0
-        overview.moved(runs[1], Position(0, 2, 1, 2))
+        overview.on_progress(runs[1], Position(0, 2, 1, 2))
         # A quarter took a minute: three for this one, four for each of the two that wait.
         assert overview.time_left() == pytest.approx(11 * 60, rel=0.01)
         Console(file=screen, width=120).print(overview.render())
-        overview.ended(Finished(runs[1], {"macro_auc": 61.239, "forgetting": None, "seconds": 61.0}))
-        overview.started(runs[2])
-        overview.ended(Finished(runs[2], None, "it broke"))
+        overview.on_run_end(Finished(runs[1], {"macro_auc": 61.239, "forgetting": None, "seconds": 61.0}))
+        overview.on_run_start(runs[2])
+        overview.on_run_end(Finished(runs[2], None, "it broke"))
     text = screen.getvalue()
     assert "task 1/2, epoch 1/2" in text
     assert "1 of 4 runs done, 1 running, 2 waiting, 0 failed, about 11 min 0 s left" in text
@@ -468,5 +440,5 @@ def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     assert [row["label"] for row in table] == ["ft", "er"]
     assert sorted(path.name for path in (out / "runs").iterdir()) == ["er-seed0", "ft-seed0"]
     assert main(["reproduce", "core", *given, "--rows", "err"]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "--rows: no row 'err'; rows are: ft; ft-rldam; er; rldam-wru. Did you mean 'er'" in told
+    message = " ".join(capsys.readouterr().err.split())
+    assert "--rows: no row 'err'; rows are: ft; ft-rldam; er; rldam-wru. Did you mean 'er'" in message

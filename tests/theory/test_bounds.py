@@ -17,10 +17,11 @@ from mlcl.theory import best_margins, check_proposition, imbalance_terms, numeri
 COUNTS = st.lists(st.integers(1, 100_000), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(COUNTS, st.floats(0.1, 20))
 def test_the_numeric_optimum_is_that_of_a_constrained_optimiser(positive, total):
-    """SLSQP is told the constraint as it stands in the proposition; ours works without one."""
+    """SLSQP gets the constraint of the proposition; the optimiser of the package works without one."""
     weights = np.array(positive, float) ** -0.5
     scaled = weights / weights.max()  # the same minimiser, on the scale that SLSQP's tolerance is made for
     found = minimize(
@@ -38,6 +39,7 @@ def test_the_numeric_optimum_is_that_of_a_constrained_optimiser(positive, total)
     assert (weights / ours).sum() <= (weights / (total * found.x)).sum() * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(COUNTS)
 def test_proposition_1(positive):
@@ -89,9 +91,10 @@ def test_a_wrong_exponent_is_noticed():
 )
 def test_terms_against_a_loop(pairs, margin):
     total = max(p + n for p, n in pairs)
-    # one data set: every class is counted on the same rows
+    # one dataset: every class is counted on the same rows
     pairs = [(p, total - p) for p, _ in pairs if total - p > 0] or [(1, total - 1)]
-    counts = LabelCounts(*np.array(pairs).T, total)
+    positive, negative = np.array(pairs).T
+    counts = LabelCounts(positive, negative, total)
     margins = optimal_margins(counts, margin=margin)
     first = second = plain = 0.0
     for p, n in pairs:
@@ -137,7 +140,7 @@ def test_terms_of_lost_classes_and_of_nothing():
         assert math.isnan(terms.rate())
 
 
-def test_a_class_without_both_signs_has_no_margin():
+def test_an_undefined_class_has_no_margin():
     assert np.isnan(optimal_margins(LabelCounts([0, 4, 16], [4, 0, 3], 19))).tolist() == [True, True, False]
 
 

@@ -24,7 +24,7 @@ from mlcl.labels import LabelCounts
 from mlcl.memories import MEMORIES
 from mlcl.reports import theory as report
 from mlcl.reports.drawing import to_file
-from mlcl.reports.theory_figure import picture
+from mlcl.reports.theory_figure import diagnosis_figure
 from mlcl.runs.extend import extend
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.run import run
@@ -62,16 +62,17 @@ def read(out):
     return json.loads((out / "theory.json").read_text()), rows["theory-tasks.csv"], rows["theory-classes.csv"]
 
 
+@pytest.mark.slow
 def test_a_benchmark_with_the_memory_that_a_run_would_have(folder, tmp_path, capsys):
     """Nothing is trained, and what is looked at is exactly what the run stored."""
     out = tmp_path / "out"
     settings = ["--benchmark", str(folder / "store"), "--stream.tasks", "3", "--memory.size", "30"]
     assert main(["theory", *settings, "--model", "mlp", "--out", str(out), "--classes"]) == 0
-    told = capsys.readouterr().out
-    assert told.splitlines()[-1] == str(out)
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == str(out)
     for words in ("store, seed 0: memory wru holds 30 of 30", "not a guarantee", "1-Lipschitz", "[red]fox"):
-        assert words in told
-    assert "Risk ratio" not in told
+        assert words in output
+    assert "Risk ratio" not in output
     assert sorted(p.name for p in out.iterdir()) == sorted(FILES)
     found, tasks, classes = read(out)
     stored = json.loads((folder / "rldam-wru/result.json").read_text())["memory"]
@@ -90,13 +91,14 @@ def test_a_benchmark_with_the_memory_that_a_run_would_have(folder, tmp_path, cap
     assert classes[0]["risk_ratio"] == ""
 
 
+@pytest.mark.slow
 def test_a_finished_run_with_its_own_memory_and_network(folder, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["theory", str(folder / "er"), "--out", str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "memory random holds 30 of 30" in told
-    assert "Risk ratio: by the trained network" in told
-    assert "(Loss 'bce' has none; these are RLDAM's.)" in told
+    output = capsys.readouterr().out
+    assert "memory random holds 30 of 30" in output
+    assert "Risk ratio: by the trained network" in output
+    assert "(Loss 'bce' has none; these are RLDAM's.)" in output
     found, _, classes = read(out)
     # by hand: rows from the file, logits through the public door, risks by the sum over samples
     from mlcl.runs.trained import load_trained
@@ -130,8 +132,8 @@ def test_every_kind_of_run(folder, method, tasks, stored, capsys):
         found = diagnose_run(folder / method)
     assert found.trained == with_data
     assert (found.stored, len(found.tasks)) == (stored, tasks)
-    told = [str(w.message) for w in caught if "not kept" in str(w.message)]
-    assert len(told) == (not with_data)
+    warned = [str(w.message) for w in caught if "not kept" in str(w.message)]
+    assert len(warned) == (not with_data)
     if not with_data:
         assert found.tasks[-1].classes == ("gnu", "hen")
     assert main(["theory", str(folder / method), "--classes"]) == 0
@@ -152,7 +154,7 @@ def test_every_memory_of_any_size(kind, folder):
         found = diagnose(shared | {"memory": {"kind": kind, "size": size}})
         rows = sum(task.counts.total for task in found.tasks)
         assert found.stored == (0 if kind == "none" else min(size, rows))
-        drawn = picture(found)
+        drawn = diagnosis_figure(found)
         assert ("Tau of" in drawn.alt) == (found.stored > 0)
         table = report.to_json(found)
         assert len(table["classes"]) == 6
@@ -178,9 +180,10 @@ def test_margins_of_the_settings(folder):
     assert main(["theory", "--loss.margin", "0"]) == 2
 
 
+@pytest.mark.slow
 def test_the_figure_has_words_and_is_the_same_every_time(folder, tmp_path, capsys):
     assert main(["theory", str(folder / "rldam-wru"), "--out", str(tmp_path)]) == 0
-    drawn = picture(diagnose_run(folder / "rldam-wru"))
+    drawn = diagnosis_figure(diagnose_run(folder / "rldam-wru"))
     assert (tmp_path / "theory.svg").read_bytes() == to_file(drawn, "svg")
     root = ElementTree.fromstring((tmp_path / "theory.svg").read_text())
     words = {child.tag.split("}")[1]: child.text for child in root if child.text}
@@ -192,7 +195,8 @@ def test_the_figure_has_words_and_is_the_same_every_time(folder, tmp_path, capsy
     assert b"/Title" in (tmp_path / "theory.pdf").read_bytes()
 
 
-def test_files_are_kept_unless_told(folder, tmp_path, capsys):
+@pytest.mark.slow
+def test_files_are_kept_unless_overwrite_is_given(folder, tmp_path, capsys):
     (tmp_path / "theory.svg").write_text("mine")
     (tmp_path / "notes.txt").write_text("mine")
     assert main(["theory", str(folder / "joint"), "--out", str(tmp_path)]) == 2
@@ -286,10 +290,10 @@ def test_a_run_that_is_not_finished(folder, tmp_path, capsys):
 def test_the_page_shows_what_is_printed(capsys):
     page = (Path(__file__).resolve().parents[2] / "docs/theory.md").read_text(encoding="utf-8")
     assert main(["theory"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     shown = page[page.index("Imbalance terms of Theorem 1") : page.index("```\n\nHow to read it")]
     assert shown.count("│") == 90
-    assert told.startswith(shown)
+    assert output.startswith(shown)
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(block, "docs/theory.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) >= 3

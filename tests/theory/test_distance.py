@@ -29,10 +29,10 @@ from mlcl.theory import (
 BASES = ("logistic", "hinge", "squared-hinge", "exponential")
 
 
-def some_task(seed, *, n=24, classes=3, signs=True):
+def some_task(seed, *, n=24, classes=3, defined=True):
     rng = np.random.default_rng(seed)
     labels = (rng.random((n, classes)) < rng.uniform(0.1, 0.7, classes)).astype(np.uint8)
-    if signs:
+    if defined:
         labels[0], labels[1] = 1, 0
     return labels, rng.normal(0, 2, (n, classes)), rng
 
@@ -64,7 +64,7 @@ def test_the_full_risk_is_the_sum_over_all_pairs(base, seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_estimate_is_the_loss_on_the_stored_rows(seed):
-    """The mean over classes is the loss of SPEC 3: with data-set weights, and with those of the batch."""
+    """The mean over classes is the margin loss, with weights of the dataset and with those of the batch."""
     labels, logits, rng = some_task(seed)
     kept = np.concatenate([[0, 1], rng.choice(np.arange(2, len(labels)), 7, replace=False)])
     counts, own = LabelCounts.of(labels), LabelCounts.of(labels[kept])
@@ -90,7 +90,7 @@ def test_the_estimate_from_stored_constants_is_unbiased():
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_random_rows_are_the_mean_over_all_subsets(seed, size):
-    labels, _, _ = some_task(seed, n=7, classes=3, signs=False)
+    labels, _, _ = some_task(seed, n=7, classes=3, defined=False)
     counts = LabelCounts.of(labels)
     subsets = [labels[list(rows)] for rows in itertools.combinations(range(7), size)]
     found = random_choice(counts, size)
@@ -99,7 +99,7 @@ def test_random_rows_are_the_mean_over_all_subsets(seed, size):
     prevalence = [wru_gap(counts, s, criterion="prevalence") for s in subsets]
     assert found.gap_prevalence == pytest.approx(np.mean(prevalence))
     lost = [(defined & ~LabelCounts.of(s).defined).sum() for s in subsets]
-    # with one row a class has lost a sign in any case, so the two ways of losing one never overlap
+    # with one row a class is undefined in any case, so the two ways of losing one never overlap
     assert found.lost == pytest.approx(np.mean(lost))
 
 

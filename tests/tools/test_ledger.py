@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import ledger  # noqa: E402
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["ledger.py", "beyond.py"])
 def test_the_pages_are_up_to_date(script):
     command = [sys.executable, str(ROOT / "tools" / script), "--check"]

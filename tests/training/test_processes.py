@@ -1,4 +1,4 @@
-"""Two processes on a CPU against one: gradients, batch statistics, whole runs, failures, signals, torchrun.
+"""Two processes on a CPU against one: gradients, batch statistics, whole runs, signals, torchrun.
 
 To start a process costs seconds, so each test starts its second one once and does all it can with it (`team`).
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,18 +16,15 @@ import pytest
 import torch
 
 import team
-import team_failing
+from children import complete
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.cli.main import main
 from mlcl.cli.signals import Signals
 from mlcl.config.schema import Config, TrainConfig
 from mlcl.errors import InputError
-from mlcl.methods.augment import AUGMENTATIONS
-from mlcl.methods.step import Share
 from mlcl.runs.checkpoints import Checkpoint, Identity, refuse_changes, warn_of_versions
 from mlcl.runs.run import resume, run
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
-from mlcl.training.launching import ProcessError
 from mlcl.training.learner import Learner
 from mlcl.training.processes import Processes, settled
 from mlcl.training.state import State
@@ -36,6 +32,7 @@ from mlcl.training.state import State
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
+@pytest.mark.slow
 def test_gradients_and_statistics_of_every_loss_are_those_of_one_process():
     """In float64, with 9 rows for two processes, and with 1."""
     first, second = team.primitives()
@@ -44,6 +41,7 @@ def test_gradients_and_statistics_of_every_loss_are_those_of_one_process():
     assert max(second.values()) < 1e-12
 
 
+@pytest.mark.slow
 def test_whole_runs_agree_with_one_process():
     both, sums = team.all_runs()
     assert sums[0] == sums[1]  # the processes hold the same weights
@@ -55,39 +53,6 @@ def test_whole_runs_agree_with_one_process():
             assert np.allclose(shared[field], alone[field], atol=1e-5, equal_nan=True), (name, field)
         for key, value in alone["weights"].items():
             assert torch.allclose(shared["weights"][key], value, atol=1e-5), (name, key)
-
-
-@pytest.mark.parametrize(
-    ("kind", "error", "words"),
-    [
-        ("input", InputError, r"^the second cannot come\.$"),
-        ("error", ProcessError, "process 1 of the run failed: ValueError: the second has enough"),
-        ("dead", ProcessError, "process 1 of the run failed: it ended with code 9"),
-    ],
-)
-def test_the_failure_of_another_process_is_an_exception_here(kind, error, words):
-    with pytest.raises(error, match=words) as caught:
-        team_failing.failing(kind)
-    assert ("team_failing.py" in "".join(getattr(caught.value, "__notes__", ()))) == (kind == "error")
-    assert not torch.distributed.is_initialized()
-
-
-def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
-    code = "import team_failing, mlcl.training.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
-    )
-    assert done.returncode == 1
-    assert done.stderr == "mlcl: error: process 1 of the run failed: it ended with code 9\n"
-
-
-def test_the_others_end_when_the_first_process_is_killed():
-    code = "import team_failing; team_failing.abandoned()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=50
-    )  # returns when the second process, which holds the same pipe, has ended too: of itself it sleeps longer
-    assert done.returncode == -signal.SIGKILL
-    assert done.stderr.strip().isdecimal()
 
 
 def children():
@@ -106,6 +71,7 @@ class Terminate(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_is_stopped_and_goes_on(tmp_path):
     config = {**SMALL, "train": {**SMALL["train"], "epochs": 2, "devices": 2, "device": "cpu"}}
     benchmark, terminate = small_benchmark(), Terminate()
@@ -149,10 +115,11 @@ def matrix(folder):
     return json.loads((folder / "result.json").read_text())["matrix"]
 
 
+@pytest.mark.slow
 def test_torchrun(store, tmp_path, capsys):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mlcl", "run"]
     command += [*options(store, 2), "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = complete(command, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(tmp_path / "run")
     assert done.stdout.count("Macro-AUC in points") == 1  # one process talks
@@ -199,27 +166,6 @@ def test_bad_devices_are_one_sentence(arguments, words, store, tmp_path, capsys)
     assert words in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("total", [0, 1, 2, 5, 64])
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
-def test_shares_cover_a_batch_in_order_and_differ_by_one_row(total, parts):
-    shares = [Share.of(total, number, parts).rows for number in range(parts)]
-    assert [row for rows in shares for row in range(total)[rows]] == list(range(total))
-    sizes = [rows.stop - rows.start for rows in shares]
-    assert max(sizes) - min(sizes) <= 1
-
-
-@pytest.mark.parametrize("kind", AUGMENTATIONS.names())
-def test_augmented_shares_are_rows_of_the_augmented_batch(kind):
-    images = torch.randint(
-        0, 255, (9, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
-    )
-    augment = AUGMENTATIONS.build(kind)
-    whole = augment(images, torch.Generator().manual_seed(3))
-    shares = [Share.of(9, number, 2) for number in (0, 1)]
-    parts = [augment(images[s.rows], torch.Generator().manual_seed(3), s) for s in shares]
-    assert torch.equal(torch.cat(parts), whole)
 
 
 def test_pieces_are_dealt_out_in_rounds():

@@ -16,7 +16,7 @@ from pathlib import Path
 from mlcl._version import __version__
 from mlcl.cli.messages import fail, show_warning
 from mlcl.errors import InputError, nearest
-from mlcl.training.launching import leave, rank, torchrun
+from mlcl.training.launching import leave, rank, share_cores, torchrun
 
 VERBS = {
     "run": "train and evaluate one method on one benchmark",
@@ -38,8 +38,7 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Before torch is loaded: OpenMP threads that spin while they wait take the cores from whatever else runs.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    share_cores()  # before torch is loaded
     warnings.showwarning = show_warning
     if torchrun() is None:
         return _main(arguments)

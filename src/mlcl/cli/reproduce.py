@@ -21,12 +21,12 @@ from mlcl.reports.writing import write_files
 from mlcl.runs.folder import has_result
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.trackers import parse_trackers
-from mlcl.sweeps.experiment import Experiment, Row, experiments, load_experiment
+from mlcl.sweeps.experiment import Experiment, TableRow, experiments, load_experiment
 from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.plan import PlannedRun, choose_rows, plan_runs
 from mlcl.sweeps.record import make_record, write_record
 from mlcl.sweeps.reuse import reuse
-from mlcl.sweeps.sweep import check_engine, only_one, run_all
+from mlcl.sweeps.sweep import check_engine, run_all, sweep_lock
 from mlcl.sweeps.work import Finished
 
 
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
     runs = _chosen(command, rows, [replace(run, track=command.track) for run in runs])
     # What is wrong with data or stream is reported once, before anything is written.
     load_benchmark(runs[0].config)
-    with only_one(command.out):
+    with sweep_lock(command.out):
         try:
             ends = _run(command, runs)
         except KeyboardInterrupt:
@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _chosen(command: ReproduceCommand, rows: Sequence[Row], runs: list[PlannedRun]) -> list[PlannedRun]:
+def _chosen(command: ReproduceCommand, rows: Sequence[TableRow], runs: list[PlannedRun]) -> list[PlannedRun]:
     """Return the runs that ``--rows`` and ``--done`` leave."""
     if command.rows:
         chosen = choose_rows(rows, command.rows)
@@ -191,7 +191,7 @@ def _run(command: ReproduceCommand, runs: list[PlannedRun]) -> list[Finished]:
             engine="ray" if command.engine == "ray" else "local",
             address=command.address,
             overwrite=command.overwrite,
-            watch=overview,
+            callback=overview,
         )
     if overview.found:
         errors.print(f"{overview.found} of {len(runs)} runs were done before")

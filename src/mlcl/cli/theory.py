@@ -18,7 +18,7 @@ from mlcl.errors import InputError
 from mlcl.files import write_bytes, write_json
 from mlcl.reports import theory as report
 from mlcl.reports.drawing import to_file
-from mlcl.reports.theory_figure import picture
+from mlcl.reports.theory_figure import diagnosis_figure
 from mlcl.runs.folder import is_run
 from mlcl.theory import Diagnosis, diagnose, diagnose_run
 
@@ -116,7 +116,7 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 
 def write(found: Diagnosis, path: Path) -> None:
     """Write what was found: JSON, tables, and the figure."""
-    drawn = picture(found)
+    drawn = diagnosis_figure(found)
     contents = {
         "theory-tasks.csv": report.tasks_csv(found).encode(),
         "theory-classes.csv": report.classes_csv(found).encode(),

@@ -37,11 +37,11 @@ MAX_CONFIG_BYTES = 1 << 20
 def settings() -> dict[str, Option]:
     """Return every setting by its dotted name: those of the schema, and the options of all parts that there are."""
     load_entry_points()
-    return _settings(len(REGISTRATIONS))
+    return _settings(REGISTRATIONS.version)
 
 
 @cache
-def _settings(_registrations: int) -> dict[str, Option]:
+def _settings(_version: int) -> dict[str, Option]:
     found = {option.name: option for option in _fields(Config)}
     for section, kind in SECTIONS.items():
         found |= {f"{section}.{option.name}": option for option in _fields(kind)}
@@ -81,7 +81,7 @@ def add_settings(parser: ArgumentParser) -> None:
 
 
 @cache
-def _config_parser(_registrations: int) -> ArgumentParser:
+def _config_parser(_version: int) -> ArgumentParser:
     parser = ArgumentParser(prog="mlcl run", exit_on_error=False, add_help=False)
     add_settings(parser)
     return parser
@@ -90,7 +90,7 @@ def _config_parser(_registrations: int) -> ArgumentParser:
 def config_parser() -> ArgumentParser:
     """Return the parser that knows every setting and its type."""
     load_entry_points()
-    return _config_parser(len(REGISTRATIONS))
+    return _config_parser(REGISTRATIONS.version)
 
 
 def shipped() -> dict[str, str]:

@@ -227,9 +227,7 @@ class TrainConfig:
             code).
         lr_factor: what is left of the learning rate after a cut.
         average: decay of a running average of the weights; at the end of a task the network becomes the average.
-        class_power: a loss is a mean over the K classes of a task, times max(K/4, 1)^class_power, so that many classes
-            train at the learning rate of few; 0 is the plain mean.
-        normalise: shift and scale inputs by mean and standard deviation of the first task's rows; else images are in
+        normalise: shift and scale inputs by mean and standard deviation of the training split; else images are in
             [0, 1].
         eval_batch_size: samples per forward pass in evaluation.
         device: ``auto``, ``cpu``, ``cuda``, ``mps``.
@@ -251,7 +249,6 @@ class TrainConfig:
     lr_drops: list[float] = field(default_factory=lambda: [0.375, 0.625])
     lr_factor: float = 0.4
     average: float | None = None
-    class_power: float = 0.0
     normalise: bool = True
     eval_batch_size: int = 512
     device: str = "auto"
@@ -263,7 +260,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
-        _at_least("train.", self, lr_factor=0, threads=1, devices=1, class_power=0)
+        _at_least("train.", self, lr_factor=0, threads=1, devices=1)
         if self.optimiser == "adam" and self.momentum >= 1:
             raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
         if self.average is not None and not 0 <= self.average < 1:

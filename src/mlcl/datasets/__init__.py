@@ -1,7 +1,8 @@
-"""Data sets: raw layouts of many kinds become one kind of store, and a store becomes a `Dataset`.
+"""Datasets: raw layouts of many kinds become one kind of store, and a store becomes a `Dataset`.
 
-A source (one file each) reads raw metadata into a `Plan`; `prepare` decodes every picture once into a store;
-`open_store` gives the store as a `Dataset` of memory-mapped arrays. `load_dataset` finds one by its name.
+A source (one file each, found by itself) reads raw metadata into a `DatasetPlan`; the rules that it must keep are in
+`mlcl.datasets.plan`. `prepare` decodes every image once into a store; `open_store` returns the store as a `Dataset` of
+memory-mapped arrays; `load_dataset` finds one by its name.
 """
 
 from __future__ import annotations
@@ -13,28 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.datasets import arff, arrays, coco, folder, huggingface, nuswide, parquet, thumbs, voc  # noqa: F401
 from mlcl.datasets.base import Dataset, Split
-from mlcl.datasets.describe import StoreReport, describe_store
 from mlcl.datasets.digits import load_digits_dataset
 from mlcl.datasets.images import DEFAULT_SIZE, decode_image
-from mlcl.datasets.plan import SOURCES, Plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan
 from mlcl.datasets.preparing import plan_bytes, prepare
 from mlcl.datasets.store import StoreInfo, open_store, read_ids
 from mlcl.errors import InputError, nearest
 from mlcl.files import cache_dir, slug
+from mlcl.registry import discover
 
 __all__ = [
     "DEFAULT_SIZE",
     "SOURCES",
     "Dataset",
-    "Plan",
+    "DatasetPlan",
     "Split",
     "StoreInfo",
-    "StoreReport",
     "cache_dir",
     "decode_image",
-    "describe_store",
     "find_dataset",
     "load_dataset",
     "load_digits_dataset",
@@ -47,6 +45,8 @@ __all__ = [
     "store_path",
 ]
 
+discover(__name__, __path__)
+
 KNOWN = {
     "voc2007": "voc --root VOCdevkit --year 2007",
     "voc2012": "voc --root VOCdevkit --year 2012",
@@ -58,24 +58,24 @@ KNOWN = {
     "music": "arff --root Music.arff",
     "flags": "arff --root flags.arff",
 }
-"""Data sets whose stores have known names, and how ``mlcl data prepare`` makes them."""
+"""Datasets whose stores have known names, and the arguments of ``mlcl data prepare`` that make them."""
 
 
-def plan_source(kind: str, root: str | Path, *, name: str | None = None, **options: Any) -> Plan:
-    """Read the raw metadata of a source, and no picture.
+def plan_source(kind: str, root: str | Path, *, name: str | None = None, **options: Any) -> DatasetPlan:
+    """Read the raw metadata of a source, and no image.
 
     Args:
         kind: a name in `SOURCES`, e.g. ``voc``.
         root: the folder, file or archive.
-        name: what to call the data set, if not what the source calls it.
-        options: of the source; None means not given.
+        name: the name of the dataset, if not the one that the source gives it.
+        options: the options of the source; None leaves an option at its default.
     """
-    plan: Plan = SOURCES.build(kind, Path(root).expanduser(), **options)
+    plan: DatasetPlan = SOURCES.build(kind, Path(root).expanduser(), **options)
     return plan if name is None else replace(plan, name=slug(name) or "data")
 
 
-def store_path(plan: Plan, size: int | None = None) -> Path:
-    """Return where the store of a plan goes if nothing else is said: the cache, ``NAME-SIZE`` or ``NAME``."""
+def store_path(plan: DatasetPlan, size: int | None = None) -> Path:
+    """Return the default place of a plan's store: ``NAME-SIZE``, or ``NAME`` for ready arrays, in the cache."""
     ready = isinstance(plan.inputs, np.ndarray)
     return cache_dir() / "stores" / (plan.name if ready else f"{plan.name}-{size or DEFAULT_SIZE}")
 
@@ -99,13 +99,13 @@ def prepare_source(
         kind: a name in `SOURCES`.
         root: the folder, file or archive.
         out: the folder to make; `store_path` if not given.
-        size: of the pictures, 224 if not given.
-        overwrite: replace a store of another content.
-        skip_bad: leave out, and count, pictures that are absent or cannot be decoded.
-        jobs: processes; one a core if not given.
+        size: side of the images in pixels, 224 if not given.
+        overwrite: replace a store of other content.
+        skip_bad: leave out, and count, images that are absent or cannot be decoded.
+        jobs: number of processes; one per core if not given.
         progress: called with rows done and rows in all.
         announce: called once, before anything is written, with a sentence that says what will be made,
-            where, and how much disk it needs.
+            where, and how much disk space it needs.
         options: ``name``, and the options of the source.
     """
     plan = plan_source(kind, root, **options)
@@ -121,7 +121,7 @@ def prepare_source(
 
 
 def find_dataset(name_or_path: str) -> Path:
-    """Return the folder of a store, given the folder or a name in the cache; say what was looked for."""
+    """Return the folder of a store, given the folder or a name in the cache; the `InputError` names the place."""
     path = Path(name_or_path).expanduser()
     if path.is_dir():
         return path
@@ -129,21 +129,31 @@ def find_dataset(name_or_path: str) -> Path:
     named = stores / name_or_path
     if path.name == name_or_path and named.is_dir():
         return named
-    have = sorted(p.name for p in stores.iterdir() if p.is_dir()) if stores.is_dir() else []
-    base, _, size = name_or_path.rpartition("-")
-    known = next((n for n in (name_or_path, base) if n in KNOWN and (n != base or size.isdecimal())), None)
-    if known is None:
+    command = _known_command(name_or_path)
+    if command is None:
+        have = sorted(p.name for p in stores.iterdir() if p.is_dir()) if stores.is_dir() else []
         hint = nearest(name_or_path, [*have, *KNOWN, "digits"])
-        raise InputError(f"data set {name_or_path!r} was not found: {named} was looked for.{hint}")
-    sized = f" --size {size}" if known == base else ""
+        raise InputError(f"dataset {name_or_path!r} was not found: {named} was looked for.{hint}")
     raise InputError(
-        f"data set {name_or_path!r} is not prepared yet: {named} was looked for; "
-        f"make it with: mlcl data prepare {KNOWN[known]}{sized} --out {named}"
+        f"dataset {name_or_path!r} is not prepared yet: {named} was looked for; "
+        f"make it with: {command} --out {named}"
     )
 
 
+def _known_command(name: str) -> str | None:
+    """Return the command that makes a store of a known name, or None.
+
+    >>> _known_command("voc2012-96"), _known_command("voc2012-x")
+    ('mlcl data prepare voc --root VOCdevkit --year 2012 --size 96', None)
+    """
+    if name in KNOWN:
+        return f"mlcl data prepare {KNOWN[name]}"
+    base, _, size = name.rpartition("-")
+    return f"mlcl data prepare {KNOWN[base]} --size {size}" if base in KNOWN and size.isdecimal() else None
+
+
 def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
-    """Return a data set by name.
+    """Return a dataset by name.
 
     Args:
         name_or_path: ``digits``, which is built in; the folder of a store; or a store's name in the cache.
@@ -158,7 +168,7 @@ def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
 
 
 def _readable(count: int) -> str:
-    """Return a number of bytes as people say it.
+    """Return a number of bytes in the largest unit that fits.
 
     >>> _readable(35_856_121)
     '35.9 MB'

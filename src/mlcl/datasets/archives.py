@@ -1,7 +1,7 @@
 """Archives read in place: .zip, .tar, .tar.gz, .tar.bz2, .tar.xz.
 
 Nothing is unpacked into folders. Names inside archives and inside lists are untrusted: absolute paths,
-``..``, links, encrypted or doubled members are refused, and no member is read beyond a bound.
+``..``, links, encrypted or repeated members are refused, and no member is read beyond a bound.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 
 MAX_FILE_BYTES = 256 * 2**20
-"""The largest file that is read whole unless a source says otherwise: no photograph is larger."""
+"""The largest file that is read whole unless a source sets another limit: no photograph is larger."""
 MAX_UNPACKED_BYTES = 1 << 40
 """The largest .tar inside a .tar.gz, .tar.bz2 or .tar.xz: one terabyte."""
 
@@ -63,7 +63,7 @@ class _Member:
 
 
 class _ArchiveTree:
-    """What .zip and .tar share: an index, and reads that open the file anew, so that workers may share it."""
+    """What .zip and .tar share: an index, and reads that open the file each time, so that workers may share it."""
 
     def __init__(self, path: Path) -> None:
         self.label = str(path)
@@ -81,12 +81,12 @@ class _ArchiveTree:
         return sorted(self._members)
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of a file, or None if there is no such file."""
+        """Return the size of a file in bytes, or None if there is no such file."""
         member = self._members.get(clean_name(name, where=self.label))
         return None if member is None else member.size
 
     def where(self, name: str) -> str:
-        """Return what to call a file in errors."""
+        """Return the name of a file for error messages."""
         return f"{on_one_line(name)} in {self.label}"
 
     def _member(self, name: str, limit: int) -> _Member:
@@ -145,7 +145,7 @@ class ZipTree(_ArchiveTree):
 
 
 class TarTree(_ArchiveTree):
-    """A .tar archive; a packed one is unpacked once into a temporary file, which goes with this object."""
+    """A .tar archive; a packed one is unpacked once into a temporary file, which is removed with this object."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -210,7 +210,7 @@ def _remove(path: Path, owner: int) -> None:
 
 
 def open_packed(path: Path) -> IO[bytes]:
-    """Open a file for reading, through gzip, bzip2 or xz if its name ends so."""
+    """Open a file for reading, through gzip, bzip2 or xz if its name ends in their suffix."""
     suffix = path.suffix.lower()
     if suffix in (".gz", ".tgz"):
         return cast(IO[bytes], gzip.open(path))
@@ -233,6 +233,5 @@ def check_size(name: str, size: int, limit: int) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error in a few words, on one line, without the path that the sentence has already."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split())[:200] or type(error).__name__
+    """Return what an error says in one line, without the path that the sentence has already."""
+    return one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)

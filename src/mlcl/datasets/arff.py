@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.arff_text import Attribute, Table, parse_arff
-from mlcl.datasets.plan import SOURCES, Plan, hold_out, make_plan
-from mlcl.datasets.trees import read_bounded
-from mlcl.errors import InputError, nearest
+from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan, split_rows
+from mlcl.datasets.trees import read_packed
+from mlcl.errors import InputError, nearest, one_line
 from mlcl.files import slug
 
 _MAX_BYTES = 2 * 2**30
@@ -38,24 +38,24 @@ def read_arff(
     encoding: str = "utf-8",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
-) -> Plan:
+) -> DatasetPlan:
     """Plan a store of features from ARFF.
 
-    Which attributes are labels is told by ``-C n`` in the relation's name (the first ``n``, or the last
-    ``-n``), or by a Mulan .xml beside the file, or by ``labels``. Numeric attributes are features as they
-    are; a nominal one of two values (or of 0/1, no/yes) is one feature, of more values one feature a value. A
-    missing feature gets the mean of the training rows; a missing label is refused. ARFF has no split:
-    ``X-train.arff`` has its ``X-test.arff`` beside it, another test file can be named, or else a seeded part
-    is held out.
+    The labels are the attributes that ``-C n`` in the relation's name counts (the first ``n``, or the last ``n``
+    if it is negative), or those that Mulan's .xml file lists, or those that ``labels`` counts. A numeric attribute
+    is one feature. A nominal attribute of two values (or of 0/1, no/yes) is one feature; one of more values is
+    one-hot encoded. A missing feature is replaced by the mean of the training rows; a missing label is refused.
+    ARFF has no split: the test rows come from ``X-test.arff`` in the folder of ``X-train.arff``, or from the file
+    ``test``, or else a seeded part of the rows is held out.
 
     Args:
         root: the file, or a folder that holds one (or one pair ``-train``, ``-test``).
-        labels: the number of labels, as in ``-C``, for a file that does not say.
-        xml: the path of Mulan's list of labels, if it is not beside the file under the same name.
-        test: the path of a test file with the same attributes.
-        encoding: of the text.
-        test_fraction: the part that is held out where there is no test file.
-        split_seed: of that choice.
+        labels: number of labels, as in -C, for a file that does not state it; negative: the last attributes.
+        xml: path of Mulan's list of labels, if it is not in the same folder under the same name.
+        test: path of a test file with the same attributes.
+        encoding: encoding of the text.
+        test_fraction: fraction of the rows that is held out for testing where there is no test file.
+        split_seed: seed of that choice.
     """
     path = _find(root)
     match = _NAME.fullmatch(path.name)
@@ -72,7 +72,7 @@ def read_arff(
     is_label = _label_columns(table, path, labels, xml, (stem, base))
     cells = table.cells
     if test_path is None:
-        train = hold_out(len(cells), fraction=test_fraction, seed=split_seed)
+        train = split_rows(len(cells), fraction=test_fraction, seed=split_seed)
     else:
         other = _read(test_path, encoding)
         if other.attributes != table.attributes:
@@ -123,7 +123,7 @@ def _beside(path: Path, name: str) -> Path | None:
 
 def _read(path: Path, encoding: str) -> Table:
     try:
-        text = read_bounded(path, limit=_MAX_BYTES).decode(encoding).removeprefix("\ufeff")
+        text = read_packed(path, limit=_MAX_BYTES).decode(encoding).removeprefix("\ufeff")
     except LookupError:
         raise InputError(
             f"encoding is {encoding!r}, which is not known; utf-8 or latin-1 are examples"
@@ -136,29 +136,49 @@ def _read(path: Path, encoding: str) -> Table:
 def _label_columns(
     table: Table, path: Path, labels: int | None, xml: str | None, stems: Sequence[str]
 ) -> NDArray[np.bool_]:
-    """Return for each attribute whether it is a label."""
-    names = [attribute.name for attribute in table.attributes]
-    chosen = np.zeros(len(names), dtype=np.bool_)
-    told = re.search(r"-C\s+(-?\d{1,9})(?!\d)", table.relation)
-    count = labels if labels is not None else int(told[1]) if told and xml is None else None
-    if count is not None:
-        if not 0 < abs(count) < len(names):
-            raise InputError(
-                f"{path} is to have {count} labels (-C), but it has {len(names)} attributes in all"
-            )
-        chosen[slice(0, count) if count > 0 else slice(count, None)] = True
-        return chosen
-    beside = [_beside(path, f"{stem}.xml") for stem in stems]
-    place = Path(xml).expanduser() if xml is not None else next((p for p in beside if p is not None), None)
+    """Return for each attribute whether it is a label: by number, or by the names in Mulan's .xml."""
+    stated = re.search(r"-C\s+(-?\d{1,9})(?!\d)", table.relation)
+    if labels is None and xml is None and stated is not None:
+        labels = int(stated[1])
+    if labels is not None:
+        return _counted_labels(len(table.attributes), labels, path)
+    return _listed_labels(
+        [attribute.name for attribute in table.attributes], path, _find_xml(path, xml, stems)
+    )
+
+
+def _counted_labels(width: int, count: int, path: Path) -> NDArray[np.bool_]:
+    """Choose the first ``count`` attributes, or the last ones if it is negative."""
+    if not 0 < abs(count) < width:
+        raise InputError(f"{path} is to have {count} labels (-C), but it has {width} attributes in all")
+    chosen = np.zeros(width, dtype=np.bool_)
+    chosen[slice(0, count) if count > 0 else slice(count, None)] = True
+    return chosen
+
+
+def _find_xml(path: Path, xml: str | None, stems: Sequence[str]) -> Path:
+    """Return the list of labels that was named, or the one in the folder of the file."""
+    if xml is not None:
+        return Path(xml).expanduser()
+    found = [_beside(path, f"{stem}.xml") for stem in stems]
+    place = next((p for p in found if p is not None), None)
     if place is None:
         raise InputError(
             f"{path} does not say which attributes are labels: its relation has no -C, and "
             f"{path.with_name(stems[-1] + '.xml')} was looked for and does not exist; "
             f"give the option labels or xml"
         )
+    return place
+
+
+def _listed_labels(names: list[str], path: Path, place: Path) -> NDArray[np.bool_]:
+    """Choose the attributes that the list of labels at ``place`` names."""
+    chosen = np.zeros(len(names), dtype=np.bool_)
     for name in _xml_names(place):
         if name not in names:
-            raise InputError(f"{place} has the label {name!r}, which {path} has not.{nearest(name, names)}")
+            raise InputError(
+                f"{place} has the label {name!r}, which {path} does not have.{nearest(name, names)}"
+            )
         chosen[names.index(name)] = True
     if chosen.all():
         raise InputError(f"{place} calls every attribute of {path} a label, but some features were expected")
@@ -167,13 +187,11 @@ def _label_columns(
 
 def _xml_names(path: Path) -> list[str]:
     """Return the label names of Mulan's XML, nested ones included."""
-    data = read_bounded(path, limit=_MAX_BYTES // 32)
+    data = read_packed(path, limit=_MAX_BYTES // 32)
     try:
         tree: Any = defusedxml.ElementTree.fromstring(data)
     except Exception as error:  # the parser of an untrusted file; entities and bombs are refused here too
-        raise InputError(
-            f"{path} is not safe, well-formed XML: {' '.join(str(error).split())[:120]}"
-        ) from None
+        raise InputError(f"{path} is not safe, well-formed XML: {one_line(error, limit=120)}") from None
     names = [
         str(e.get("name", "")) for e in tree.iter() if isinstance(e.tag, str) and e.tag.endswith("label")
     ]
@@ -218,7 +236,7 @@ def _features(
     train: NDArray[np.bool_],
     path: Path,
 ) -> tuple[NDArray[np.float32], int]:
-    """Return the feature matrix, and how many missing values have got their column's training mean."""
+    """Return the feature matrix, and how many missing values were replaced by their column's training mean."""
     parts: list[NDArray[np.float32]] = []
     for k in np.flatnonzero(~is_label):
         column, attribute = cells[:, k], table.attributes[k]

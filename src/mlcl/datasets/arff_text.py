@@ -54,6 +54,15 @@ def parse_arff(text: str, *, where: str) -> Table:
         for number, line in enumerate(text.split("\n"), 1)
         if line.strip() and not line.lstrip().startswith("%")
     )
+    relation, attributes = _head(lines, where)
+    blocks = list(_blocks(lines, attributes, where))
+    if not blocks:
+        raise InputError(f"{where} has no rows after @data, but at least one was expected")
+    return Table(relation, tuple(attributes), np.concatenate(blocks))
+
+
+def _head(lines: Iterator[tuple[int, str]], where: str) -> tuple[str, list[Attribute]]:
+    """Read all lines up to ``@data``; return the relation's name and the attributes."""
     relation, attributes = "", list[Attribute]()
     for number, line in lines:
         word = re.split(r"\s", line, maxsplit=1)[0].lower()
@@ -75,10 +84,7 @@ def parse_arff(text: str, *, where: str) -> Table:
         raise InputError(
             f"{where} has {len(names)} attributes, but at least one, of distinct names, was expected"
         )
-    blocks = list(_blocks(lines, attributes, where))
-    if not blocks:
-        raise InputError(f"{where} has no rows after @data, but at least one was expected")
-    return Table(relation, tuple(attributes), np.concatenate(blocks))
+    return relation, attributes
 
 
 def _unquote(text: str) -> str:
@@ -156,7 +162,7 @@ def _column(
     lines: Sequence[int],
     where: str,
 ) -> NDArray[np.float32]:
-    """Return one column as numbers; at the first value that will not do, say where it is."""
+    """Return one column as numbers; the `InputError` names the line of the first bad value."""
     missing = np.asarray([entry is None for entry in entries])
     try:
         if values is None:

@@ -1,4 +1,4 @@
-"""Your own arrays: one .npz, or a folder of .npy files."""
+"""Arrays of your own: one .npz, or a folder of .npy files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.npy import map_npy, read_npz
-from mlcl.datasets.plan import SOURCES, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.labels import as_labels
@@ -21,12 +21,12 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 @SOURCES.register(
     "arrays", summary="Numpy arrays x_train, y_train, x_test, y_test [, classes]: .npz, or a folder of .npy."
 )
-def read_arrays(root: Path) -> Plan:
+def read_arrays(root: Path) -> DatasetPlan:
     """Plan a store of ready arrays; they are not resized.
 
     Args:
         root: an .npz with ``x_train``, ``y_train``, ``x_test``, ``y_test`` and optionally ``classes``, or a
-            folder with such .npy files. Inputs are uint8 pictures ``[N, C, H, W]``, ``[N, H, W, C]`` or
+            folder with such .npy files. Inputs are uint8 images ``[N, C, H, W]``, ``[N, H, W, C]`` or
             ``[N, H, W]``, with 1 or 3 channels, or numbers ``[N, D]``, which become float32 features. Labels
             are 0/1 ``[N, K]``.
     """
@@ -34,15 +34,7 @@ def read_arrays(root: Path) -> Plan:
         raise InputError(
             f"{root} was looked for and does not exist; an .npz or a folder of .npy was expected"
         )
-    if root.is_dir():
-        found = {key: map_npy(root / f"{key}.npy") for key in KEYS}
-        if (root / "classes.npy").exists():
-            found["classes"] = map_npy(root / "classes.npy")
-    else:
-        found = read_npz(root, keys=(*KEYS, "classes"), where=str(root))
-    for key in KEYS:
-        if key not in found:
-            raise InputError(f"{root} has no array {key!r}, but {', '.join(KEYS)} were expected")
+    found = _arrays(root)
     x = [_inputs(found[f"x_{split}"], f"x_{split} of {root}") for split in ("train", "test")]
     y = [
         as_labels(found[f"y_{split}"], name=f"y_{split} of {root}", rows=len(part))
@@ -71,8 +63,22 @@ def read_arrays(root: Path) -> Plan:
     )
 
 
+def _arrays(root: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays by name: all of `KEYS`, and ``classes`` if it is there."""
+    if root.is_dir():
+        found = {key: map_npy(root / f"{key}.npy") for key in KEYS}
+        if (root / "classes.npy").exists():
+            found["classes"] = map_npy(root / "classes.npy")
+        return found
+    found = read_npz(root, keys=(*KEYS, "classes"), where=str(root))
+    for key in KEYS:
+        if key not in found:
+            raise InputError(f"{root} has no array {key!r}, but {', '.join(KEYS)} were expected")
+    return found
+
+
 def _inputs(x: NDArray[Any], name: str) -> NDArray[Any]:
-    """Bring pictures to ``[N, C, H, W]``, and check."""
+    """Bring images to ``[N, C, H, W]``, and check the inputs."""
     if x.dtype == np.uint8 and x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):

@@ -1,4 +1,4 @@
-"""A data set: inputs and one label matrix for each split, checked once, with a fingerprint of its content."""
+"""A dataset: inputs and one label matrix for each split, checked once, with a fingerprint of its content."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def as_array(value: Any, *, name: str = "inputs") -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The training or the test part of a data set.
+    """The training or the test part of a dataset.
 
     Attributes:
         inputs: uint8 images ``[N, C, H, W]``, or float32 features ``[N, D]``; may be a memory map.
@@ -75,7 +75,7 @@ class Split:
 class Dataset:
     """Two splits over the same classes, and a fingerprint. Made by `Dataset.of`, which checks everything.
 
-    ``origin`` tells how features were computed, where a model computed them (``mlcl data features``).
+    ``origin`` states how features were computed, where a model computed them (``mlcl data features``).
 
     >>> y = [[1, 0], [1, 1], [0, 1]]
     >>> data = Dataset.of("tiny", ["cat", "dog"], np.eye(3), y, np.eye(3)[:2], y[:2])
@@ -108,15 +108,15 @@ class Dataset:
         x_test: ArrayLike,
         y_test: ArrayLike,
     ) -> Dataset:
-        """Check the parts of a data set and put them together.
+        """Check the parts of a dataset and put them together.
 
         Args:
-            name: what to call it.
+            name: the name of the dataset.
             classes: one name for each column of the labels; None names them ``class-0``, ``class-1``, ...
             x_train: uint8 images ``[N, C, H, W]`` with 1 or 3 channels, or finite numbers ``[N, D]``, which
                 become float32.
             y_train: 0 or 1, ``[N, K]``.
-            x_test: like ``x_train``, and of the same shape but for the number of rows.
+            x_test: like ``x_train``, and of the same shape except for the number of rows.
             y_test: 0 or 1, ``[N_test, K]``.
         """
         train, test = Split.of(x_train, y_train, name="train"), Split.of(x_test, y_test, name="test")
@@ -136,7 +136,7 @@ class Dataset:
 
 
 def as_inputs(inputs: ArrayLike, *, name: str = "inputs") -> NDArray[Any]:
-    """Return uint8 images ``[N, C, H, W]`` or float32 features ``[N, D]``, or say what is wrong.
+    """Return uint8 images ``[N, C, H, W]`` or float32 features ``[N, D]``; anything else is an `InputError`.
 
     >>> as_inputs(np.zeros((2, 3, 8, 8)), name="x_train")
     Traceback (most recent call last):
@@ -194,7 +194,7 @@ def fingerprint(classes: Sequence[str], train: Split, test: Split) -> str:
         digest.update(np.ascontiguousarray(split.labels).tobytes())
         step = max(1, -(-x.nbytes // WHOLE_BYTES))
         for chunk in _chunks(x[::step]):
-            # One byte order, so that one data set has one fingerprint on every machine.
+            # One byte order, so that one dataset has one fingerprint on every machine.
             digest.update(np.ascontiguousarray(chunk, dtype=x.dtype.newbyteorder("<")).tobytes())
     return digest.hexdigest()[:16]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 from mlcl.labels import Labels
 
 YEARS = (2017, 2014)
@@ -27,8 +27,8 @@ _KEYS = frozenset(
     summary="MS COCO 2017 or 2014: annotations/instances_*.json and image folders, or the .zip files.",
     reference="Lin et al., Microsoft COCO: Common Objects in Context, ECCV 2014",
 )
-def read_coco(root: Path, *, year: int | None = None) -> Plan:
-    """Plan a store of COCO: train2017 -> val2017, or train2014 -> val2014 (SPEC 2.1).
+def read_coco(root: Path, *, year: int | None = None) -> DatasetPlan:
+    """Plan a store of COCO: train2017 -> val2017, or train2014 -> val2014 (docs/specification.md#splits).
 
     Classes are numbered from 0 in the order of their category ids. An image has a class if it has one
     annotation of it, crowds included. Images without annotations are left out and counted.
@@ -36,7 +36,7 @@ def read_coco(root: Path, *, year: int | None = None) -> Plan:
     Args:
         root: the folder that holds ``annotations`` and ``train2017``, ``val2017`` (or ``images/train2017``),
             or the downloaded .zip files of these.
-        year: 2017 or 2014; needed only where both are found.
+        year: 2017 or 2014; only needed where both are found.
     """
     if year is not None and year not in YEARS:
         raise InputError(f"year is {year!r}, but 2017 or 2014 was expected")
@@ -57,7 +57,7 @@ def read_coco(root: Path, *, year: int | None = None) -> Plan:
         ids=[name for part in parts for name in part.ids],
         train=np.repeat([True, False], count),
         labels=np.concatenate([part.labels for part in parts]),
-        inputs=Files(tree, [path for part in parts for path in part.paths]),
+        inputs=ImageFiles(tree, [path for part in parts for path in part.paths]),
         options={"year": year},
         dropped={"without annotations": dropped} if dropped else {},
     )
@@ -130,7 +130,7 @@ def _load(data: bytes, where: str) -> dict[str, Any]:
             parse_float=lambda _: None,
         )
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not readable JSON, or is cut off: {error}") from None
+        raise InputError(f"{where} is not readable JSON, or is cut off: {one_line(error)}") from None
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             raise InputError(f"{where} has no list {key!r}, which an instances file must have")

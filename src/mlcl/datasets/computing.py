@@ -1,4 +1,4 @@
-"""A store whose inputs are computed from another one's: resumable and never half-written, like any other."""
+"""A store whose inputs are computed from those of another: resumable and never half-written, like any other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from mlcl.datasets.base import Dataset
 from mlcl.datasets.partial import Ledger, publish, working_folder
-from mlcl.datasets.plan import Plan, make_plan
+from mlcl.datasets.plan import DatasetPlan, make_plan
 from mlcl.datasets.preparing import is_prepared, store_info, write_manifest
 from mlcl.datasets.store import FEATURES, INPUTS, StoreInfo
 from mlcl.datasets.writing import Compute, Progress, write_computed
@@ -33,17 +33,17 @@ def prepare_features(
 ) -> StoreInfo:
     """Write a store with the rows, labels and split of ``data``, and computed feature vectors as inputs.
 
-    The work is done in ``OUT.partial``; interrupted or killed, the next call with the same origin goes on where it was.
+    The work is done in ``OUT.partial``; interrupted or killed, the next call with the same origin continues.
 
     Args:
-        data: what the features are of.
+        data: the dataset that the features are computed from.
         ids: names of its rows, training rows first.
         out: the folder to make.
-        compute: gives the features of the rows from one number to before another, float32 ``[n, width]``.
-        width: of the features.
-        origin: all that decides the features (what they are of, model, weights); it goes into the manifest.
+        compute: returns the features of the rows ``start`` to ``stop - 1``, float32 ``[n, width]``.
+        width: number of features per row.
+        origin: all that determines the features (data, model, weights); it is written into the manifest.
         step: rows computed before they are written.
-        overwrite: make it anew even if it is there, and replace a store of another content.
+        overwrite: make the store again even if it exists, and replace a store of other content.
         progress: called with rows done and rows in all.
     """
     began = time.monotonic()
@@ -66,7 +66,7 @@ def prepare_features(
     return store_info(out, already_there=False, seconds=time.monotonic() - began)
 
 
-def _plan(data: Dataset, ids: list[str], width: int, origin: Mapping[str, Any]) -> Plan:
+def _plan(data: Dataset, ids: list[str], width: int, origin: Mapping[str, Any]) -> DatasetPlan:
     """Return the plan of the store, without inputs: what they will be follows from ``origin``."""
     rows = len(data.train) + len(data.test)
     plan = make_plan(

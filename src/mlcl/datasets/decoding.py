@@ -16,21 +16,21 @@ from pathlib import Path
 import numpy as np
 
 from mlcl.datasets.images import BadImage, pixels
-from mlcl.datasets.plan import Pictures
+from mlcl.datasets.plan import EncodedImages
 from mlcl.errors import InputError
 
 Chunk = tuple[int, int]
 Bad = list[tuple[int, str]]
-"""Rows that could not be decoded, and why."""
+"""Rows that could not be decoded, each with the reason."""
 
-_FEW = 256  # below this many pictures a pool costs more than it saves
+_FEW = 256  # below this many images a pool costs more than it saves
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes rows of ``pictures`` into a file: row ``i`` lies at ``offset + i * 3 * size * size``."""
+    """Decodes rows of ``images`` into a file: row ``i`` lies at ``offset + i * 3 * size * size``."""
 
-    pictures: Pictures
+    images: EncodedImages
     size: int
     path: Path
     offset: int
@@ -42,11 +42,11 @@ class Decoder:
         bad: Bad = []
         for row in range(start, stop):
             try:
-                block[row - start] = pixels(self.pictures.read(row), self.size)
+                block[row - start] = pixels(self.images.read(row), self.size)
             except BadImage as error:
                 bad.append((row, str(error)))
             except InputError as error:
-                bad.append((row, str(error).removeprefix(self.pictures.name(row)).strip()))
+                bad.append((row, str(error).removeprefix(self.images.name(row)).strip()))
         # Written, not mapped: a full disk is then an error with a name, and not a bus error.
         with self.path.open("r+b", buffering=0) as file:
             file.seek(self.offset + start * block[0].nbytes)
@@ -67,7 +67,7 @@ def _start_worker(decoder: Decoder) -> None:
 
 
 def _die_with_parent() -> None:
-    """End this worker when its parent is gone; else a killed parent would leave it waiting for ever."""
+    """End this worker when its parent is gone; otherwise a killed parent would leave it waiting for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -85,12 +85,13 @@ def decode_all(
 ) -> None:
     """Decode all chunks with ``jobs`` processes; ``done`` is called in this process after each, in any order.
 
-    Processes, not threads: for thumbnails two threads are no faster than one (decoding a small picture is
+    Processes, not threads: for thumbnails two threads are no faster than one (decoding a small image is
     mostly Python), two processes are.
     """
     todo = list(chunks)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd files, and on forking beside a progress bar
+        # Pillow warns of odd files, and Python of forking while the thread of a progress bar runs.
+        warnings.simplefilter("ignore")
         if jobs <= 1 or sum(stop - start for start, stop in todo) < _FEW:
             for chunk in todo:
                 done(chunk, decoder(chunk))

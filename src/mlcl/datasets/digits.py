@@ -1,13 +1,13 @@
-"""The embedded data set: small canvases of real handwritten digits in two inks, with a long tail of classes.
+"""The embedded dataset: small canvases of real handwritten digits in two inks, with a long tail of classes.
 
 A canvas is 16 x 16 RGB and shows one to four digits, one in each cell of a 2 x 2 grid, on a noisy background
 of its own shade. A class is a digit in an ink, so there are 20, and a canvas has a class at most once. The
-commonest class is on half of the canvases and the rarest on one in a hundred.
+most frequent class is on half of the canvases and the rarest on one in a hundred.
 
 The handwriting is scikit-learn's `load_digits`: 1,797 images of 8 x 8 pixels by 13 writers. It does not
 name the writers, but its rows run form by form: every 130 rows or so the same text of digits starts again.
 Training canvases show the rows before one such start and test canvases those from it on, so no drawing and
-no form is on both sides, which is as near to disjoint writers as the file allows.
+no form is on both sides, which is as close to disjoint writers as the file allows.
 
 Everything is integer arithmetic on the raw 64-bit output of PCG64, which numpy keeps stable over its
 versions, so a seed gives the same bytes everywhere.
@@ -15,9 +15,9 @@ versions, so a seed gives the same bytes everywhere.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.base import Dataset
-from mlcl.errors import InputError
-from mlcl.files import cache_dir
+from mlcl.errors import check_int
+from mlcl.files import cache_dir, write_bytes
 from mlcl.labels import Labels
 
 INKS = ("red", "blue")
@@ -35,16 +35,16 @@ CLASSES = tuple(f"{digit}-{ink}" for digit in range(10) for ink in INKS)
 _RECIPE = 1  # part of the cache's file name; to be raised with any change to a pixel or a label
 _FIRST_TEST_ROW = 1287  # a form starts here; the last four forms are for test canvases
 
-# The r-th commonest class (r = 0..19) shall be on the share 0.5 * 0.02 ** (r / 19) of the canvases. Each
+# The r-th most frequent class (r = 0..19) is to be on the share 0.5 * 0.02 ** (r / 19) of the canvases. Each
 # class is drawn on its own with the chance below (in millionths); a canvas with no label, or more than
 # four, is drawn again. The chances were solved for, by scaling odds with wanted / achieved until they met,
 # so that the shares among the canvases that are kept are the wanted ones, to within 0.003 %. Mean: 2.64
-# labels a canvas.
+# labels per canvas.
 _CHANCES = (
     *(523590, 435900, 362500, 300964, 249368, 206167, 170084, 140034, 115086, 94433),
     *(77382, 63335, 51788, 42312, 34546, 28190, 22992, 18746, 15279, 12450),
 )
-# The rank r of each class: a fixed shuffle in which rarity goes neither with the digit nor with the ink.
+# The rank r of each class: a fixed shuffle in which rarity depends neither on the digit nor on the ink.
 _RANKS = (13, 15, 12, 7, 9, 19, 1, 3, 0, 5, 8, 2, 11, 18, 16, 17, 10, 4, 14, 6)
 
 _PAPER = (164, 224)  # range of each channel of the background
@@ -53,12 +53,12 @@ _INK = np.array([[-8, -88, -88], [-88, -88, -8]], dtype=np.int32)  # what full i
 
 
 def make_digits(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Dataset:
-    """Make the data set, without looking at the cache.
+    """Make the dataset, without looking at the cache.
 
     Args:
         train: number of training canvases.
         test: number of test canvases.
-        seed: seed of everything that is drawn: labels, drawings, cells, jitter, noise.
+        seed: seed of all random draws: labels, drawings, cells, jitter, noise.
 
     Returns:
         uint8 images ``[N, 3, 16, 16]`` and labels ``[N, 20]``.
@@ -68,8 +68,7 @@ def make_digits(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Datase
     (('0-red', '0-blue', '1-red'), (50, 3, 16, 16), (20, 20))
     """
     for name, value, low in (("train", train, 1), ("test", test, 1), ("seed", seed, 0)):
-        if not isinstance(value, int) or value < low:
-            raise InputError(f"{name} is {value!r}, but a whole number of at least {low} was expected")
+        check_int(name, value, low)
     from sklearn.datasets import load_digits  # slow to import, and not needed when the cache answers
 
     source = load_digits()
@@ -139,7 +138,7 @@ def _draw_canvases(
 
     coverage = np.zeros((count, len(INKS), 18, 18), dtype=np.int32)
     eight = np.arange(8)
-    for turn in range(4):  # at most one digit a canvas in each turn, so no two writes meet in one statement
+    for turn in range(4):  # at most one digit per canvas in each turn, so no two writes meet in one statement
         at = place == turn
         ys, xs = (top[at, None] + eight)[:, :, None], (left[at, None] + eight)[:, None, :]
         coverage[canvas[at, None, None], ink[at, None, None], ys, xs] += glyphs[glyph[at]]
@@ -159,7 +158,7 @@ def _digits(*parts: NDArray[np.uint8]) -> Dataset:
 
 
 def _read(path: Path) -> Dataset | None:
-    """Return the data set of a cache file, or None if it is not there or not what was written."""
+    """Return the dataset of a cache file, or None if it is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as file:
             data = _digits(file["x_train"], file["y_train"], file["x_test"], file["y_test"])
@@ -169,24 +168,19 @@ def _read(path: Path) -> Dataset | None:
 
 
 def _write(path: Path, data: Dataset) -> None:
-    """Write a cache file in one step, or not at all."""
-    try:
+    """Write a cache file, if that is possible: after a failure, such as a full disk, the next time is only slower.
+
+    Two processes may write it at once; `_read` checks what it finds, so the worst that follows is to make it again.
+    """
+    buffer = io.BytesIO()
+    with contextlib.suppress(OSError):
+        np.savez(
+            buffer,
+            x_train=data.train.inputs,
+            y_train=data.train.labels,
+            x_test=data.test.inputs,
+            y_test=data.test.labels,
+            fingerprint=np.array(data.fingerprint),
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(
-                file,
-                x_train=data.train.inputs,
-                y_train=data.train.labels,
-                x_test=data.test.inputs,
-                y_test=data.test.labels,
-                fingerprint=np.array(data.fingerprint),
-            )
-        Path(name).replace(path)
-    except OSError:  # a full disk, say: the data is there, only the next time will be slower
-        return
-    finally:
-        Path(name).unlink(missing_ok=True)
+        write_bytes(path, buffer.getvalue())

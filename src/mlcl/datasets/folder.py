@@ -1,16 +1,22 @@
-"""Your own pictures: a folder (or archive) of images and a CSV of labels."""
+"""Images of your own: a folder (or archive) of images and a CSV of labels."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mlcl.datasets.plan import SOURCES, Files, Plan, hold_out, label_matrix, make_plan, read_splits
+from mlcl.datasets.plan import (
+    SOURCES,
+    DatasetPlan,
+    ImageFiles,
+    choose_split,
+    label_matrix,
+    make_plan,
+)
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
 from mlcl.files import slug
@@ -33,55 +39,41 @@ def read_folder(
     separator: str = "|",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
-) -> Plan:
+) -> DatasetPlan:
     """Plan a store of a folder of images.
 
-    The CSV has a header. The column ``file`` (or filename, image, path) is the path of a picture, relative to
-    the CSV. Labels are either one column ``labels`` (or label, tags, classes) with ``a|b|c``, other columns
-    then being ignored, or all other columns, one a class, with 0 and 1. A file ``classes.txt`` beside the
-    CSV, one name a line, fixes the classes of a ``labels`` column and their order; else they are the names
-    found, sorted. A column ``split`` with train, val and test splits the data; without it a seeded part is
-    held out.
+    The CSV has a header. The column ``file`` (or filename, image, path) holds the path of an image, relative to the
+    CSV. Labels are either in one column ``labels`` (or label, tags, classes) as ``a|b|c``, and other columns are
+    ignored, or in all other columns, one per class, as 0 and 1. A file ``classes.txt`` in the folder of the CSV, one
+    name per line, fixes the classes of a ``labels`` column and their order; without it they are the names found,
+    sorted. A column ``split`` with train, val and test splits the data; without it a seeded part is held out.
 
     Args:
         root: the folder, or an archive of it.
-        table: the path of the CSV in it; needed only where there are several.
-        encoding: of the CSV and of ``classes.txt``.
-        separator: between the labels of a ``labels`` column.
-        test_fraction: the part that is held out where there is no ``split``.
-        split_seed: of that choice.
+        table: path of the CSV in the folder; only needed where there are several.
+        encoding: encoding of the CSV and of ``classes.txt``.
+        separator: text between the labels in a ``labels`` column.
+        test_fraction: fraction of the rows that is held out for testing where there is no column ``split``.
+        split_seed: seed of that choice.
     """
     if not separator:
         raise InputError("separator is empty, but a text between labels, such as '|', was expected")
     tree = open_tree(root)
     path = _find(tree, table)
-    base = path.rpartition("/")[0]
-    base = f"{base}/" if base else ""
+    base = "".join(path.rpartition("/")[:2])  # the folder of the CSV with its slash, or an empty string
     where = tree.where(path)
     header, rows = _read_table(_text(tree, path, encoding), where)
-    lower = [name.lower() for name in header]
-    file_at = _first(lower, FILE_COLUMNS)
-    if file_at is None:
-        raise InputError(
-            f"{where} has the columns {', '.join(header)[:200]!r}, but one named 'file' was expected"
-        )
-    split_at, label_at = _first(lower, ("split",)), _first(lower, LABEL_COLUMNS)
-    if label_at is None:
-        used = [k for k in range(len(header)) if k not in (file_at, split_at)]
-        classes, labels = tuple(header[k] for k in used), _one_hot(rows, header, used, where)
+    columns = _find_columns(header, where)
+    if columns.labels is None:
+        classes, labels = _one_hot(rows, header, columns, where)
     else:
-        lists = [[part.strip() for part in row[label_at].split(separator) if part.strip()] for row in rows]
-        known = f"{base}classes.txt"
-        names = None
-        if tree.size(known) is not None:
-            names = [line.strip() for line in _text(tree, known, encoding).splitlines() if line.strip()]
-        classes, labels = label_matrix(lists, classes=names, where=where)
-    files = [row[file_at].strip() for row in rows]
-    if split_at is None:
-        train = hold_out(len(rows), fraction=test_fraction, seed=split_seed)
-        keep: NDArray[np.bool_] = np.ones(len(rows), dtype=np.bool_)
-    else:
-        train, keep = read_splits([row[split_at] for row in rows], where=where)
+        lists = [_split_cell(row[columns.labels], separator) for row in rows]
+        classes, labels = label_matrix(lists, classes=_class_list(tree, base, encoding), where=where)
+    files = [row[columns.file].strip() for row in rows]
+    splits = None if columns.split is None else [row[columns.split] for row in rows]
+    train, keep, options = choose_split(
+        splits, len(rows), fraction=test_fraction, seed=split_seed, where=where
+    )
     kept = np.flatnonzero(keep)
     return make_plan(
         source="folder",
@@ -91,8 +83,8 @@ def read_folder(
         ids=[files[row] for row in kept],
         train=train[kept],
         labels=labels[kept],
-        inputs=Files(tree, [base + files[row] for row in kept]),
-        options={} if split_at is not None else {"test_fraction": test_fraction, "split_seed": split_seed},
+        inputs=ImageFiles(tree, [base + files[row] for row in kept]),
+        options=options,
         dropped={"validation rows": len(rows) - len(kept)} if len(kept) < len(rows) else {},
     )
 
@@ -138,12 +130,47 @@ def _read_table(text: str, where: str) -> tuple[list[str], list[list[str]]]:
     return header, lines[1:]
 
 
-def _first(header: Sequence[str], names: Sequence[str]) -> int | None:
-    return next((header.index(name) for name in names if name in header), None)
+@dataclass(frozen=True)
+class _Columns:
+    """Which column of the CSV is which; None for those that it does not have."""
+
+    file: int
+    split: int | None
+    labels: int | None
 
 
-def _one_hot(rows: list[list[str]], header: list[str], used: list[int], where: str) -> Labels:
-    """Return the columns ``used`` as a 0/1 matrix."""
+def _find_columns(header: list[str], where: str) -> _Columns:
+    """Find the columns by their usual names, in any case."""
+    lower = [name.lower() for name in header]
+    file, split, labels = (
+        next((lower.index(name) for name in names if name in lower), None)
+        for names in (FILE_COLUMNS, ("split",), LABEL_COLUMNS)
+    )
+    if file is None:
+        raise InputError(
+            f"{where} has the columns {', '.join(header)[:200]!r}, but one named 'file' was expected"
+        )
+    return _Columns(file, split, labels)
+
+
+def _split_cell(cell: str, separator: str) -> list[str]:
+    """Return the labels in a cell ``a|b|c``."""
+    return [part.strip() for part in cell.split(separator) if part.strip()]
+
+
+def _class_list(tree: Tree, base: str, encoding: str) -> list[str] | None:
+    """Return the names in ``classes.txt``, one per line, or None if there is no such file."""
+    path = f"{base}classes.txt"
+    if tree.size(path) is None:
+        return None
+    return [line.strip() for line in _text(tree, path, encoding).splitlines() if line.strip()]
+
+
+def _one_hot(
+    rows: list[list[str]], header: list[str], columns: _Columns, where: str
+) -> tuple[tuple[str, ...], Labels]:
+    """Return the names of all columns that are neither file nor split, and their 0/1 matrix."""
+    used = [k for k in range(len(header)) if k not in (columns.file, columns.split)]
     matrix = np.zeros((len(rows), len(used)), dtype=np.uint8)
     for column, k in enumerate(used):
         for number, row in enumerate(rows):
@@ -154,4 +181,4 @@ def _one_hot(rows: list[list[str]], header: list[str], used: list[int], where: s
                     f"but 0 or 1 was expected"
                 )
             matrix[number, column] = value
-    return matrix
+    return tuple(header[k] for k in used), matrix

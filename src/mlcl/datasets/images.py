@@ -1,4 +1,4 @@
-"""Pictures from untrusted bytes: header checked, decoded with Pillow, 8-bit RGB, resized to a square."""
+"""Images from untrusted bytes: header checked, decoded with Pillow, 8-bit RGB, resized to a square."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-"""What is tried. Formats that start other programs (EPS) or are seldom photographs are left out."""
+"""The formats that are tried. Those that start other programs (EPS) or are seldom photographs are left out."""
 MAX_PIXELS = 89_478_485
-"""A picture of more pixels is refused before it is decoded; it is the line where Pillow begins to warn."""
+"""An image of more pixels is refused before it is decoded; Pillow warns from there on."""
 DEFAULT_SIZE = 224
 """The paper's size."""
 
 
 class BadImage(ValueError):
-    """Bytes that are no usable picture. The message completes "the file ..."."""
+    """Bytes that are not a usable image. The message completes "the file ..."."""
 
 
 def decode_image(data: bytes, *, size: int, name: str = "the image") -> NDArray[np.uint8]:
-    """Return a picture as uint8 ``[3, size, size]``, as a store has it.
+    """Return an image as uint8 ``[3, size, size]``, the form that a store holds.
 
-    The whole picture is squashed to a square (the paper's 224 x 224), bilinear with antialiasing; a JPEG is
-    decoded at a half, quarter or eighth where that is still twice the wanted size. Grey, palette, CMYK and
-    16-bit pictures become 8-bit RGB (16 bits are scaled, transparency is dropped); of several frames the
-    first is taken. An EXIF orientation is not applied: pixels stay as they lie in the file.
+    The whole image is resized to a square (the paper's 224 x 224), whatever its proportions, bilinear with
+    antialiasing; a JPEG is decoded at a half, quarter or eighth where that is still twice the wanted size. Grey,
+    palette, CMYK and 16-bit images become 8-bit RGB (16 bits are scaled, transparency is dropped); of several
+    frames the first is taken. An EXIF orientation is not applied: pixels stay as they are in the file.
 
     >>> buffer = io.BytesIO()
     >>> Image.new("RGB", (40, 20), (255, 0, 128)).save(buffer, "PNG")
@@ -37,7 +37,7 @@ def decode_image(data: bytes, *, size: int, name: str = "the image") -> NDArray[
     >>> decode_image(b"GIF89a", size=2, name="cat.gif")
     Traceback (most recent call last):
     ...
-    mlcl.errors.InputError: cat.gif is not a picture that can be read
+    mlcl.errors.InputError: cat.gif is not an image that can be read
     """
     try:
         return pixels(data, size)
@@ -46,7 +46,7 @@ def decode_image(data: bytes, *, size: int, name: str = "the image") -> NDArray[
 
 
 def pixels(data: bytes, size: int) -> NDArray[np.uint8]:
-    """Do the work of `decode_image`; trouble is a `BadImage` without a name."""
+    """Do the work of `decode_image`; a failure is a `BadImage`, whose message does not name the file."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
@@ -60,16 +60,15 @@ def pixels(data: bytes, size: int) -> NDArray[np.uint8]:
     except BadImage:
         raise
     except UnidentifiedImageError:
-        raise BadImage("is not a picture that can be read") from None
+        raise BadImage("is not an image that can be read") from None
     except Image.DecompressionBombError:
         raise BadImage(f"has too many pixels, but at most {MAX_PIXELS} were expected") from None
-    except Exception as error:  # a decoder of untrusted bytes: whatever it trips over, the picture is bad
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise BadImage(f"cannot be decoded: {text[:200]}") from None
+    except Exception as error:  # a decoder of untrusted bytes: whatever it trips over, the image is bad
+        raise BadImage(f"cannot be decoded: {one_line(error)}") from None
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Return an 8-bit picture that can be resized: RGB, or grey, which is made RGB after the resizing."""
+    """Return an 8-bit image that can be resized: RGB, or grey, which is made RGB after the resizing."""
     if image.mode in ("RGB", "L"):
         return image
     if image.mode == "F":

@@ -1,4 +1,4 @@
-"""Numpy files from untrusted hands: never pickle, and never more memory than the file really holds."""
+"""Untrusted numpy files: never pickle, and never more memory than the file really holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUS-WIDE: concept and image lists, one 0/1 file a concept and split, and the ``Flickr`` folder."""
+"""NUS-WIDE: concept and image lists, one 0/1 file per concept and split, and the ``Flickr`` folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mlcl.datasets.archives import clean_name
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
 from mlcl.labels import Labels
@@ -20,11 +20,11 @@ _SPLITS = ("Train", "Test")
     summary="NUS-WIDE: ConceptsList, ImageList, Groundtruth/TrainTestLabels, Flickr; or archives of these.",
     reference="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
 )
-def read_nus_wide(root: Path) -> Plan:
-    """Plan a store of NUS-WIDE by its official train and test lists (SPEC 2.1).
+def read_nus_wide(root: Path) -> DatasetPlan:
+    """Plan a store of NUS-WIDE by its official train and test lists (docs/specification.md#splits).
 
-    Images with none of the 81 concepts are left out and counted. Pictures that are gone from Flickr are
-    common: ``skip_bad`` of `mlcl.datasets.prepare` leaves them out.
+    Images with none of the 81 concepts are left out and counted. Many images are no
+    longer on Flickr: ``skip_bad`` of `mlcl.datasets.prepare` leaves them out.
 
     Args:
         root: the folder that holds ``ConceptsList/Concepts81.txt``, ``ImageList/TrainImagelist.txt`` and
@@ -55,7 +55,7 @@ def read_nus_wide(root: Path) -> Plan:
         ids=[path.rsplit(".", 1)[0] for path in kept],
         train=train[keep],
         labels=matrix[keep],
-        inputs=Files(tree, [f"Flickr/{path}" for path in kept]),
+        inputs=ImageFiles(tree, [f"Flickr/{path}" for path in kept]),
         dropped={"with none of the concepts": dropped} if dropped else {},
     )
 
@@ -68,12 +68,12 @@ def _lines(tree: Tree, path: str) -> list[str]:
         raise InputError(f"{tree.where(path)} is not UTF-8 text") from None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        raise InputError(f"{tree.where(path)} is empty, but one entry a line was expected")
+        raise InputError(f"{tree.where(path)} is empty, but one entry per line was expected")
     return lines
 
 
 def _read_labels(tree: Tree, split: str, classes: list[str], rows: int) -> Labels:
-    """Return the 0/1 matrix of one split from its files, one a concept."""
+    """Return the 0/1 matrix of one split from its files, one per concept."""
     matrix = np.zeros((rows, len(classes)), dtype=np.uint8)
     for k, name in enumerate(classes):
         path = f"Groundtruth/TrainTestLabels/Labels_{name}_{split}.txt"

@@ -1,4 +1,4 @@
-"""Parquet: pictures as bytes or features as numbers, with labels; one file or several (needs pyarrow)."""
+"""Parquet: images as bytes or features as numbers, with labels; one file or several (needs pyarrow)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.archives import reason
-from mlcl.datasets.plan import SOURCES, Pictures, Plan, hold_out, make_plan, read_splits
+from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, choose_split, make_plan
 from mlcl.datasets.tables import (
     FEATURE_COLUMNS,
-    IMAGE_COLUMNS,
     LABEL_COLUMNS,
     find_column,
+    find_image_column,
     image_bytes,
-    is_image,
     read_features,
     read_labels,
 )
@@ -31,7 +30,7 @@ _SPLIT_FILE = re.compile(r"(train|validation|valid|val|test)\b.*\.parquet", re.I
 
 
 @SOURCES.register(
-    "parquet", summary="Parquet files with a picture column or features, and labels (needs mlcl[parquet])."
+    "parquet", summary="Parquet files with an image column or features, and labels (needs mlcl[parquet])."
 )
 def read_parquet(
     root: Path,
@@ -41,43 +40,37 @@ def read_parquet(
     labels: str | None = None,
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
-) -> Plan:
+) -> DatasetPlan:
     """Plan a store of Parquet files.
 
-    Pictures are a column of bytes (or Hugging Face's struct) named image, img, jpg or picture; without one,
-    features are a column of lists (features, embedding, vector, x), or else all columns of numbers. Labels
-    are a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts ``a|b|c``, or
-    columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is a column ``split``, or the
-    files' names in a folder (``train-00000-of-00002.parquet``, ``test.parquet``), or else a seeded part is
-    held out.
+    Images are in a column of bytes (or of Hugging Face's struct) named image, img, jpg or picture. Without one,
+    features are in a column of lists (features, embedding, vector, x), or else in all columns of numbers. Labels
+    are in a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts ``a|b|c``, or
+    in columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is taken from the names of the
+    files in a folder (``train-00000-of-00002.parquet``, ``test.parquet``), or from a column ``split``; without
+    either a seeded part of the rows is held out.
 
     Args:
         root: a .parquet file, or a folder of them.
-        image: the column of pictures.
-        features: the column of feature lists.
-        labels: the column of labels.
-        test_fraction: the part that is held out where there is no split.
-        split_seed: of that choice.
+        image: name of the column of images.
+        features: name of the column of feature lists.
+        labels: name of the column of labels.
+        test_fraction: fraction of the rows that is held out for testing where there is no split.
+        split_seed: seed of that choice.
     """
     files = _find(root)
     schema = _open(files[0], str(root)).schema_arrow
     where = str(root)
-    picture = find_column(schema.names, image, IMAGE_COLUMNS, option="image", where=where)
-    if picture is not None and not is_image(schema.field(picture).type):
-        if image is not None:
-            raise InputError(
-                f"{root} has the column {picture!r} of {schema.field(picture).type}, but bytes were expected"
-            )
-        picture = None
-    table, counts = _read(files, [name for name in schema.names if name != picture], where)
+    image_column = find_image_column(schema, image, where=where)
+    table, counts = _read(files, [name for name in schema.names if name != image_column], where)
     splits = [name for path, count in zip(files, counts, strict=True) for name in [_split_of(path)] * count]
-    pictures = None if picture is None else ParquetPictures.of(files, picture)
+    images = None if image_column is None else ParquetImages.of(files, image_column)
     return plan_table(
         table,
         splits if len(set(splits)) > 1 and "" not in splits else None,
         source="parquet",
         root=root,
-        pictures=pictures,
+        images=images,
         features=features,
         labels=labels,
         test_fraction=test_fraction,
@@ -91,13 +84,13 @@ def plan_table(
     *,
     source: str,
     root: Path,
-    pictures: Pictures | None,
+    images: EncodedImages | None,
     features: str | None,
     labels: str | None,
     test_fraction: float,
     split_seed: int,
-) -> Plan:
-    """Plan a store of an Arrow table, whose pictures, if it has any, are apart."""
+) -> DatasetPlan:
+    """Plan a store of an Arrow table; its images, if it has any, are given separately."""
     where, names = str(root), table.column_names
     label = find_column(names, labels, LABEL_COLUMNS, option="labels", where=where)
     classes, matrix = read_labels(table, label, where=where)
@@ -105,20 +98,16 @@ def plan_table(
         raise InputError(f"{root} has no rows, but at least one was expected")
     if splits is None and "split" in names:
         splits = [str(value) for value in table.column("split").to_pylist()]
-    options: dict[str, Any] = {}
-    keep = np.ones(table.num_rows, dtype=np.bool_)
-    if splits is None:
-        train = hold_out(table.num_rows, fraction=test_fraction, seed=split_seed)
-        options = {"test_fraction": test_fraction, "split_seed": split_seed}
-    else:
-        train, keep = read_splits(splits, where=where)
+    train, keep, options = choose_split(
+        splits, table.num_rows, fraction=test_fraction, seed=split_seed, where=where
+    )
     kept = np.flatnonzero(keep)
-    inputs: Pictures | NDArray[Any]
-    if pictures is None:
+    inputs: EncodedImages | NDArray[Any]
+    if images is None:
         vector = find_column(names, features, FEATURE_COLUMNS, option="features", where=where)
         inputs = read_features(table, vector, leave=(label, "split", "id"), where=where)[kept]
     else:
-        inputs = pictures.take(kept)
+        inputs = images.take(kept)
     ids = (
         [str(v) for v in table.column("id").to_pylist()]
         if "id" in names
@@ -139,15 +128,15 @@ def plan_table(
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetPictures:
-    """Pictures in Parquet files: for each row its file, row group and place in the group."""
+class ParquetImages:
+    """Images in Parquet files: for each row its file, its row group and its place in the group."""
 
     files: tuple[Path, ...]
     column: str
     places: NDArray[np.int64]
 
     @classmethod
-    def of(cls, files: Sequence[Path], column: str) -> ParquetPictures:
+    def of(cls, files: Sequence[Path], column: str) -> ParquetImages:
         """Index the rows of some files."""
         parts = [np.zeros((0, 3), dtype=np.int64)]
         for f, path in enumerate(files):
@@ -166,19 +155,19 @@ class ParquetPictures:
         return f"{self.files[file]}, row group {group}, row {place},"
 
     def size(self, row: int) -> int | None:
-        """Return the bytes of the whole file: those of one picture are not known before it is read."""
+        """Return the size of the whole file: that of one image is not known before it is read."""
         return self.files[int(self.places[row, 0])].stat().st_size
 
     def read(self, row: int) -> bytes:
-        """Return one picture; its row group stays in memory until another is asked for."""
+        """Return one image; its row group stays in memory until another one is needed."""
         file, group, place = self.places[row].tolist()
         path = self.files[file]
         column = _group(path, path.stat().st_mtime_ns, self.column, group)
         return image_bytes(column[place].as_py(), name=self.name(row))
 
-    def take(self, rows: NDArray[np.int64]) -> ParquetPictures:
-        """Return some of the pictures."""
-        return ParquetPictures(self.files, self.column, self.places[rows])
+    def take(self, rows: NDArray[np.int64]) -> ParquetImages:
+        """Return some of the images."""
+        return ParquetImages(self.files, self.column, self.places[rows])
 
 
 @functools.lru_cache(maxsize=1)

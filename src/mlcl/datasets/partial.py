@@ -21,6 +21,7 @@ from mlcl.datasets.archives import reason
 from mlcl.datasets.decoding import Bad, Chunk
 from mlcl.datasets.store import INPUTS
 from mlcl.errors import InputError
+from mlcl.files import sync_folder, write_text
 
 PROGRESS = "progress.json"
 CHUNK = 128
@@ -30,14 +31,14 @@ _SAVE_SECONDS = 2.0
 
 @dataclass
 class Ledger:
-    """What is done of a store, kept in ``progress.json`` beside the unfinished files.
+    """The rows of a store that are done, kept in ``progress.json`` in the folder of the unfinished files.
 
     Attributes:
         folder: the working folder.
-        plan: the fingerprint of the plan; work on another plan is not gone on with.
+        plan: the fingerprint of the plan; work on another plan is not continued.
         rows: the number of rows.
         done: for each chunk of rows whether it is written.
-        bad: rows that could not be decoded, and why.
+        bad: rows that could not be decoded, each with the reason.
     """
 
     folder: Path
@@ -49,7 +50,7 @@ class Ledger:
 
     @classmethod
     def open(cls, folder: Path, plan: str, rows: int) -> Ledger:
-        """Go on with the ledger of the same plan, or clear the folder and begin a new one."""
+        """Continue the ledger of the same plan, or clear the folder and begin a new one."""
         chunks = -(-rows // CHUNK)
         try:
             found = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
@@ -59,7 +60,7 @@ class Ledger:
             if found["plan"] == plan and found["rows"] == rows and found["chunk"] == CHUNK:
                 return cls(folder, plan, rows, done, bad)
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # none there, or cut off by a crash: begin anew
+            pass  # there is none, or a crash cut it off: begin a new one
         for entry in folder.iterdir():
             entry.unlink()
         ledger = cls(folder, plan, rows, np.zeros(chunks, dtype=np.bool_))
@@ -71,14 +72,14 @@ class Ledger:
         return [(int(c) * CHUNK, min((int(c) + 1) * CHUNK, self.rows)) for c in np.flatnonzero(~self.done)]
 
     def record(self, chunk: Chunk, bad: Bad) -> None:
-        """Note that a chunk is written; the file is renewed every two seconds."""
+        """Note that a chunk is written; the file is rewritten every two seconds."""
         self.done[chunk[0] // CHUNK] = True
         self.bad += bad
         if time.monotonic() - self.saved > _SAVE_SECONDS:
             self.save()
 
     def save(self, *, restart: bool = False) -> None:
-        """Write the ledger, after the rows that it vouches for; ``restart`` says that they must be redone."""
+        """Write the ledger, after the rows that it lists as done; with ``restart`` they will all be done again."""
         if (self.folder / INPUTS).exists():
             sync(self.folder / INPUTS)
         content: dict[str, Any] = {
@@ -88,7 +89,7 @@ class Ledger:
             "done": np.packbits(self.done).tobytes().hex(),
             "bad": self.bad,
         }
-        write_file(self.folder / PROGRESS, json.dumps(content).encode())
+        write_text(self.folder / PROGRESS, json.dumps(content))
         self.saved = time.monotonic()
 
 
@@ -96,7 +97,7 @@ class Ledger:
 def working_folder(partial: Path, *, need: int) -> Iterator[None]:
     """Claim ``partial`` for this process while the block runs; bad input in the block removes it.
 
-    Any other exception, an interruption among them, leaves it to be gone on with.
+    After any other exception, such as an interruption, it stays, and the next call continues the work.
     """
     if partial.exists() and not (partial / PROGRESS).exists() and any(partial.iterdir()):
         raise InputError(f"{partial} is in the way and was not made by this program; move it away")
@@ -120,7 +121,10 @@ def working_folder(partial: Path, *, need: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder that the system lets go when the process ends, however it ends."""
+    """Hold a lock on a folder, which the system releases when the process ends, in whatever way.
+
+    The folder itself is locked, not a file in it (`mlcl.files.FolderLock`): all files in it become the store.
+    """
     if sys.platform == "win32":
         yield
         return
@@ -139,10 +143,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def publish(partial: Path, out: Path) -> None:
-    """Give a finished folder its name; a store that had the name goes only after that."""
+    """Give a finished folder its name; a store that had the name is removed only after that."""
     for entry in partial.iterdir():
         sync(entry)
-    sync(partial)
+    sync_folder(partial)
     old = out.with_name(out.name + ".old")
     if out.exists() and any(out.iterdir()):
         if old.exists():
@@ -150,24 +154,14 @@ def publish(partial: Path, out: Path) -> None:
         out.rename(old)
     partial.rename(out)
     (out / PROGRESS).unlink()
-    sync(out.parent)
+    sync_folder(out.parent)
     if old.exists():
         shutil.rmtree(old)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a small file so that after a crash it is there whole or not at all."""
-    draft = path.with_name(path.name + ".new")
-    draft.write_bytes(data)
-    sync(draft)
-    draft.rename(path)
-
-
 def sync(path: Path) -> None:
-    """Have a file or folder on the disk, not in a cache, before going on."""
-    if sys.platform == "win32" and path.is_dir():
-        return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    """Return when a file is on the disk and not in a cache."""
+    handle = os.open(path, os.O_RDWR)
     try:
         os.fsync(handle)
     finally:
@@ -175,6 +169,6 @@ def sync(path: Path) -> None:
 
 
 def _on_disk(path: Path) -> int:
-    """Return the bytes that a file takes; of a file with holes less than its length."""
+    """Return the bytes that a file takes on the disk: a file with holes takes less than its length."""
     status = path.stat()
     return min(status.st_size, getattr(status, "st_blocks", 0) * 512)

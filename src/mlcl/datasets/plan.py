@@ -1,4 +1,26 @@
-"""A plan: all that a source learns from raw metadata, before one picture is decoded."""
+"""Sources of data: functions that read the metadata of a raw layout into a `DatasetPlan`, before one image is decoded.
+
+A source is one file, in this folder or in a plugin: a function ``read(root: Path, *, option=default) -> DatasetPlan``
+with the decorator ``@SOURCES.register(name, summary=...)``. It must keep these rules:
+
+- It does not trust the files. A file that is read whole has a bounded size, nothing in a file is executed or
+  unpickled, and no name in a file leads out of the root. `mlcl.datasets.trees.open_tree` and ``read_packed``,
+  `mlcl.datasets.npy` and ``defusedxml`` provide this.
+- Whatever does not fit is an `InputError` in one sentence that names the file, the value and what was expected. The
+  parser of another library may fail with any exception; that, too, becomes an `InputError`.
+- It ends with `make_plan`, which checks ids (distinct, not blank), classes (distinct, not blank) and labels (0 or 1,
+  one row per id), and sorts the rows: all training rows first, each split in the order that the source gave. Both
+  splits have at least one row. Files without a split are split by `split_rows`, so that a seed fixes the split.
+- Rows that are left out by a rule of the source are counted in ``dropped``, by reason; none disappears silently.
+- The same files and options give the same plan on every machine: no global random state, no order of a directory
+  listing, no absolute path in ids or options. The plan's fingerprint decides whether a store is already there.
+- Images stay encoded (`EncodedImages`): they are decoded later, in worker processes, so the object that reads them can
+  be pickled and holds no open file. Feature vectors are finite float32 numbers, ready images are uint8.
+- Options are keyword-only, and each has a description in the Args section of the docstring: it is the text of
+  ``mlcl data prepare KIND --help``. The plan's ``options`` record the choices that its rows do not show, such as the
+  year of a challenge or the seed of a split.
+- An optional package is imported inside the function; if it is missing, the `InputError` says what to install.
+"""
 
 from __future__ import annotations
 
@@ -12,39 +34,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.trees import Tree
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError, check_int, nearest
 from mlcl.labels import Labels, as_labels
 from mlcl.registry import Registry
 
-SOURCES: Registry[Callable[..., Plan]] = Registry("data source")
-"""Functions ``read(root: Path, **options) -> Plan``, one a raw layout."""
+SOURCES: Registry[Callable[..., DatasetPlan]] = Registry("data source")
+"""Functions ``read(root: Path, **options) -> DatasetPlan``, one per raw layout."""
 
 MAX_CLASSES = 100_000
 _SPLITS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 
 
-class Pictures(Protocol):
-    """Encoded pictures, by row. They are read in worker processes, so they hold no open files."""
+class EncodedImages(Protocol):
+    """Encoded images, by row. They are read in worker processes, so this object holds no open file."""
 
     def __len__(self) -> int: ...
 
     def name(self, row: int) -> str:
-        """Return what to call a picture in errors."""
+        """Return the name of an image for error messages."""
 
     def size(self, row: int) -> int | None:
-        """Return the bytes of a picture, or None if it is absent."""
+        """Return the size of an encoded image in bytes, or None if it is absent."""
 
     def read(self, row: int) -> bytes:
-        """Return the encoded picture."""
+        """Return the encoded image."""
 
-    def take(self, rows: NDArray[np.int64]) -> Pictures:
-        """Return some of the pictures, in the given order."""
+    def take(self, rows: NDArray[np.int64]) -> EncodedImages:
+        """Return some of the images, in the given order."""
 
 
 @dataclass(frozen=True)
-class Files:
-    """Pictures that are files of a tree."""
+class ImageFiles:
+    """Images that are files of a tree."""
 
     tree: Tree
     paths: Sequence[str]
@@ -53,35 +75,35 @@ class Files:
         return len(self.paths)
 
     def name(self, row: int) -> str:
-        """Return where the file lies."""
+        """Return the path of the file, for error messages."""
         return self.tree.where(self.paths[row])
 
     def size(self, row: int) -> int | None:
-        """Return the bytes of the file, or None if it is absent."""
+        """Return the size of the file in bytes, or None if it is absent."""
         return self.tree.size(self.paths[row])
 
     def read(self, row: int) -> bytes:
         """Return the file's content."""
         return self.tree.read(self.paths[row])
 
-    def take(self, rows: NDArray[np.int64]) -> Files:
+    def take(self, rows: NDArray[np.int64]) -> ImageFiles:
         """Return some of the files."""
-        return Files(self.tree, [self.paths[row] for row in rows])
+        return ImageFiles(self.tree, [self.paths[row] for row in rows])
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class DatasetPlan:
     """What a store will hold. Rows are sorted: all training rows, then all test rows.
 
     Attributes:
         source: the name of the source, e.g. ``voc``.
-        root: what was read, for the manifest and for errors.
-        name: what to call the data set.
-        classes: one name a column of the labels.
-        ids: one distinct name a row.
+        root: the path that was read, for the manifest and for error messages.
+        name: the name of the dataset.
+        classes: one name per column of the labels.
+        ids: one distinct name per row.
         train: the number of training rows.
         labels: uint8 ``[N, K]``.
-        inputs: encoded pictures, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
+        inputs: encoded images, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
         options: the options that the source was given, for the manifest.
         dropped: how many items were left out, by reason.
     """
@@ -93,11 +115,11 @@ class Plan:
     ids: tuple[str, ...]
     train: int
     labels: Labels
-    inputs: Pictures | NDArray[Any]
+    inputs: EncodedImages | NDArray[Any]
     options: Mapping[str, Any]
     dropped: Mapping[str, int]
 
-    def take(self, rows: NDArray[np.int64]) -> Plan:
+    def take(self, rows: NDArray[np.int64]) -> DatasetPlan:
         """Return the plan of some rows, which must be ascending."""
         inputs = self.inputs[rows] if isinstance(self.inputs, np.ndarray) else self.inputs.take(rows)
         return replace(
@@ -109,10 +131,10 @@ class Plan:
         )
 
     def fingerprint(self, size: int | None) -> str:
-        """Return a SHA-256 of all that decides the store's content, as far as it is known without decoding.
+        """Return a SHA-256 of all that determines the store's content, as far as it is known without decoding.
 
-        Where the raw files lie does not count: a folder and its archive make the same store. Of a picture its
-        name and number of bytes count.
+        The place of the raw files does not enter: a folder and its archive make the same store. An image enters
+        with its name and its number of bytes.
         """
         head = [self.source, self.name, size, self.classes, self.ids, self.train, dict(self.options)]
         digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
@@ -136,10 +158,10 @@ def make_plan(
     ids: Sequence[str],
     train: NDArray[np.bool_],
     labels: NDArray[Any],
-    inputs: Pictures | NDArray[Any],
+    inputs: EncodedImages | NDArray[Any],
     options: Mapping[str, Any] | None = None,
     dropped: Mapping[str, int] | None = None,
-) -> Plan:
+) -> DatasetPlan:
     """Check the parts of a plan and sort its rows: training first, each split in the order given."""
     if not len(ids) == len(train) == len(inputs) == len(labels):
         counts = f"{len(ids)} ids, {len(train)} splits, {len(inputs)} inputs and {len(labels)} rows of labels"
@@ -155,7 +177,7 @@ def make_plan(
         if count == 0:
             raise InputError(f"{root} has no {split} items, but at least one was expected")
     order = np.argsort(~train, kind="stable")
-    plan = Plan(
+    plan = DatasetPlan(
         source,
         root,
         name or "data",
@@ -170,27 +192,39 @@ def make_plan(
     return replace(plan.take(order), train=int(train.sum()))
 
 
-def hold_out(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Return which rows train, when the data comes without a split: all but a seeded random ``fraction``.
+def split_rows(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Return which rows train, for data without a split: all except for a random ``fraction``, fixed by ``seed``.
 
-    >>> hold_out(6, fraction=1 / 3, seed=0)
+    >>> split_rows(6, fraction=1 / 3, seed=0)
     array([ True,  True, False, False,  True,  True])
     """
     if not 0 < fraction < 1:
-        raise InputError(f"test_fraction is {fraction!r}, but a number above 0 and below 1 was expected")
-    if seed < 0:
-        raise InputError(f"split_seed is {seed!r}, but a whole number of at least 0 was expected")
+        raise InputError(f"test_fraction is {fraction!r}; expected a number above 0 and below 1")
+    check_int("split_seed", seed, 0)
     train = np.ones(rows, dtype=np.bool_)
     count = min(max(round(rows * fraction), 1), max(rows - 1, 0))
     train[np.random.default_rng(seed).permutation(rows)[:count]] = False
     return train
 
 
+def choose_split(
+    values: Sequence[str] | None, rows: int, *, fraction: float, seed: int, where: str
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    """Return which rows train, which rows are kept, and the options of the plan that this depends on.
+
+    The split is the one that the data names (`read_splits`); data that names none (None) is split by `split_rows`.
+    """
+    if values is not None:
+        return *read_splits(values, where=where), {}
+    train = split_rows(rows, fraction=fraction, seed=seed)
+    return train, np.ones(rows, dtype=np.bool_), {"test_fraction": fraction, "split_seed": seed}
+
+
 def read_splits(values: Sequence[str], *, where: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows train, and which rows are kept.
 
-    Without test rows the validation rows are the test rows (VOC's train and val). With them the validation
-    rows are left out: they belong to neither.
+    Without test rows the validation rows become the test rows (VOC's train and val). Otherwise the validation
+    rows are left out: they belong to neither split.
 
     >>> read_splits(["train", "val"], where="x")
     (array([ True, False]), array([ True,  True]))
@@ -209,7 +243,7 @@ def read_splits(values: Sequence[str], *, where: str) -> tuple[NDArray[np.bool_]
 def label_matrix(
     lists: Sequence[Sequence[str]], *, classes: Sequence[str] | None, where: str
 ) -> tuple[tuple[str, ...], Labels]:
-    """Return class names and a 0/1 matrix from a list of names a row; without ``classes``, all names, sorted.
+    """Return class names and a 0/1 matrix from a list of names per row; without ``classes``, all names, sorted.
 
     >>> label_matrix([["dog"], ["cat", "dog"], []], classes=None, where="x")
     (('cat', 'dog'), array([[0, 1],

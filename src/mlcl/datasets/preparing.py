@@ -1,4 +1,4 @@
-"""From a plan to a finished store: resumable, never half-written, never redone."""
+"""From a plan to a finished store: resumable, never half-written, never done twice."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import PIL
 
 from mlcl.datasets.archives import reason
 from mlcl.datasets.images import DEFAULT_SIZE
-from mlcl.datasets.partial import Ledger, publish, working_folder, write_file
-from mlcl.datasets.plan import Plan
+from mlcl.datasets.partial import Ledger, publish, working_folder
+from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import (
     FORMAT,
     IDS,
@@ -28,21 +28,22 @@ from mlcl.datasets.store import (
     read_manifest,
     sha256_of,
 )
-from mlcl.datasets.writing import Progress, close_gaps, write_array, write_pictures
-from mlcl.errors import InputError
+from mlcl.datasets.writing import Progress, close_gaps, write_array, write_images
+from mlcl.errors import InputError, check_int
+from mlcl.files import write_bytes, write_text
 
 MAX_SIZE = 4096
 
 
-def plan_bytes(plan: Plan, *, size: int | None = None) -> int:
-    """Return how much disk a store of ``plan`` will need, in bytes, manifest and ids included."""
+def plan_bytes(plan: DatasetPlan, *, size: int | None = None) -> int:
+    """Return how much disk space a store of ``plan`` will need, in bytes, manifest and ids included."""
     shape, dtype = _shape(plan, _checked_size(plan, size))
     ids = sum(len(name.encode()) + 5 for name in plan.ids)
     return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize + plan.labels.size + ids + 65536
 
 
 def prepare(
-    plan: Plan,
+    plan: DatasetPlan,
     out: str | Path,
     *,
     size: int | None = None,
@@ -53,22 +54,22 @@ def prepare(
 ) -> StoreInfo:
     """Write the store of a plan.
 
-    The work is done in ``OUT.partial``, beside ``out``, which is renamed when all is there. Interrupted or
-    killed, the next call with the same plan goes on where it was. On bad input nothing is left behind.
+    The work is done in ``OUT.partial``, in the same folder as ``out``, which is renamed when it is complete. After an
+    interruption or a kill, the next call with the same plan continues. On bad input nothing is left behind.
 
     Args:
-        plan: what a source found.
+        plan: the result of a source.
         out: the folder to make.
-        size: pictures become ``size`` x ``size`` (224 if not given); ready arrays and features take none.
-        overwrite: make it anew even if it is there, and replace a store of another content.
-        skip_bad: leave out, and count, pictures that are absent or cannot be decoded.
-        jobs: processes; one a core if not given.
+        size: images become ``size`` x ``size`` (224 if not given); ready arrays and features take none.
+        overwrite: make the store again even if it exists, and replace a store of other content.
+        skip_bad: leave out, and count, images that are absent or cannot be decoded.
+        jobs: number of processes; one per core if not given.
         progress: called with rows done and rows in all.
     """
     began, out = time.monotonic(), Path(out)
     size = _checked_size(plan, size)
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs is {jobs}, but a whole number of at least 1 was expected")
+    if jobs is not None:
+        check_int("jobs", jobs, 1)
     plan, skipped = _without_missing(plan, skip_bad=skip_bad)
     fingerprint = plan.fingerprint(size)
     if is_prepared(out, fingerprint, overwrite=overwrite):
@@ -80,7 +81,7 @@ def prepare(
             if isinstance(plan.inputs, np.ndarray):
                 write_array(partial / INPUTS, plan.inputs, progress)
             else:
-                write_pictures(plan.inputs, ledger, size or DEFAULT_SIZE, skip_bad, jobs, progress)
+                write_images(plan.inputs, ledger, size or DEFAULT_SIZE, skip_bad, jobs, progress)
                 if ledger.bad:
                     plan, unread = _without_bad(plan, ledger)
                     skipped += unread
@@ -93,28 +94,28 @@ def prepare(
     return store_info(out, already_there=False, seconds=time.monotonic() - began)
 
 
-def _shape(plan: Plan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and type of the inputs to be."""
+def _shape(plan: DatasetPlan, size: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of the inputs in the store."""
     if isinstance(plan.inputs, np.ndarray):
         return plan.inputs.shape, plan.inputs.dtype
     side = size or DEFAULT_SIZE
     return (len(plan.ids), 3, side, side), np.dtype(np.uint8)
 
 
-def _checked_size(plan: Plan, size: int | None) -> int | None:
-    """Return the side of the pictures to be, or None for ready arrays."""
+def _checked_size(plan: DatasetPlan, size: int | None) -> int | None:
+    """Return the side of the images in the store, or None for ready arrays."""
     if isinstance(plan.inputs, np.ndarray):
         if size is not None:
             raise InputError(f"size is {size}, but {plan.root} holds ready arrays, which are not resized")
         return None
     size = DEFAULT_SIZE if size is None else size
     if not 1 <= size <= MAX_SIZE:
-        raise InputError(f"size is {size}, but a whole number from 1 to {MAX_SIZE} was expected")
+        raise InputError(f"size is {size}; expected a whole number from 1 to {MAX_SIZE}")
     return size
 
 
-def _without_missing(plan: Plan, *, skip_bad: bool) -> tuple[Plan, list[list[str]]]:
-    """Find absent pictures before anything is written."""
+def _without_missing(plan: DatasetPlan, *, skip_bad: bool) -> tuple[DatasetPlan, list[list[str]]]:
+    """Find absent images before anything is written."""
     if isinstance(plan.inputs, np.ndarray):
         return plan, []
     absent = np.asarray([plan.inputs.size(row) is None for row in range(len(plan.inputs))], dtype=np.bool_)
@@ -123,20 +124,20 @@ def _without_missing(plan: Plan, *, skip_bad: bool) -> tuple[Plan, list[list[str
     text = "was looked for and does not exist"
     if not skip_bad:
         raise InputError(
-            f"{plan.inputs.name(int(absent.argmax()))} {text} ({int(absent.sum())} of {len(absent)} pictures "
+            f"{plan.inputs.name(int(absent.argmax()))} {text} ({int(absent.sum())} of {len(absent)} images "
             f"are absent; --skip-bad would leave them out)"
         )
     skipped = [[plan.ids[row], text] for row in np.flatnonzero(absent)]
     return _with_both_splits(plan.take(np.flatnonzero(~absent))), skipped
 
 
-def _with_both_splits(plan: Plan) -> Plan:
+def _with_both_splits(plan: DatasetPlan) -> DatasetPlan:
     if not 0 < plan.train < len(plan.ids):
-        raise InputError(f"{plan.root} has no readable training pictures, or no readable test pictures, left")
+        raise InputError(f"{plan.root} has no readable training images, or no readable test images, left")
     return plan
 
 
-def _without_bad(plan: Plan, ledger: Ledger) -> tuple[Plan, list[list[str]]]:
+def _without_bad(plan: DatasetPlan, ledger: Ledger) -> tuple[DatasetPlan, list[list[str]]]:
     """Leave out what could not be decoded; return the plan of the rest, and what was left out."""
     bad = dict(ledger.bad)
     good = np.setdiff1d(np.arange(len(plan.ids)), list(bad))
@@ -146,7 +147,7 @@ def _without_bad(plan: Plan, ledger: Ledger) -> tuple[Plan, list[list[str]]]:
 
 
 def is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
-    """Return whether ``out`` is this very store; refuse to touch what is something else."""
+    """Return whether ``out`` is this store already; refuse to touch anything else."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not is_store(out):
@@ -159,13 +160,13 @@ def is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
 
 
 def write_manifest(
-    plan: Plan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
+    plan: DatasetPlan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
 ) -> None:
-    """Write labels and ids, and last the manifest, which makes the folder a store."""
+    """Write labels and ids and, at the end, the manifest, which makes the folder a store."""
     buffer = io.BytesIO()
     np.save(buffer, np.ascontiguousarray(plan.labels), allow_pickle=False)
-    write_file(folder / LABELS, buffer.getvalue())
-    write_file(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0).encode())
+    write_bytes(folder / LABELS, buffer.getvalue())
+    write_text(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0))
     shape, dtype = _shape(plan, size)
     how: dict[str, Any] = {"source": plan.source, "root": Path(plan.root).name, "options": dict(plan.options)}
     if not isinstance(plan.inputs, np.ndarray):
@@ -189,7 +190,7 @@ def write_manifest(
             for name in (INPUTS, LABELS, IDS)
         },
     )
-    write_file(folder / MANIFEST, manifest.dumps().encode())
+    write_text(folder / MANIFEST, manifest.dumps())
 
 
 def store_info(out: Path, *, already_there: bool, seconds: float) -> StoreInfo:

@@ -1,8 +1,8 @@
 """A store: a folder with all inputs in one memory map, their labels and ids, and a readable manifest.
 
 ``inputs.npy`` is uint8 ``[N, C, H, W]`` or float32 ``[N, D]``, training rows first; ``labels.npy`` is uint8
-``[N, K]``; ``ids.json`` has one name a row; ``manifest.json`` says what it is, where it came from, and the
-SHA-256 of each file. A folder without a manifest that agrees with its files is not a store.
+``[N, K]``; ``ids.json`` has one name per row; ``manifest.json`` records what the store holds, where it came
+from, and the SHA-256 of each file. A folder without a manifest that agrees with its files is not a store.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from mlcl.datasets.base import Dataset, Split
 from mlcl.datasets.npy import map_npy
-from mlcl.datasets.trees import read_bounded
 from mlcl.errors import InputError
+from mlcl.files import read_bounded, read_object
 from mlcl.labels import as_labels
 
 FORMAT, VERSION = "mlcl-store", 1
@@ -52,17 +52,17 @@ class Manifest:
 
     Attributes:
         format: always ``mlcl-store``.
-        version: of the format.
-        name: of the data set.
+        version: version of the format.
+        name: name of the dataset.
         kind: ``images`` or ``features``.
-        dtype: of the inputs, ``uint8`` or ``float32``.
-        shape: of the inputs.
-        classes: one name a column of the labels.
+        dtype: dtype of the inputs, ``uint8`` or ``float32``.
+        shape: shape of the inputs.
+        classes: one name per column of the labels.
         train: the number of training rows.
         test: the number of test rows.
         dropped: how many items were left out by the rules of the source, by reason.
-        skipped: what was left out because it could not be read, ``[id, reason]`` each.
-        provenance: source, root, options, and how pictures were resized.
+        skipped: the rows that could not be read, each as ``[id, reason]``.
+        provenance: source, root, options, and how images were resized.
         plan: the fingerprint of the plan that the store was made from.
         files: for each file its ``bytes`` and ``sha256``.
     """
@@ -104,14 +104,14 @@ class StoreInfo:
     """What `mlcl.datasets.prepare` did.
 
     Attributes:
-        path: of the store.
-        name: of the data set.
+        path: folder of the store.
+        name: name of the dataset.
         rows: the number of rows.
         classes: their names.
         dropped: how many items are not in the store, by reason; unreadable ones count as ``unreadable``.
         bytes: the size of the store.
-        already_there: whether the store was finished before, and nothing was done.
-        seconds: how long it took.
+        already_there: whether the store was there already, so that nothing was done.
+        seconds: the time that it took.
     """
 
     path: Path
@@ -134,12 +134,12 @@ def is_store(path: Path) -> bool:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and check the manifest of a store, and that its files have the sizes it says."""
+    """Read the manifest of a store; check it, and that the files have the sizes in it."""
     file = path / MANIFEST
     if not file.is_file():
         raise InputError(f"{path} is no finished store: {file} was looked for and does not exist")
-    found = _read_json(file)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    found = read_object(file, limit=_MAX_JSON_BYTES, expected="the manifest of a store")
+    if found.get("format") != FORMAT:
         raise InputError(f"{file} is not the manifest of a store: its format is not {FORMAT!r}")
     if found.get("version") != VERSION:
         raise InputError(f"{file} has the version {found.get('version')!r}, but {VERSION} was expected")
@@ -150,6 +150,12 @@ def read_manifest(path: Path) -> Manifest:
             )
     manifest = Manifest(**{key: found[key] for key in _FIELDS})
     _check(manifest, file)
+    _check_sizes(manifest, path)
+    return manifest
+
+
+def _check_sizes(manifest: Manifest, path: Path) -> None:
+    """Refuse a store with a file that is missing or of another size."""
     for name, entry in manifest.files.items():
         length = (path / name).stat().st_size if (path / name).is_file() else None
         if length != entry["bytes"]:
@@ -157,33 +163,48 @@ def read_manifest(path: Path) -> Manifest:
                 f"{path / name} has {'no' if length is None else length} bytes, but {entry['bytes']} were "
                 f"expected: the store is damaged, prepare it again"
             )
-    return manifest
 
 
 def _check(manifest: Manifest, file: Path) -> None:
     """Refuse a manifest whose parts do not fit together."""
-    width = {"images": 4, "features": 2}.get(manifest.kind)
-    dtype = {"images": "uint8", "features": "float32"}.get(manifest.kind)
-    shape, names = manifest.shape, manifest.classes
-    sound = (
-        width == len(shape)
-        and manifest.dtype == dtype
-        and all(type(n) is int and n > 0 for n in shape)
-        and min(manifest.train, manifest.test) > 0
-        and manifest.train + manifest.test == shape[0]
-        and len(names) > 0
-        and all(type(name) is str for name in names)
-        and len(set(names)) == len(names)
-        and all(type(count) is int for count in manifest.dropped.values())
-        and all(isinstance(pair, list) and [type(p) for p in pair] == [str, str] for pair in manifest.skipped)
-        and set(manifest.files) == {INPUTS, LABELS, IDS}
-        and all(
-            isinstance(entry, dict) and type(entry.get("bytes")) is int and type(entry.get("sha256")) is str
-            for entry in manifest.files.values()
+    sound = {
+        "kind, dtype and shape": _fits_kind(manifest),
+        "train and test": _fits_rows(manifest),
+        "classes": _are_distinct_texts(manifest.classes),
+        "dropped": all(type(count) is int for count in manifest.dropped.values()),
+        "skipped": all(_is_pair_of_texts(entry) for entry in manifest.skipped),
+        "files": set(manifest.files) == {INPUTS, LABELS, IDS}
+        and all(_is_file_entry(entry) for entry in manifest.files.values()),
+    }
+    wrong = [part for part, good in sound.items() if not good]
+    if wrong:
+        raise InputError(
+            f"{file} contradicts itself in {'; '.join(wrong)}: the store is damaged, prepare it again"
         )
-    )
-    if not sound:
-        raise InputError(f"{file} contradicts itself; the store is damaged, prepare it again")
+
+
+def _fits_kind(manifest: Manifest) -> bool:
+    """Return whether the inputs have the type and the number of dimensions of their kind."""
+    expected = {"images": ("uint8", 4), "features": ("float32", 2)}.get(manifest.kind)
+    sizes = all(type(n) is int and n > 0 for n in manifest.shape)
+    return sizes and (manifest.dtype, len(manifest.shape)) == expected
+
+
+def _fits_rows(manifest: Manifest) -> bool:
+    """Return whether both splits have rows, and together as many as there are inputs."""
+    return min(manifest.train, manifest.test) > 0 and manifest.shape[:1] == [manifest.train + manifest.test]
+
+
+def _are_distinct_texts(names: list[Any]) -> bool:
+    return len(names) > 0 and all(type(name) is str for name in names) and len(set(names)) == len(names)
+
+
+def _is_pair_of_texts(entry: Any) -> bool:
+    return isinstance(entry, list) and [type(part) for part in entry] == [str, str]
+
+
+def _is_file_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and type(entry.get("bytes")) is int and type(entry.get("sha256")) is str
 
 
 def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False) -> Dataset:
@@ -224,10 +245,14 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
 
 def read_ids(path: str | Path) -> list[str]:
     """Return the ids of a store's rows, training rows first."""
-    manifest = read_manifest(Path(path))
-    found = _read_json(Path(path) / IDS)
-    if not isinstance(found, list) or len(found) != manifest.shape[0] or {type(i) for i in found} != {str}:
-        raise InputError(f"{Path(path) / IDS} is not a list of {manifest.shape[0]} ids; the store is damaged")
+    rows, file = read_manifest(Path(path)).shape[0], Path(path) / IDS
+    content = read_bounded(file, limit=_MAX_JSON_BYTES, expected="the ids of a store")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or len(found) != rows or {type(i) for i in found} != {str}:
+        raise InputError(f"{file} is not a list of {rows} ids; the store is damaged")
     return found
 
 
@@ -235,12 +260,3 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, as ``sha256sum`` prints it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(read_bounded(path, limit=_MAX_JSON_BYTES))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not readable JSON: {error}") from None

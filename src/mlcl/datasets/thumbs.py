@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.npy import read_npz
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan, read_splits
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan, read_splits
 from mlcl.datasets.trees import open_tree
 from mlcl.errors import InputError
 from mlcl.files import slug
@@ -20,15 +20,15 @@ _KEYS = ("ids", "split", "classes")
 @SOURCES.register(
     "thumbs", summary="A pack of thumbnails: a .zip of JPEGs and meta.npz (ids, labels, split, classes)."
 )
-def read_thumbs(root: Path, *, labels: str = "labels") -> Plan:
-    """Plan a store of a thumbnail pack. The data set is called after the folder.
+def read_thumbs(root: Path, *, labels: str = "labels") -> DatasetPlan:
+    """Plan a store of a thumbnail pack. The dataset is named after the folder.
 
     Args:
-        root: a folder with ``meta.npz`` and a .zip (or the pictures themselves), or an archive of all.
-            Pictures are ``<id>.jpg``, for whole-number ids ``%012d.jpg``. ``meta.npz`` holds ``ids [N]``,
+        root: a folder with ``meta.npz`` and a .zip (or the images themselves), or an archive of all.
+            Images are ``<id>.jpg``, for whole-number ids ``%012d.jpg``. ``meta.npz`` holds ``ids [N]``,
             ``labels [N, K]``, ``split [N]`` (train, val, test) and ``classes [K]``. Without test rows, val is
             the test split; with them val rows are left out and counted.
-        labels: which array of ``meta.npz`` has the labels, e.g. ``labels_strict``.
+        labels: name of the array of ``meta.npz`` that holds the labels, such as ``labels_strict``.
     """
     tree = open_tree(root)
     where = tree.where("meta.npz")
@@ -54,7 +54,7 @@ def read_thumbs(root: Path, *, labels: str = "labels") -> Plan:
         ids=[ids[row] for row in rows],
         train=train[rows],
         labels=matrix[rows],
-        inputs=Files(tree, [files[row] for row in rows]),
+        inputs=ImageFiles(tree, [files[row] for row in rows]),
         options={"labels": labels},
         dropped={"validation rows": len(ids) - len(rows)} if len(rows) < len(ids) else {},
     )

@@ -25,17 +25,17 @@ from mlcl.errors import InputError
 
 
 class Tree(Protocol):
-    """What a source may do with its raw files. ``label`` names the tree in errors."""
+    """What a source may do with its raw files. ``label`` names the tree in error messages."""
 
     @property
     def label(self) -> str:
         """Return the path of the folder or archive."""
 
     def where(self, name: str) -> str:
-        """Return what to call a file in errors."""
+        """Return the name of a file for error messages."""
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of a file, or None if there is no such file."""
+        """Return the size of a file in bytes, or None if there is no such file."""
 
     def read(self, name: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
         """Return a file's content; absent, broken or over ``limit`` bytes is an `InputError`."""
@@ -45,7 +45,7 @@ class Tree(Protocol):
 
 
 def open_tree(root: Path) -> Tree:
-    """Open a folder or an archive; in a folder, what is no file there is looked for in the archives it holds.
+    """Open a folder or an archive; a file that a folder does not have is looked for in the archives in the folder.
 
     >>> import tempfile, zipfile
     >>> place = tempfile.TemporaryDirectory()
@@ -67,7 +67,7 @@ def open_tree(root: Path) -> Tree:
     return ZipTree(root) if root.suffix.lower() == ".zip" else TarTree(root)
 
 
-def read_bounded(path: Path, *, limit: int) -> bytes:
+def read_packed(path: Path, *, limit: int) -> bytes:
     """Return the content of a file, unpacked if its name ends in .gz, .bz2 or .xz, up to ``limit`` bytes."""
     try:
         with open_packed(path) as file:
@@ -82,7 +82,7 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
 
 
 class FolderTree:
-    """A folder, and behind it the archives that lie directly in it, opened when a file is first missed."""
+    """A folder, and behind it the archives that lie directly in it, opened when a file is first missing."""
 
     def __init__(self, root: Path) -> None:
         self.label = str(root)
@@ -97,13 +97,13 @@ class FolderTree:
         return self._root / clean_name(name, where=self.label)
 
     def where(self, name: str) -> str:
-        """Return what to call a file in errors: its path, or the archive that holds it."""
+        """Return the name of a file for error messages: its path, or its name and the archive that holds it."""
         path = self._path(name)
         tree = None if path.exists() else self._behind(name)
         return on_one_line(str(path)) if tree is None else tree.where(name)
 
     def _behind(self, name: str) -> Tree | None:
-        """Find the archive that holds ``name``; two of them would be a guess, so that is refused."""
+        """Find the archive that holds ``name``; with two of them the choice would be a guess, so that is refused."""
         if self._archives is None:
             found = [n for n in self.names() if ARCHIVE.search(n)]
             self._archives = [open_tree(self._root / n) for n in found]
@@ -116,7 +116,7 @@ class FolderTree:
         return holders[0] if holders else None
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of a file, or None if there is no such file."""
+        """Return the size of a file in bytes, or None if there is no such file."""
         try:
             status = self._path(name).stat()  # follows links: the folder is the user's own
             if stat.S_ISREG(status.st_mode):

@@ -10,9 +10,9 @@ from typing import Any
 import defusedxml.ElementTree
 import numpy as np
 
-from mlcl.datasets.plan import SOURCES, Files, Plan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError, check_choice, nearest, one_line
 from mlcl.labels import Labels
 
 CLASSES = (
@@ -49,22 +49,21 @@ _COLUMN = {name: k for k, name in enumerate(CLASSES)}
     summary="PASCAL VOC 2007 or 2012: VOCdevkit, its parent, VOC2012 itself, or the downloaded .tar files.",
     reference="Everingham et al., The PASCAL Visual Object Classes Challenge, IJCV 2010",
 )
-def read_voc(root: Path, *, year: int | None = None, difficult: str = "include") -> Plan:
-    """Plan a store of VOC: 2012 train -> val, or 2007 trainval -> test (SPEC 2.1).
+def read_voc(root: Path, *, year: int | None = None, difficult: str = "include") -> DatasetPlan:
+    """Plan a store of VOC: 2012 train -> val, or 2007 trainval -> test (docs/specification.md#splits).
 
     Labels come from ``Annotations/*.xml`` alone.
 
     Args:
         root: the folder ``VOCdevkit``, its parent, ``VOC2007`` or ``VOC2012``; or a .tar of it; or a folder
             of the .tar files.
-        year: 2007 or 2012; needed only where both are found.
-        difficult: ``include`` counts objects that are marked as difficult, ``exclude`` does not; an image
-            with no other object is then left out and counted.
+        year: 2007 or 2012; only needed where both are found.
+        difficult: ``include`` or ``exclude`` objects that are marked as difficult; an image with no other
+            object is then left out and counted.
     """
     if year is not None and year not in SPLITS:
         raise InputError(f"year is {year!r}, but 2007 or 2012 was expected")
-    if difficult not in ("include", "exclude"):
-        raise InputError(f"difficult is {difficult!r}, but 'include' or 'exclude' was expected")
+    check_choice("difficult", difficult, ("include", "exclude"))
     tree = open_tree(root)
     base, year = _find(tree, root, year)
     ids: list[str] = []
@@ -85,7 +84,7 @@ def read_voc(root: Path, *, year: int | None = None, difficult: str = "include")
         ids=names,
         train=np.asarray(train, dtype=np.bool_)[keep],
         labels=labels[keep],
-        inputs=Files(tree, [f"{base}JPEGImages/{name}.jpg" for name in names]),
+        inputs=ImageFiles(tree, [f"{base}JPEGImages/{name}.jpg" for name in names]),
         options={"year": year, "difficult": difficult},
         dropped={"only difficult objects": dropped} if dropped else {},
     )
@@ -108,14 +107,14 @@ def _find(tree: Tree, root: Path, year: int | None) -> tuple[str, int]:
 
 
 def _read_list(tree: Tree, path: str) -> Sequence[str]:
-    """Return the image ids of a list, one a line."""
+    """Return the image ids of a list, one per line."""
     try:
         text = tree.read(path).decode("ascii")
     except UnicodeDecodeError:
         raise InputError(f"{tree.where(path)} is not a list of image ids: it is not ASCII text") from None
     ids = text.split()
     if not ids:
-        raise InputError(f"{tree.where(path)} is empty, but one image id a line was expected")
+        raise InputError(f"{tree.where(path)} is empty, but one image id per line was expected")
     for name in ids:
         if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", name):
             raise InputError(
@@ -131,8 +130,9 @@ def _read_labels(tree: Tree, path: str, difficult: str) -> Labels:
     except InputError:
         raise
     except Exception as error:  # the parser of an untrusted file; entities and bombs are refused here too
-        text = " ".join(str(error).split())[:120]
-        raise InputError(f"{tree.where(path)} is not safe, well-formed XML: {text}") from None
+        raise InputError(
+            f"{tree.where(path)} is not safe, well-formed XML: {one_line(error, limit=120)}"
+        ) from None
     objects = annotation.findall("object")
     if not objects:
         raise InputError(f"{tree.where(path)} has no <object>, but at least one was expected")

@@ -1,4 +1,4 @@
-"""Writing the inputs of a store: a ready array in one go, pictures chunk by chunk and resumable."""
+"""Writing the inputs of a store: a ready array in one go, images chunk by chunk and resumable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.decoding import Bad, Chunk, Decoder, decode_all
 from mlcl.datasets.partial import Ledger
-from mlcl.datasets.plan import Pictures
+from mlcl.datasets.plan import EncodedImages
 from mlcl.datasets.store import INPUTS
 from mlcl.errors import InputError
 
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return the first bytes of an .npy file; always as many, so that the number of rows can be changed."""
+    """Return the header of an .npy file; its length stays the same when the number of rows changes."""
     buffer = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(dtype)
     fields = {"descr": descr, "fortran_order": False, "shape": shape}
@@ -40,13 +40,13 @@ def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> N
 
 
 Compute = Callable[[int, int], NDArray[np.float32]]
-"""Gives the inputs of the rows from the first number to before the second."""
+"""Returns the inputs of the rows ``start`` to ``stop - 1``."""
 
 
 def write_computed(
     compute: Compute, ledger: Ledger, width: int, step: int, progress: Progress | None
 ) -> None:
-    """Compute what the ledger says is left, at least ``step`` rows at a time, into the store's file."""
+    """Compute the rows that the ledger lists as left, at least ``step`` at a time, into the store's file."""
     path, rows = ledger.folder / INPUTS, ledger.rows
     header = _header((rows, width), np.dtype(np.float32))
     if not path.exists():
@@ -74,10 +74,15 @@ def write_computed(
         ledger.save()
 
 
-def write_pictures(
-    pictures: Pictures, ledger: Ledger, size: int, skip_bad: bool, jobs: int | None, progress: Progress | None
+def write_images(
+    images: EncodedImages,
+    ledger: Ledger,
+    size: int,
+    skip_bad: bool,
+    jobs: int | None,
+    progress: Progress | None,
 ) -> None:
-    """Decode what the ledger says is left."""
+    """Decode the rows that the ledger lists as left."""
     path, rows = ledger.folder / INPUTS, ledger.rows
     header = _header((rows, 3, size, size), np.dtype(np.uint8))
     if not path.exists():
@@ -91,28 +96,28 @@ def write_pictures(
     def done(chunk: Chunk, bad: Bad) -> None:
         nonlocal counted
         ledger.record(chunk, bad)
-        _refuse(pictures, ledger.bad, skip_bad)
+        _refuse(images, ledger.bad, skip_bad)
         counted += chunk[1] - chunk[0]
         if progress is not None:
             progress(counted, rows)
 
-    _refuse(pictures, ledger.bad, skip_bad)
+    _refuse(images, ledger.bad, skip_bad)
     if progress is not None:
         progress(counted, rows)
     try:
-        decode_all(Decoder(pictures, size, path, len(header)), left, jobs=jobs or cores(), done=done)
+        decode_all(Decoder(images, size, path, len(header)), left, jobs=jobs or cores(), done=done)
     finally:
         ledger.save()
 
 
-def _refuse(pictures: Pictures, bad: Bad, skip_bad: bool) -> None:
+def _refuse(images: EncodedImages, bad: Bad, skip_bad: bool) -> None:
     if bad and not skip_bad:
         row, why = min(bad)
-        raise InputError(f"{pictures.name(row)} {why} (--skip-bad would leave such pictures out)")
+        raise InputError(f"{images.name(row)} {why} (--skip-bad would leave such images out)")
 
 
 def close_gaps(ledger: Ledger, good: NDArray[np.int64]) -> None:
-    """Keep only the rows ``good`` of the file, ascending: undecodable pictures have left gaps in it."""
+    """Keep only the rows ``good`` of the file, ascending: undecodable images have left gaps in it."""
     ledger.save(restart=True)  # half moved, the rows could not be trusted
     path = ledger.folder / INPUTS
     pixels = np.load(path, mmap_mode="r+", allow_pickle=False)

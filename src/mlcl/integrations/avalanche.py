@@ -1,8 +1,8 @@
 """Avalanche (extra ``avalanche``): WRU, PRS and OCDM as storage policies, RLDAM as a criterion, on multi-hot targets.
 
-A target is a row over all K classes: 1 present, 0 absent, -1 not known, because the class belongs to another
-experience. So a replayed sample tells by itself which classes it may be judged on, and Avalanche's own loop, replay
-plugin and loaders stay as they are:
+A target is a row over all K classes: 1 positive, 0 negative, -1 unknown, because the class belongs to another
+experience. The target of a replayed sample thus shows for which classes the sample contributes to the loss, and
+Avalanche's own loop, replay plugin and loaders need no change:
 
     scenario = multilabel_benchmark(load_benchmark(config_from("c-digits")))
     strategy = Naive(
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_choice
 from mlcl.labels import LabelCounts, as_labels
 from mlcl.losses import LOSSES, build_loss
 from mlcl.memories import MEMORIES, Memory, TaskSamples
@@ -45,11 +45,11 @@ from avalanche.training.storage_policy import ExemplarsBuffer  # noqa: E402
 __all__ = ["UNKNOWN", "MultiLabelBuffer", "MultiLabelCriterion", "multilabel_benchmark", "multilabel_dataset"]
 
 UNKNOWN = -1
-"""The target of a class that the experience says nothing about."""
+"""The target of a class that the experience does not label."""
 
 
 class _Pairs(TorchDataset[tuple[Tensor, Tensor]]):
-    """Inputs of any map-style kind, each with its row of targets."""
+    """A map-style dataset of inputs, each with its row of targets."""
 
     def __init__(self, inputs: Any, targets: NDArray[np.int8]) -> None:
         self.inputs, self.targets = inputs, torch.from_numpy(targets).float()
@@ -62,7 +62,7 @@ class _Pairs(TorchDataset[tuple[Tensor, Tensor]]):
 
 
 class _Rows:
-    """Some rows of a split, normalised as they are asked for."""
+    """Some rows of a split, normalised on access."""
 
     def __init__(self, inputs: NDArray[Any], rows: NDArray[np.int64], normaliser: Normaliser) -> None:
         self.inputs, self.rows, self.normaliser = inputs, rows, normaliser
@@ -79,9 +79,9 @@ def multilabel_dataset(inputs: Any, labels: ArrayLike, *, classes: ArrayLike) ->
     """Return an ``AvalancheDataset`` with multi-hot targets for one experience.
 
     Args:
-        inputs: an array, a tensor, or anything with ``len`` and ``[row]`` that gives one input.
+        inputs: an array, a tensor, or any object with ``len`` and ``[row]`` that returns one input.
         labels: 0/1 ``[n, K]`` over the classes of all experiences.
-        classes: ids of those that this experience labels; the others become `UNKNOWN`.
+        classes: ids of the classes that this experience labels; the others become `UNKNOWN`.
     """
     matrix = as_labels(labels, rows=len(inputs))
     ids = np.unique(np.asarray(classes, dtype=np.int64))
@@ -99,7 +99,8 @@ def multilabel_benchmark(benchmark: Benchmark, *, normalise: bool = True) -> Any
 
     Args:
         benchmark: such as ``load_benchmark(config_from("c-digits"))``.
-        normalise: shift and scale inputs by mean and deviation of the training split; else images are in [0, 1].
+        normalise: standardise inputs by the mean and standard deviation of the training split; otherwise images are in
+            [0, 1].
     """
     data = benchmark.dataset
     normaliser = Normaliser.fit(data.train, normalise=normalise)
@@ -112,7 +113,7 @@ def multilabel_benchmark(benchmark: Benchmark, *, normalise: bool = True) -> Any
 
 
 def read_targets(dataset: Any) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return the targets ``[n, K]`` of a data set, and the ids of the classes that it labels."""
+    """Return the targets ``[n, K]`` of a dataset, and the ids of the classes that it labels."""
     found = getattr(dataset, "targets", None)
     try:
         targets = np.array(list(found), dtype=np.int8)  # type: ignore[arg-type]
@@ -121,8 +122,8 @@ def read_targets(dataset: Any) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         sound = False
     if not sound:
         raise InputError(
-            "the data set has no attribute 'targets' with a row of 1, 0 or -1 for each sample; "
-            "multilabel_dataset makes such data sets"
+            "the dataset has no attribute 'targets' with a row of 1, 0 or -1 for each sample; "
+            "multilabel_dataset makes such datasets"
         )
     known = targets != UNKNOWN
     if (known != known[0]).any() or not known[0].any():
@@ -135,15 +136,15 @@ def read_targets(dataset: Any) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
 
 
 class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
-    """A storage policy for ``ReplayPlugin``: what an `mlcl.Memory` keeps of past experiences.
+    """A storage policy for ``ReplayPlugin``: the samples of past experiences that an `mlcl.Memory` selects.
 
-    ``buffer`` is a subset of the experiences' own data sets: nothing is copied. Constants of every experience
+    ``buffer`` is a subset of the datasets of the experiences, not a copy. The label counts of every experience
     (``P_k``, ``N_k``, ``n``) are in ``memory.tasks``.
 
     Args:
-        max_size: Most samples held; the same as the plugin's ``mem_size``.
+        max_size: Largest number of samples to store; the same as ``mem_size`` of the plugin.
         kind: ``wru``, ``prs``, ``ocdm``, ``random`` or ``reservoir``.
-        seed: Seed of the draws.
+        seed: Seed of all random draws.
         options: Options of the memory, such as ``criterion`` of WRU or ``rho`` of PRS.
     """
 
@@ -153,23 +154,23 @@ class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
         if self.memory.needs_features:
             fitting = [name for name in MEMORIES.names() if not Memory(name, 1).needs_features]
             raise InputError(
-                f"memory {kind!r} needs features, which a storage policy is not given; expected one of: "
+                f"memory {kind!r} needs features, which a storage policy does not receive; expected one of: "
                 f"{', '.join(fitting)}"
             )
 
     def update(self, strategy: Any, **_: Any) -> None:
-        """Take in the experience that a strategy has just learnt."""
+        """Update the buffer with the experience that a strategy has just learnt."""
         self.post_adapt(strategy, strategy.experience)
 
     def post_adapt(self, agent_state: Any, exp: Any) -> None:  # noqa: ARG002  (Avalanche's signature)
-        """Take in a finished experience."""
+        """Update the buffer with a finished experience."""
         targets, classes = read_targets(exp.dataset)
-        rows = len(self.memory) + np.arange(len(targets))  # those of the buffer come first
+        rows = len(self.memory) + np.arange(len(targets))  # rows of the buffer come first
         self.memory.update(TaskSamples.of(len(self.memory.tasks), classes, rows, targets[:, classes]))
         self._keep(concat_datasets([self.buffer, exp.dataset]))
 
     def resize(self, strategy: Any, new_size: int) -> None:  # noqa: ARG002  (Avalanche's signature)
-        """Change the room; what no longer fits is dropped by the memory's own rule (PRS has none: at random)."""
+        """Change the size; surplus samples are dropped by the rule of the memory (PRS has none: at random)."""
         old, kind = self.memory, self.memory.kind
         self.max_size = new_size
         self.memory = Memory(kind, new_size, seed=old.seed, **old.options)
@@ -185,7 +186,7 @@ class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self._keep(self.buffer)
 
     def _keep(self, dataset: Any) -> None:
-        """Make the memory's rows of a data set the buffer, and number them by their place in it."""
+        """Make the selected rows of a dataset the buffer, and renumber the rows of the memory accordingly."""
         kept = self.memory.rows
         self.buffer = dataset.subset(kept.tolist())
         ends = np.cumsum([len(samples) for samples in self.memory.tasks])
@@ -196,14 +197,16 @@ class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
 
 
 class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]
-    """A loss of `mlcl.losses` as a strategy's criterion; Avalanche makes it a plugin as well, so it counts labels.
+    """A loss of `mlcl.losses` as the criterion of a strategy.
 
-    Every row is judged on the classes of its own experience, with the counts of that experience's whole data set, and
-    the losses of the experiences in a batch are added with the memory weights (SPEC 3). Classes of experiences
-    that were not trained yet give no loss, as in an evaluation of future experiences.
+    Avalanche registers it as a plugin, too, so that it can count the labels of each experience. Every row contributes
+    to the loss for the classes of its own experience, with the label counts of the whole dataset of that experience.
+    The losses of the experiences in a batch are added with the memory weights
+    (docs/specification.md#memory-weight). Classes of experiences that were not trained yet contribute no loss, for
+    example when future experiences are evaluated.
 
     Args:
-        kind: A name from ``mlcl ls losses``.
+        kind: A name that ``mlcl ls losses`` shows.
         classes: ``K``, the width of the model's output.
         memory_weight: Weight of an old experience's loss: ``mean`` ``1/(t-1)``, or ``equal`` 1.
         options: Options of the loss, such as ``margin``.
@@ -218,8 +221,7 @@ class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        if memory_weight not in ("mean", "equal"):
-            raise InputError(f"memory_weight is {memory_weight!r}, but mean or equal was expected")
+        check_choice("memory_weight", memory_weight, ("mean", "equal"))
         LOSSES.check(kind, options)
         self.kind, self.options, self.memory_weight = kind, options, memory_weight
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
@@ -230,16 +232,16 @@ class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]
         self.weights = torch.ones(0)
 
     def before_training_exp(self, strategy: Any, **_: Any) -> None:
-        """Take in the label counts of the experience that is about to be learnt."""
+        """Add the label counts of the experience that is about to be learnt."""
         self.start(strategy.experience.dataset, key=strategy.experience.current_experience)
 
     def start(self, dataset: Any, *, key: Any) -> None:
-        """Take in the label counts of a data set, once for each ``key``; it is the current one from now on."""
+        """Add the label counts of a dataset, once per ``key``, and make it the current one."""
         targets, classes = read_targets(dataset)
         if targets.shape[1] != len(self.counts):
             raise InputError(f"targets have {targets.shape[1]} classes, but {len(self.counts)} were expected")
         group = self._group(tuple(classes.tolist()))
-        if key not in self.counted:  # an experience that is trained again has no new labels
+        if key not in self.counted:  # an experience that is trained again adds no labels
             self.counted.add(key)
             self.counts = self.counts + LabelCounts.of(targets[:, classes]).place(classes, len(self.counts))
         with warnings.catch_warnings():
@@ -251,12 +253,12 @@ class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]
             self.weights[group] = 1.0
 
     def _group(self, classes: tuple[int, ...]) -> int:
-        """Return the number of a set of classes, which is a new one or one that was met before."""
+        """Return the number of a set of classes; a new set gets the next number."""
         if classes not in self.groups:
-            met = [k for k in classes if self.group_of_class[k] >= 0]
-            if met:
+            known = [k for k in classes if self.group_of_class[k] >= 0]
+            if known:
                 raise InputError(
-                    f"classes {met} were labelled by an earlier experience beside other classes, "
+                    f"classes {known} were labelled by an earlier experience together with other classes, "
                     "but experiences with the same classes or with none in common were expected"
                 )
             self.group_of_class[list(classes)] = len(self.groups)
@@ -266,7 +268,7 @@ class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of a mini-batch of current and replayed rows."""
         if self.loss is None:
-            raise InputError("the criterion has seen no experience yet, but training was expected before")
+            raise InputError("the criterion has seen no experience yet; train on one first")
         known = targets >= 0
         groups = self.group_of_class.to(targets.device)[known.to(torch.uint8).argmax(1)]
         mask = known & (groups >= 0).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""The base losses ``l(z)`` of SPEC 3, each a convex bound on the error ``z <= 0``."""
+"""The base losses ``l(z)`` (docs/specification.md#base-losses), each a convex bound on the error ``z <= 0``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 Base = Literal["logistic", "hinge", "squared-hinge", "exponential"]
 
-# exp(50) is 5e21: times a logit of 1e4 and a large weight it is still far from the end of float32.
+# exp(50) is 5e21: times a logit of 1e4 and a large weight it is still far from the largest float32.
 EXPONENTIAL_LIMIT = 50.0
 
 
@@ -33,15 +33,15 @@ def squared_hinge(z: Tensor) -> Tensor:
 
 
 def exponential(z: Tensor) -> Tensor:
-    """Return ``exp(-z)``, and its tangent line where z is below -50.
+    """Return ``exp(-z)``, continued by its tangent line where z is below -50.
 
-    So it stays convex, and loss and gradient stay finite for logits of 1e4 in float32.
+    It is still convex, and loss and gradient are finite for logits of 1e4 in float32.
 
     >>> exponential(torch.tensor([0.0, 1.0, -1e4])).isfinite().all()
     tensor(True)
     """
-    held = z.clamp_min(-EXPONENTIAL_LIMIT)
-    return torch.exp(-held) * (1 + held - z)
+    clamped = z.clamp_min(-EXPONENTIAL_LIMIT)
+    return torch.exp(-clamped) * (1 + clamped - z)
 
 
 # The logistic base, log(1 + exp(-z)), is not here: the margin loss calls its fused form with the labels.

@@ -1,46 +1,44 @@
-"""What every loss shares: checking a batch, and weighing its cells by group.
+"""What every loss shares: checking a batch, and computing the weights of its cells by group.
 
-A cell is one (row, class) pair. ``mask[r, k]`` says whether row r is judged on class k, ``groups[r]`` names
-the group (the task) of row r, or ``groups[0, k]`` that of class k, so that rows of all tasks meet in a class;
-``group_weights[g]`` is ``w_g``. Every loss is ``sum_g w_g R_g`` with ``R_g``
-a mean over the judged cells, classes or pairs of group g; a group absent from the batch adds nothing.
+A cell is one (row, class) pair. ``mask[r, k]`` says whether row r contributes to the loss for class k. ``groups[r]`` is
+the group (the task) of row r, or ``groups[0, k]`` that of class k, in which case rows of all tasks meet in one class.
+``group_weights[g]`` is ``w_g``. Every loss is ``sum_g w_g R_g``, where ``R_g`` is a mean over the contributing cells,
+classes or pairs of group g; a group that is absent from the batch adds nothing (docs/specification.md#losses).
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 
 
 class Batch(NamedTuple):
-    """A checked batch. Unjudged cells hold logit 0 and label 0: nothing in them can reach the loss."""
+    """A checked batch. Masked cells hold logit 0 and label 0: nothing in them can reach the loss."""
 
     logits: Tensor  # [B, K], float32 or float64
     labels: Tensor  # [B, K], 0 or 1 in the logits' dtype
-    mask: Tensor | None  # [B, K], 1 for a judged cell and 0 for another, in the logits' dtype
+    mask: Tensor | None  # [B, K], 1 for a contributing cell and 0 for a masked one, in the logits' dtype
     groups: Tensor | None  # [B] int64 for rows, [1, K] for classes
     weights: Tensor | None  # [G] in the logits' dtype; None only for one group of weight 1
 
     @property
     def plain(self) -> bool:
-        """Say whether the batch is not empty, wholly judged, and one group of weight 1."""
+        """Return whether the batch is not empty, has no mask, and is one group of weight 1."""
         return self.mask is None and self.weights is None and self.logits.numel() > 0
 
-    def judged(self) -> Tensor:
-        """Return 1 for a judged cell and 0 for another, ``[B, K]`` in the logits' dtype."""
+    def contributing(self) -> Tensor:
+        """Return 1 for a contributing cell and 0 for a masked one, ``[B, K]`` in the logits' dtype."""
         return torch.ones_like(self.labels) if self.mask is None else self.mask
 
-    def if_judged(self, cells: Tensor) -> Tensor:
-        """Return ``cells``, or 0 where a cell is not judged."""
+    def masked(self, cells: Tensor) -> Tensor:
+        """Return ``cells``, with 0 for masked ones."""
         return cells if self.mask is None else cells * self.mask
 
     def group_counts(self, *tables: Tensor) -> tuple[Tensor, ...]:
@@ -51,7 +49,7 @@ class Batch(NamedTuple):
         members = (self.groups == numbers).to(self.labels.dtype)
         if self.groups.dim() == 2:  # each class is in one group, whatever the row
             return tuple(members * table.sum(0) for table in tables)
-        # A product with who is in which group: exact for 0 and 1, and several times as fast as index_add.
+        # A product with the membership matrix: exact for 0 and 1, and several times as fast as index_add.
         return tuple(members @ table for table in tables)
 
     def group_weight(self) -> Tensor:
@@ -59,7 +57,7 @@ class Batch(NamedTuple):
         return self.labels.new_ones(1, 1) if self.weights is None else self.weights.unsqueeze(1)
 
     def to_rows(self, table: Tensor) -> Tensor:
-        """Give each row what a table ``[G, K]`` or ``[G, 1]`` says of its group, or each class of its own.
+        """Return, for each row (or for each class), the entry of its group in a table ``[G, K]`` or ``[G, 1]``.
 
         The result broadcasts to ``[B, K]``.
         """
@@ -90,8 +88,8 @@ def check_batch(
         logits: floats ``[B, K]``.
         labels: 0 or 1, ``[B, K]``; booleans, integers or floats. The values are not checked, which would
             cost as much as the loss: `mlcl.labels.as_labels` checks them where data enter.
-        classes: the ``K`` that is expected.
-        mask: booleans ``[B, K]``, or None: every cell is judged.
+        classes: the expected ``K``.
+        mask: booleans ``[B, K]``, or None: every cell contributes.
         groups: integers from 0 to G-1, ``[B]`` for rows or ``[1, K]`` for classes, or None: one group.
         group_weights: ``w_g``, ``[G]``, or None: all 1. Constants: no gradient reaches them.
 
@@ -100,6 +98,20 @@ def check_batch(
     ...
     mlcl.errors.InputError: labels has shape (2, 2), but that of logits, (2, 3), was expected
     """
+    logits, labels = _check_logits(logits, labels, classes)
+    if mask is None and groups is None and group_weights is None:
+        return Batch(logits, labels, None, None, None)
+    if mask is not None:
+        mask = _check_mask(mask, logits)
+        logits = torch.where(mask, logits, 0.0)  # not a product: the logit of a masked cell may be NaN
+        mask = mask.to(logits.dtype)
+        labels = labels * mask
+    groups, weights = _check_groups(groups, group_weights, logits)
+    return Batch(logits, labels, mask, groups, weights)
+
+
+def _check_logits(logits: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return logits in float32 or float64, and labels in the same dtype and on the same device."""
     if logits.dim() != 2 or logits.shape[1] != classes:
         raise InputError(f"logits has shape {tuple(logits.shape)}, but [rows, {classes}] was expected")
     if labels.shape != logits.shape:
@@ -113,20 +125,23 @@ def check_batch(
         )
     if logits.dtype != torch.float64 and logits.dtype != torch.float32:
         logits = logits.float()
-    labels = labels.to(logits)  # dtype and device
-    if mask is None and groups is None and group_weights is None:
-        return Batch(logits, labels, None, None, None)
+    return logits, labels.to(logits)
 
-    if mask is not None:
-        if mask.shape != logits.shape or mask.dtype != torch.bool:
-            raise InputError(
-                f"mask is {mask.dtype} of shape {tuple(mask.shape)}, "
-                f"but torch.bool of shape {tuple(logits.shape)} was expected"
-            )
-        mask = mask.to(logits.device)
-        logits = torch.where(mask, logits, 0.0)  # not a product: a logit that is not judged may be NaN
-        mask = mask.to(logits.dtype)
-        labels = labels * mask
+
+def _check_mask(mask: Tensor, logits: Tensor) -> Tensor:
+    """Return the mask on the logits' device."""
+    if mask.shape != logits.shape or mask.dtype != torch.bool:
+        raise InputError(
+            f"mask is {mask.dtype} of shape {tuple(mask.shape)}, "
+            f"but torch.bool of shape {tuple(logits.shape)} was expected"
+        )
+    return mask.to(logits.device)
+
+
+def _check_groups(
+    groups: Tensor | None, group_weights: Tensor | None, logits: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return groups as int64 and their weights in the logits' dtype, both on the logits' device."""
     if group_weights is not None:
         if group_weights.dim() != 1 or len(group_weights) == 0:
             raise InputError(f"group_weights has shape {tuple(group_weights.shape)}, but [G] was expected")
@@ -136,29 +151,27 @@ def check_batch(
             raise InputError(
                 f"group_weights has {len(group_weights)} values, but without groups one value was expected"
             )
-    else:
-        groups, count = _check_groups(groups, tuple(logits.shape), group_weights)
-        groups = groups.to(logits.device)
-        if group_weights is None:
-            group_weights = logits.new_ones(count)
-    return Batch(logits, labels, mask, groups, group_weights)
+        return None, group_weights
+    _check_group_numbers(groups, tuple(logits.shape))
+    count = _count_groups(groups, group_weights)
+    weights = logits.new_ones(count) if group_weights is None else group_weights
+    return groups.long().to(logits.device), weights
 
 
-def _check_groups(groups: Tensor, shape: tuple[int, ...], group_weights: Tensor | None) -> tuple[Tensor, int]:
-    """Return the group of each row, or of each class, as int64, and the number of groups G."""
+def _check_group_numbers(groups: Tensor, shape: tuple[int, ...]) -> None:
     rows, classes = shape
-    if (
-        groups.shape not in {(rows,), (1, classes)}
-        or groups.is_floating_point()
-        or groups.is_complex()
-        or groups.dtype == torch.bool
-    ):
+    whole = not (groups.is_floating_point() or groups.is_complex() or groups.dtype == torch.bool)
+    if not whole or groups.shape not in {(rows,), (1, classes)}:
         raise InputError(
             f"groups is {groups.dtype} of shape {tuple(groups.shape)}, "
             f"but whole numbers of shape ({rows},), or (1, {classes}), were expected"
         )
+
+
+def _count_groups(groups: Tensor, group_weights: Tensor | None) -> int:
+    """Return the number of groups G: that of the weights, or else the largest group number plus 1."""
     if groups.numel() == 0:
-        return groups.long(), 1 if group_weights is None else len(group_weights)
+        return 1 if group_weights is None else len(group_weights)
     low, high = (int(value) for value in torch.aminmax(groups))
     count = high + 1 if group_weights is None else len(group_weights)
     if low < 0 or high >= count:
@@ -166,7 +179,7 @@ def _check_groups(groups: Tensor, shape: tuple[int, ...], group_weights: Tensor 
             f"groups has the value {low if low < 0 else high}, "
             f"but values from 0 to {max(count - 1, 0)} were expected"
         )
-    return groups.long(), count
+    return count
 
 
 def inverse(counts: Tensor) -> Tensor:
@@ -179,23 +192,23 @@ def inverse(counts: Tensor) -> Tensor:
 
 
 def mean_weights(batch: Batch) -> Tensor:
-    """Return the weight of each cell in ``sum_g w_g mean over the judged cells of g``, ``[B, K]``.
+    """Return the weight of each cell in ``sum_g w_g mean over the contributing cells of g``, ``[B, K]``.
 
     >>> mask = torch.tensor([[True, True], [True, False]])
     >>> mean_weights(check_batch(torch.zeros(2, 2), torch.zeros(2, 2), classes=2, mask=mask))
     tensor([[0.3333, 0.3333],
             [0.3333, 0.0000]])
     """
-    (rows,) = batch.group_counts(batch.judged())
-    return batch.if_judged(batch.to_rows(batch.group_weight() * inverse(rows.sum(1, keepdim=True))))
+    (rows,) = batch.group_counts(batch.contributing())
+    return batch.masked(batch.to_rows(batch.group_weight() * inverse(rows.sum(1, keepdim=True))))
 
 
 def pair_weights(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return what means inside the batch need: each group's positives and negatives, and the weight of a pair.
 
     Returns:
-        positives and negatives ``[G, K]``, and ``w_g / (V_g positives negatives)``, ``[G, K]``, with ``V_g`` the
-        number of classes with both signs in group g. Without both signs there is no pair to be weighed.
+        The numbers of positives and negatives ``[G, K]``, and ``w_g / (V_g positives negatives)``, ``[G, K]``, with
+        ``V_g`` the number of classes with positives and negatives in group g. Other classes have no pairs.
 
     >>> y = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 1, 1]])
     >>> positives, negatives, weights = pair_weights(check_batch(torch.zeros(3, 3), y, classes=3))
@@ -206,7 +219,7 @@ def pair_weights(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         (positives,) = batch.group_counts(batch.labels)
         negatives = len(batch.labels) - positives
     else:
-        positives, rows = batch.group_counts(batch.labels, batch.judged())
+        positives, rows = batch.group_counts(batch.labels, batch.contributing())
         negatives = rows - positives
     pairs = positives * negatives
     defined = torch.linalg.vector_norm(pairs, ord=0, dim=1, keepdim=True)  # V_g: how many are not 0
@@ -215,7 +228,7 @@ def pair_weights(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def warn_degenerate(counts: LabelCounts) -> None:
-    """Warn of classes that were counted but lack a sign. Classes counted on no sample are still to come."""
+    """Warn of classes that were counted but lack positives or negatives; a class without counts is still to come."""
     columns = np.flatnonzero((counts.positive + counts.negative > 0) & ~counts.defined)
     if columns.size:
         warnings.warn(
@@ -224,22 +237,3 @@ def warn_degenerate(counts: LabelCounts) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Refuse a value that is not among those allowed."""
-    known = list(allowed)
-    if value not in known:
-        raise InputError(
-            f"{name} is {value!r}, but one of {', '.join(known)} was expected.{nearest(str(value), known)}"
-        )
-
-
-def number(
-    name: str, value: object, *, low: float = 0.0, high: float = math.inf, open_low: bool = False
-) -> None:
-    """Refuse a value that is not a finite number from ``low`` (above it, if ``open_low``) to ``high``."""
-    good = isinstance(value, int | float) and math.isfinite(value) and low <= value <= high
-    if not good or (open_low and value == low):
-        limits = f"{'>' if open_low else '>='} {low:g}" + ("" if math.isinf(high) else f" and <= {high:g}")
-        raise InputError(f"{name} is {value!r}, but a number {limits} was expected")

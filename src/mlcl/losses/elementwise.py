@@ -1,18 +1,22 @@
-"""Losses for comparison that judge each cell alone: asymmetric, focal, distribution-balanced.
+"""Baseline losses of single cells: asymmetric, focal, distribution-balanced (docs/specification.md#other-losses).
 
 Each is a pure function ``(logits, labels) -> cells [B, K]``; `ElementwiseLoss` takes the mean over the
-judged cells of each group, as ``reweight="none"`` does in the margin family.
+contributing cells of each group, as ``reweight="none"`` does in the margin family.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.losses.batch import check_batch, inverse, mean_weights, number
+from mlcl.errors import check_number
+from mlcl.labels import LabelCounts
+from mlcl.losses.base import LOSSES
+from mlcl.losses.batch import check_batch, inverse, mean_weights, warn_degenerate
 
 
 def asymmetric_cells(
@@ -26,7 +30,7 @@ def asymmetric_cells(
     """Return the asymmetric loss (ASL) of each cell, ``[B, K]``; Ridnik et al., ICCV 2021.
 
     With ``p = sigmoid(f)`` and ``p_m = max(p - clip, 0)``: ``-(1-p)^gamma+ log p`` on positives and
-    ``-(p_m)^gamma- log(1 - p_m)`` on negatives. The gradient runs through the focusing factors too.
+    ``-(p_m)^gamma- log(1 - p_m)`` on negatives. The gradient flows through the focusing factors too.
 
     >>> asymmetric_cells(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
     tensor([[0.6931, 0.0245]])
@@ -46,9 +50,9 @@ def asymmetric_cells(
 def focal_cells(logits: Tensor, labels: Tensor, *, gamma: float = 2.0, alpha: float | None = None) -> Tensor:
     """Return the focal loss of each cell, ``[B, K]``; Lin et al., ICCV 2017.
 
-    ``-alpha_t (1 - p_t)^gamma log p_t`` with ``p_t`` the probability of the true sign; ``alpha_t`` is
+    ``-alpha_t (1 - p_t)^gamma log p_t`` with ``p_t`` the probability of the true label; ``alpha_t`` is
     ``alpha`` on positives and ``1 - alpha`` on negatives. The paper uses alpha 0.25, tuned for the anchors
-    of a detector; the default here, None, weighs both signs by 1.
+    of a detector; the default here, None, weights positives and negatives by 1.
 
     >>> focal_cells(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
     tensor([[0.1733, 1.6501]])
@@ -74,7 +78,7 @@ def balanced_cells(
     """Return the distribution-balanced loss (DB) of each cell, ``[B, K]``; Wu et al., ECCV 2020.
 
     Re-balanced weighting: ``r_k = (1/P_k) / sum_{j: y_j=1} (1/P_j)`` is the chance of drawing the row for
-    class k over that of drawing it for any of its labels; smoothed, it is the weight
+    class k over that of drawing it for any of its labels; smoothed, it becomes the weight
     ``w_k = alpha + sigmoid(beta (r_k - mu))``. In a row without labels ``r`` is infinite, ``w = alpha + 1``.
 
     Negative-tolerant regularisation: ``x = f - nu_k`` with ``nu_k = kappa log(N_k / P_k)``, minus kappa
@@ -83,8 +87,8 @@ def balanced_cells(
 
     The defaults are the authors' for COCO (for VOC: mu 0.3, lambda 5). With ``gamma`` > 0 the focal factor of
     their DB-focal runs is added; their code then doubles the loss, and it divides ``nu`` by lambda, for which
-    one passes ``kappa / lambda``. Classes with ``P_k = 0`` or ``N_k = 0`` give no loss. The labels must be 0
-    where a cell is not judged.
+    one passes ``kappa / lambda``. Classes with ``P_k = 0`` or ``N_k = 0`` give no loss. The labels of masked
+    cells must be 0.
 
     >>> y, seen, unseen = torch.tensor([[1.0, 0.0]]), torch.tensor([10, 1]), torch.tensor([90, 99])
     >>> balanced_cells(torch.zeros(1, 2), y, seen, unseen)
@@ -104,7 +108,7 @@ def balanced_cells(
 
 
 class ElementwiseLoss(nn.Module):
-    """``sum_g w_g`` times the mean over the judged cells of group g of a loss that sees each row alone.
+    """``sum_g w_g`` times the mean over the contributing cells of group g of a loss that treats each row alone.
 
     Args:
         classes: the number of classes ``K``.
@@ -120,7 +124,7 @@ class ElementwiseLoss(nn.Module):
         self, classes: int, cells: Callable[..., Tensor], *, scale: float = 1.0, **constants: Tensor
     ) -> None:
         super().__init__()
-        number("scale", scale)
+        check_number("scale", scale)
         self.classes, self.cells, self.scale = classes, cells, scale
         for name, value in constants.items():
             self.register_buffer(name, value, persistent=False)
@@ -140,3 +144,100 @@ class ElementwiseLoss(nn.Module):
         )
         cells = self.cells(batch.logits, batch.labels, **dict(self.named_buffers()))
         return self.scale * (cells.mean() if batch.plain else (mean_weights(batch) * cells).sum())
+
+
+@LOSSES.register(
+    "asl",
+    summary="Asymmetric loss: easy negatives are focused away, very easy ones dropped.",
+    reference="Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021",
+)
+def asl(
+    counts: LabelCounts,
+    *,
+    gamma_positive: float = 0.0,
+    gamma_negative: float = 4.0,
+    clip: float = 0.05,
+    scale: float = 1.0,
+) -> ElementwiseLoss:
+    """Return the asymmetric loss (`asymmetric_cells`).
+
+    Args:
+        counts: label counts of the dataset, of which it needs the number of classes.
+        gamma_positive: The focusing power on positives.
+        gamma_negative: The focusing power on negatives.
+        clip: The amount by which the probability of a negative is lowered before focusing, from 0 to 0.99.
+        scale: A factor on the whole loss.
+    """
+    check_number("gamma_positive", gamma_positive)
+    check_number("gamma_negative", gamma_negative)
+    check_number("clip", clip, high=0.99)
+    cells = partial(asymmetric_cells, gamma_positive=gamma_positive, gamma_negative=gamma_negative, clip=clip)
+    return ElementwiseLoss(len(counts), cells, scale=scale)
+
+
+@LOSSES.register(
+    "focal",
+    summary="Focal loss: cells that are already right weigh less; no class weight unless alpha is given.",
+    reference="Lin et al., Focal Loss for Dense Object Detection, ICCV 2017",
+)
+def focal(
+    counts: LabelCounts, *, gamma: float = 2.0, alpha: float | None = None, scale: float = 1.0
+) -> ElementwiseLoss:
+    """Return the focal loss (`focal_cells`).
+
+    Args:
+        counts: label counts of the dataset, of which it needs the number of classes.
+        gamma: The focusing power of the focal factor.
+        alpha: In the focal loss, the weight of positives, from 0 to 1; negatives have 1 - alpha.
+        scale: A factor on the whole loss.
+    """
+    check_number("gamma", gamma)
+    if alpha is not None:
+        check_number("alpha", alpha, high=1.0)
+    return ElementwiseLoss(len(counts), partial(focal_cells, gamma=gamma, alpha=alpha), scale=scale)
+
+
+@LOSSES.register(
+    "db",
+    summary="Distribution-balanced loss: weights that know label co-occurrence, and tolerance for negatives.",
+    reference="Wu et al., Distribution-Balanced Loss for Multi-Label Classification [...], ECCV 2020",
+)
+def distribution_balanced(
+    counts: LabelCounts,
+    *,
+    alpha: float = 0.1,
+    beta: float = 10.0,
+    mu: float = 0.2,
+    kappa: float = 0.05,
+    lambda_negative: float = 2.0,
+    gamma: float = 0.0,
+    scale: float = 1.0,
+) -> ElementwiseLoss:
+    """Return the distribution-balanced loss (`balanced_cells`).
+
+    Args:
+        counts: label counts of the dataset.
+        alpha: In the distribution-balanced loss, the smallest weight of a cell.
+        beta: The slope of the sigmoid that smooths the weights.
+        mu: The ratio at which the smoothed weight is half way between its limits.
+        kappa: The scale of the bias kappa log(N_k/P_k) that is subtracted from the logits.
+        lambda_negative: The factor by which the logits of negatives are scaled; larger tolerates negatives more.
+        gamma: The focusing power of the focal factor.
+        scale: A factor on the whole loss.
+    """
+    for name, value in (("alpha", alpha), ("mu", mu), ("kappa", kappa), ("gamma", gamma)):
+        check_number(name, value)
+    check_number("beta", beta, open_low=True)
+    check_number("lambda_negative", lambda_negative, open_low=True)
+    warn_degenerate(counts)
+    cells = partial(
+        balanced_cells,
+        alpha=alpha,
+        beta=beta,
+        mu=mu,
+        kappa=kappa,
+        lambda_negative=lambda_negative,
+        gamma=gamma,
+    )
+    positive, negative = torch.tensor(counts.positive), torch.tensor(counts.negative)
+    return ElementwiseLoss(len(counts), cells, scale=scale, positive=positive, negative=negative)

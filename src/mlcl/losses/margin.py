@@ -1,4 +1,4 @@
-"""The margin-loss family of SPEC 3: BCE, RU, margin only and RLDAM are settings of one weighted sum.
+"""The margin-loss family (docs/specification.md#margin-loss): RLDAM, RU, margin only and BCE are one weighted sum.
 
 Every member is ``L = sum_{r,k} W[r,k] l(z[r,k])`` with ``z+ = f - D_k`` on positives and ``z- = -f - D_k``
 on negatives. The weights ``W`` come from labels, mask and groups alone, so no gradient runs through them.
@@ -12,30 +12,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_choice, check_number
 from mlcl.labels import LabelCounts
+from mlcl.losses.base import LOSSES
 from mlcl.losses.bases import BASES, Base
-from mlcl.losses.batch import (
-    Batch,
-    check_batch,
-    inverse,
-    mean_weights,
-    number,
-    one_of,
-    pair_weights,
-    warn_degenerate,
-)
+from mlcl.losses.batch import Batch, check_batch, inverse, mean_weights, pair_weights, warn_degenerate
+
+_PAPER = "Towards Macro-AUC oriented Imbalanced Multi-Label Continual Learning, AAAI 2025"
 
 Reweight = Literal["dataset", "batch", "none"]
 MarginCount = Literal["positive", "minority"]
 
 
 class ClassConstants(NamedTuple):
-    """What the data set's counts give each class, ``[K]``; None where the loss does not need it."""
+    """The constants of each class from the counts of the dataset, ``[K]``; None where the loss does not need them."""
 
     margin: Tensor | None  # D_k
     shift: Tensor | None  # -2 D_k, so that D + y * shift is -D for a positive and D for a negative
-    positive: Tensor | None  # weight of a positive cell, 0 for a class without both signs
+    positive: Tensor | None  # weight of a positive cell, 0 for a class without positives or negatives
     negative: Tensor | None  # weight of a negative cell
 
 
@@ -49,7 +43,7 @@ def margins(
 ) -> Tensor:
     """Return ``D_k = margin / c_k^power``, ``[K]`` (Proposition 1).
 
-    ``c_k`` is ``P_k`` or, for ``minority``, ``min(P_k, N_k)``; 1 if that is 0, as such a class has no loss.
+    ``c_k`` is ``P_k`` or, for ``minority``, ``min(P_k, N_k)``; a count of 0 becomes 1, as such a class has no loss.
 
     >>> margins(torch.tensor([1, 16, 81]), torch.tensor([99, 84, 19]))
     tensor([1.0000, 0.5000, 0.3333])
@@ -76,26 +70,26 @@ def margin_loss(
     groups: Tensor | None = None,
     group_weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the margin loss of SPEC 3, ``scale * sum_g w_g R_g``, a scalar in float32 or float64.
+    """Return the margin loss ``scale * sum_g w_g R_g``, a scalar in float32 or float64.
 
-    With ``S_gk`` the rows of group g judged on class k, ``K_g`` the classes judged for some row of g and
-    ``n_k = P_k + N_k``:
+    It is defined in docs/specification.md#margin-loss. With ``S_gk`` the number of rows of group g that contribute to
+    the loss for class k, ``K_g`` the number of classes for which some row of g contributes, and ``n_k = P_k + N_k``:
 
     - ``dataset``: ``R_g = (1/K_g) sum_k (n_k/S_gk) [sum_{y=1} l(z+)/P_k + sum_{y=0} l(z-)/N_k]``, Eq. 4
       estimated without bias from a uniform sample of rows;
-    - ``batch``: ``R_g`` = mean over the classes with both signs in g of
+    - ``batch``: ``R_g`` = mean over the classes with positives and negatives in g of
       ``mean_{y=1} l(z+) + mean_{y=0} l(z-)``;
-    - ``none``: ``R_g`` = mean of ``l`` over the judged cells; BCE with margin 0 and the logistic base.
+    - ``none``: ``R_g`` = mean of ``l`` over the contributing cells; BCE with margin 0 and the logistic base.
 
-    The first two are about twice as large as ``none`` at the start (two means a class): use ``scale`` to
-    compare at equal step sizes. Where the loss uses counts (margin > 0 or ``dataset``), a class with
-    ``P_k = 0`` or ``N_k = 0`` gives none, while the number of classes or cells in a mean stays as it is.
-    Where nothing is left to judge, the loss is 0 with a zero gradient.
+    The first two are about twice as large as ``none`` at the start, because each class contributes two means; ``scale``
+    allows a comparison at equal step sizes. Where the loss uses counts (margin > 0 or ``dataset``), a class with
+    ``P_k = 0`` or ``N_k = 0`` adds nothing, while the number of classes or cells in a mean stays the same.
+    Where nothing contributes, the loss is 0 with a zero gradient.
 
     Args:
         logits: ``f``, ``[B, K]``.
         labels: 0 or 1, ``[B, K]``.
-        positive: ``P_k``, ``[K]``, counted on the whole data set of the class's task.
+        positive: ``P_k``, ``[K]``, counted on the whole dataset of the class's task.
         negative: ``N_k``, ``[K]``.
         margin: ``lambda``; 0: no margin.
         reweight: ``dataset`` (the paper's text), ``batch`` (the released code) or ``none``.
@@ -104,7 +98,7 @@ def margin_loss(
         power: the margin's power, 1/4 in the paper.
         margin_count: ``positive`` (the paper) or ``minority`` (which the bound has).
         scale: a factor on the whole loss.
-        mask: ``[B, K]``, which cells are judged; None: all.
+        mask: ``[B, K]``, which cells contribute to the loss; None: all.
         groups: ``[B]``, the group (task) of each row, or ``[1, K]``, of each class; None: one group.
         group_weights: ``w_g``, ``[G]``; None: all 1.
 
@@ -132,11 +126,17 @@ def margin_loss(
 
 
 class MarginLoss(nn.Module):
-    """The margin-loss family as a module: `margin_loss` with the counts held, and its options, which are the same.
+    """The margin-loss family as a module: `margin_loss` for fixed counts, with the same options.
 
     Args:
-        counts: ``P_k`` and ``N_k`` of the whole data set of each class's task. A class that was counted but
-            lacks a sign is named in one warning, if the loss uses counts.
+        counts: ``P_k`` and ``N_k`` of the whole dataset of each class's task. If the loss uses counts, one
+            warning names the classes that were counted but have no positives or no negatives.
+        margin: as in `margin_loss`, like all further options.
+        reweight: ``dataset``, ``batch`` or ``none``.
+        base: the base loss ``l``.
+        power: the margin's power.
+        margin_count: ``positive`` or ``minority``.
+        scale: a factor on the whole loss.
 
     >>> loss = MarginLoss(LabelCounts.of([[1, 0], [0, 1], [0, 0]]), margin=1.0)
     >>> loss(torch.tensor([[2.0, -1.0], [-1.0, 0.5], [0.0, -3.0]]), torch.tensor([[1, 0], [0, 1], [0, 0]]))
@@ -164,8 +164,7 @@ class MarginLoss(nn.Module):
         self.margin, self.reweight, self.base = margin, reweight, base
         self.power, self.margin_count, self.scale = power, margin_count, scale
         self.classes = len(counts)
-        # Whole numbers, so that module.half() cannot round them; the floats are made for the logits at
-        # hand.
+        # Whole numbers, so that module.half() cannot round them; the floats are made for the dtype of the logits.
         self.register_buffer("positive", torch.tensor(counts.positive), persistent=False)
         self.register_buffer("negative", torch.tensor(counts.negative), persistent=False)
         self._made: tuple[torch.dtype, torch.device, int, ClassConstants] | None = None
@@ -201,17 +200,17 @@ def _check_options(
     margin: float, reweight: str, base: str, power: float, margin_count: str, scale: float
 ) -> None:
     for name, value in (("margin", margin), ("power", power), ("scale", scale)):
-        number(name, value)
-    one_of("reweight", reweight, get_args(Reweight))
-    one_of("base", base, get_args(Base))
-    one_of("margin_count", margin_count, get_args(MarginCount))
+        check_number(name, value)
+    check_choice("reweight", reweight, get_args(Reweight))
+    check_choice("base", base, get_args(Base))
+    check_choice("margin_count", margin_count, get_args(MarginCount))
 
 
 def _cells(batch: Batch, reweight: Reweight) -> int:
-    """Return by what the constants of the classes are to be divided.
+    """Return the divisor of the constants of the classes.
 
-    In a plain batch S = B and K_g = K, so 1/(K S) is one over the number of cells. Where it goes to the few
-    constants, nothing is left to do for the many cells.
+    In a plain batch S = B and K_g = K, so 1/(K S) is one over the number of cells. Dividing the few constants
+    saves a pass over the many cells.
     """
     return batch.logits.numel() if reweight == "dataset" and batch.plain else 1
 
@@ -232,16 +231,16 @@ def _class_constants(
     with torch.no_grad():
         positive, negative = positive.to(like), negative.to(like)
         defined = ((positive > 0) & (negative > 0)).to(like)
-        wide = None
+        margin_k = None
         if margin > 0:
-            wide = margins(positive, negative, margin=margin, power=power, margin_count=margin_count)
-        shift = None if wide is None else -2 * wide
+            margin_k = margins(positive, negative, margin=margin, power=power, margin_count=margin_count)
+        shift = None if margin_k is None else -2 * margin_k
         if reweight == "dataset":
             factor = defined * (positive + negative) / cells
-            return ClassConstants(wide, shift, factor * inverse(positive), factor * inverse(negative))
+            return ClassConstants(margin_k, shift, factor * inverse(positive), factor * inverse(negative))
         if bool(defined.all()):
-            return ClassConstants(wide, shift, None, None)
-        return ClassConstants(wide, shift, defined, defined)
+            return ClassConstants(margin_k, shift, None, None)
+        return ClassConstants(margin_k, shift, defined, defined)
 
 
 def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Base, scale: float) -> Tensor:
@@ -259,18 +258,18 @@ def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Bas
 
 
 def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
-    """Return the part of each cell's weight that the batch decides, ``[B, K]``."""
+    """Return the part of each cell's weight that depends on the batch, ``[B, K]``."""
     if reweight == "none":
         return mean_weights(batch)
     if reweight == "dataset":
-        (rows,) = batch.group_counts(batch.judged())  # S_gk
+        (rows,) = batch.group_counts(batch.contributing())  # S_gk
         present = rows.sign()
         classes = present.sum(1, keepdim=True).clamp_min_(1)  # K_g
-        return batch.if_judged(batch.to_rows(batch.group_weight() * present / (classes * rows.clamp_min_(1))))
+        return batch.masked(batch.to_rows(batch.group_weight() * present / (classes * rows.clamp_min_(1))))
     positives, negatives, pairs = pair_weights(batch)
-    # 1 / positives is negatives / (positives negatives): 0 for a class without both signs.
+    # 1 / positives is negatives / (positives negatives): 0 for a class without positives or negatives.
     ends = batch.to_rows(pairs * positives), batch.to_rows(pairs * negatives)
-    return batch.if_judged(torch.lerp(*ends, batch.labels))
+    return batch.masked(torch.lerp(*ends, batch.labels))
 
 
 def _total(
@@ -292,3 +291,109 @@ def _total(
     if weight is not None:
         cells = cells * weight
     return cells.mean() if reduction == "mean" else cells.sum()
+
+
+@LOSSES.register(
+    "rldam",
+    summary="Reweighted label-distribution-aware margin loss, with margins D_k = margin / P_k^(1/4).",
+    reference=_PAPER,
+)
+def rldam(
+    counts: LabelCounts,
+    *,
+    margin: float = 1.0,
+    reweight: Literal["dataset", "batch"] = "batch",  # measured better in runs: docs/decisions.md
+    base: Base = "logistic",
+    power: float = 0.25,
+    margin_count: MarginCount = "positive",
+    scale: float = 1.0,
+) -> MarginLoss:
+    """Return the paper's loss: margins and reweighting.
+
+    Args:
+        counts: label counts of the dataset.
+        margin: The scale lambda of the margins D_k = lambda / P_k^power; 0 means no margins.
+        reweight: Which counts of positives and negatives balance a class: those of the dataset, or those of the batch.
+        base: The base loss of one margin.
+        power: The power of the count in the margins; 1/4 in the paper.
+        margin_count: The count in the margins: positives, or the smaller of positives and negatives.
+        scale: A factor on the whole loss.
+    """
+    check_choice("reweight", reweight, ("dataset", "batch"))
+    return MarginLoss(
+        counts,
+        margin=margin,
+        reweight=reweight,
+        base=base,
+        power=power,
+        margin_count=margin_count,
+        scale=scale,
+    )
+
+
+@LOSSES.register(
+    "ru",
+    summary="Reweighted univariate loss: positives and negatives of a class have the same total weight.",
+    reference=_PAPER,
+)
+def ru(
+    counts: LabelCounts,
+    *,
+    reweight: Literal["dataset", "batch"] = "batch",  # measured better in runs: docs/decisions.md
+    base: Base = "logistic",
+    scale: float = 1.0,
+) -> MarginLoss:
+    """Return reweighting alone, without margins.
+
+    Args:
+        counts: label counts of the dataset.
+        reweight: Which counts of positives and negatives balance a class: those of the dataset, or those of the batch.
+        base: The base loss of one margin.
+        scale: A factor on the whole loss.
+    """
+    check_choice("reweight", reweight, ("dataset", "batch"))
+    return MarginLoss(counts, margin=0.0, reweight=reweight, base=base, scale=scale)
+
+
+@LOSSES.register(
+    "margin", summary="Margins alone, without reweighting (the paper's ablation).", reference=_PAPER
+)
+def margin_only(
+    counts: LabelCounts,
+    *,
+    margin: float = 1.0,
+    base: Base = "logistic",
+    power: float = 0.25,
+    margin_count: MarginCount = "positive",
+    scale: float = 1.0,
+) -> MarginLoss:
+    """Return margins alone, without reweighting.
+
+    Args:
+        counts: label counts of the dataset.
+        margin: The scale lambda of the margins D_k = lambda / P_k^power; 0 means no margins.
+        base: The base loss of one margin.
+        power: The power of the count in the margins; 1/4 in the paper.
+        margin_count: The count in the margins: positives, or the smaller of positives and negatives.
+        scale: A factor on the whole loss.
+    """
+    return MarginLoss(
+        counts,
+        margin=margin,
+        reweight="none",
+        base=base,
+        power=power,
+        margin_count=margin_count,
+        scale=scale,
+    )
+
+
+@LOSSES.register("bce", summary="Binary cross-entropy: the mean over rows and classes.")
+def bce(counts: LabelCounts, *, scale: float = 1.0) -> MarginLoss:
+    """Return binary cross-entropy with logits.
+
+    Args:
+        counts: label counts of the dataset, which it does not use.
+        scale: A factor on the whole loss.
+    """
+    return MarginLoss(counts, margin=0.0, reweight="none", scale=scale)

@@ -1,7 +1,7 @@
-"""Pairwise AUC surrogates, the rivals of RU: the mean of ``l(f+ - f-)`` over pairs.
+"""Pairwise AUC surrogates, baselines for RU: the mean of ``l(f+ - f-)`` over pairs.
 
 A pair is a positive and a negative of one class in one group of the batch. ``R_g`` is the mean over the
-classes with both signs among the judged rows of g, as for ``reweight="batch"``.
+classes with positives and negatives among the contributing cells of g, as for ``reweight="batch"``.
 """
 
 from __future__ import annotations
@@ -12,31 +12,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.losses.batch import Batch, check_batch, number, pair_weights
+from mlcl.errors import check_number
+from mlcl.labels import LabelCounts
+from mlcl.losses.base import LOSSES
+from mlcl.losses.batch import Batch, check_batch, pair_weights
 
 
 def squared_hinge_pairs(batch: Batch) -> Tensor:
-    """Return ``sum_g w_g R_g`` for ``max(0, 1 - (f+ - f-))^2``, in O(B log B) a class instead of O(B^2).
+    """Return ``sum_g w_g R_g`` for ``max(0, 1 - (f+ - f-))^2``, in O(B log B) per class instead of O(B^2).
 
     For a positive with ``a = f+ - 1`` only negatives above a count, and
     ``sum (f- - a)^2 = S2 - 2 a S1 + a^2 S0`` with ``S_j`` the sum of ``(f-)^j`` over them. Sorted by a
-    (positives) and f- (negatives), the sums are running sums. They are kept in float64, since the three
-    terms nearly cancel (so a device without float64 cannot run it).
+    (positives) and f- (negatives), the sums are cumulative sums. They are kept in float64, because the three
+    terms nearly cancel; a device without float64 cannot compute this loss.
 
     >>> scores, labels = torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]])
     >>> squared_hinge_pairs(check_batch(scores, labels, classes=1))  # (0.5^2 + 0) / 2
     tensor(0.1250)
     """
     weight = batch.to_rows(pair_weights(batch)[2]) * batch.labels
-    is_negative = (batch.judged() - batch.labels).double()
-    # Pairs see differences alone; around 0 the squares are small.
+    is_negative = (batch.contributing() - batch.labels).double()
+    # Only differences matter; scores around 0 have small squares.
     scores = batch.logits.double() - batch.logits.detach().double().mean(0)
     threshold = scores - 1
     order = torch.where(batch.labels > 0, threshold, scores).detach().argsort(dim=0, descending=True)
     start = None
     if batch.row_groups is not None:
         # Groups one after another, each in its order. Every column holds every row, so a group has the same
-        # places in all columns, and its running sums are the whole's minus those before its first place.
+        # places in all columns, and its cumulative sums are those of the column minus those before its first place.
         regroup = batch.row_groups[order].argsort(dim=0, stable=True)
         order = order.gather(0, regroup)
         ordered = batch.row_groups.sort().values
@@ -55,14 +58,14 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
 def logistic_pairs(batch: Batch) -> Tensor:
     """Return ``sum_g w_g R_g`` for ``log(1 + exp(-(f+ - f-)))``; memory and time O(B^2 K).
 
-    A batch of 128 rows and 80 classes needs about 5 MB a float32 copy, and autograd keeps a few.
+    A batch of 128 rows and 80 classes needs about 5 MB per float32 copy, and autograd keeps a few.
 
     >>> scores, labels = torch.tensor([[1.0], [1.0], [1.0]]), torch.tensor([[1], [0], [0]])
     >>> logistic_pairs(check_batch(scores, labels, classes=1))  # log 2
     tensor(0.6931)
     """
     first = batch.to_rows(pair_weights(batch)[2]) * batch.labels
-    second = batch.judged() - batch.labels
+    second = batch.contributing() - batch.labels
     weight = first.unsqueeze(1) * second.unsqueeze(0)  # [positive row, negative row, K]
     if batch.row_groups is not None:
         weight = weight * (batch.row_groups.unsqueeze(1) == batch.row_groups).unsqueeze(2)
@@ -75,7 +78,7 @@ class PairwiseLoss(nn.Module):
 
     Args:
         classes: the number of classes ``K``.
-        pairs: what it computes of a checked batch.
+        pairs: the function that returns the loss of a checked batch.
         scale: a factor on the whole loss.
 
     >>> loss = PairwiseLoss(1, squared_hinge_pairs)
@@ -85,7 +88,7 @@ class PairwiseLoss(nn.Module):
 
     def __init__(self, classes: int, pairs: Callable[[Batch], Tensor], *, scale: float = 1.0) -> None:
         super().__init__()
-        number("scale", scale)
+        check_number("scale", scale)
         self.classes, self.pairs, self.scale = classes, pairs, scale
 
     def forward(
@@ -102,3 +105,33 @@ class PairwiseLoss(nn.Module):
             logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
         )
         return self.scale * self.pairs(batch)
+
+
+@LOSSES.register(
+    "pairwise-hinge2",
+    summary="Squared hinge over all pairs of a class in the batch, by sorting.",
+    reference="Rust and Hocking, A log-linear gradient descent algorithm [...] all pairs squared hinge loss, 2023",
+)
+def pairwise_hinge2(counts: LabelCounts, *, scale: float = 1.0) -> PairwiseLoss:
+    """Return the pairwise squared hinge (`squared_hinge_pairs`).
+
+    Args:
+        counts: label counts of the dataset, of which it needs the number of classes.
+        scale: A factor on the whole loss.
+    """
+    return PairwiseLoss(len(counts), squared_hinge_pairs, scale=scale)
+
+
+@LOSSES.register(
+    "pairwise-logistic",
+    summary="Logistic loss over all pairs of a class in the batch; memory grows with the batch squared.",
+    reference="Gao and Zhou, On the consistency of AUC pairwise optimization, IJCAI 2015",
+)
+def pairwise_logistic(counts: LabelCounts, *, scale: float = 1.0) -> PairwiseLoss:
+    """Return the pairwise logistic loss (`logistic_pairs`).
+
+    Args:
+        counts: label counts of the dataset, of which it needs the number of classes.
+        scale: A factor on the whole loss.
+    """
+    return PairwiseLoss(len(counts), logistic_pairs, scale=scale)

@@ -1,11 +1,25 @@
-"""What a memory holds, how room is shared between tasks, and the thin class over the strategies.
+"""The registry of memories, the rules that every strategy keeps, and the class `Memory` over the strategies.
 
 A strategy is one pure function in one file, decorated with ``MEMORIES.register``:
 
-    update(stored, new, size, rng, *, options...) -> one `TaskSamples` for every task, old ones first
+    update(stored, new, size, rng, *, options...) -> one `TaskSamples` per task, old tasks first
 
-``stored`` is what is kept of the past tasks, ``new`` holds all rows of the task that has just ended. A
-strategy that looks at features takes them as a fifth positional parameter named ``features``.
+``stored`` is what is kept of the past tasks, ``new`` holds all rows of the task that has just ended. A strategy that
+selects by features takes them as a fifth positional parameter named ``features``. The options are keyword-only; each
+has a type, a default, and a line in the Args section of the docstring, which becomes its help text on the command
+line. The strategy raises `mlcl.errors.InputError` for a bad value; `Memory` calls it once with an empty task when it is
+built, so that a bad value is found before training.
+
+Rules (docs/specification.md#memories), which ``mlcl.testing.check_memory`` tests:
+
+- At most ``size`` samples are kept over all tasks, and there is one `TaskSamples` per task in the order of the tasks,
+  also for a task of which nothing is kept.
+- Rows are selected with `TaskSamples.take`, so that the classes and counts of a task never change and extra columns
+  follow their rows.
+- A row is kept at most once, and what is dropped never comes back: the rows kept of an old task are a part of those
+  stored before, in the same order. Stored inputs are addressed by this order.
+- Random numbers come from ``rng`` alone: the same seed gives the same memory.
+- Empty tasks, ``size`` 0, and a ``size`` larger than the number of rows work.
 """
 
 from __future__ import annotations
@@ -19,17 +33,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError, check_int
 from mlcl.labels import LabelCounts, Labels, as_labels
 from mlcl.registry import Registry
 
 
 @dataclass(frozen=True, eq=False)
 class TaskSamples:
-    """Rows of one task, their labels, and the constants of the whole task (SPEC 4).
+    """Rows of one task, their labels, and the constants of the whole task (docs/specification.md#memories).
 
-    Dropping rows with `take` never changes ``classes`` and ``counts``: the loss reweights by the counts
-    of the data set, not by those of what is left of it.
+    Dropping rows with `take` never changes ``classes`` and ``counts``: the loss reweights by the counts of the
+    dataset, not by those of the rows that are left.
 
     Args:
         task: Number of the task.
@@ -37,7 +51,7 @@ class TaskSamples:
         counts: Label counts over all training rows of the task.
         rows: Row numbers in the training split ``[m]``, in selection order.
         labels: 0/1 labels ``[m, Kt]`` of these rows.
-        extra: Further columns, one entry a row (reservoir keys, stored logits); they follow their rows.
+        extra: Further columns with one entry per row (reservoir keys, stored logits); they follow their rows.
 
     >>> samples = TaskSamples.of(0, [4, 7], rows=[10, 11, 12], labels=[[1, 0], [1, 1], [0, 1]])
     >>> kept = samples.take([2, 0])
@@ -93,10 +107,11 @@ class TaskSamples:
 
 
 def joined_task(stored: TaskSamples, more: TaskSamples) -> TaskSamples:
-    """Return a task that goes on: its stored rows, then ``more`` rows of it, with the counts of all it ever had.
+    """Return a task that continues: its stored rows, then ``more`` rows of it, with the counts of all its rows so far.
 
-    The column ``mass`` says what a row stands for: a stored one for an equal share of all rows before, a new one for
-    itself. Both number their rows in one training split; ``more`` must be of the same task and classes.
+    The column ``mass`` is the number of rows that a row stands for: a stored row stands for an equal share of all
+    earlier rows, a new one for itself. Both number their rows in one training split; ``more`` must be of the same task
+    and classes. See docs/specification.md#continued-tasks.
 
     >>> first = TaskSamples.of(0, [5], rows=[0, 1, 2, 3], labels=[[1], [0], [0], [0]]).take([1])
     >>> both = joined_task(first, TaskSamples.of(0, [5], rows=[4, 5], labels=[[1], [0]]))
@@ -135,7 +150,7 @@ def update_none(
 
 
 def quotas(size: int, available: Sequence[int]) -> list[int]:
-    """Share ``size`` places between tasks that have ``available`` rows each (SPEC 4).
+    """Share ``size`` places between tasks that have ``available`` rows each (docs/specification.md#quotas).
 
     Without small tasks: ``floor(M/t)`` for each, one more for the first ``M mod t``. A task smaller than
     its share is kept whole and its spare room is shared out again among the others (water-filling): with
@@ -164,37 +179,14 @@ def quotas(size: int, available: Sequence[int]) -> list[int]:
     return [int(n) for n in given]
 
 
-def check_choice(option: str, value: str, known: Sequence[str]) -> str:
-    """Return ``value`` if it is one of ``known``; otherwise an `InputError` that names the option."""
-    if value not in known:
-        raise InputError(
-            f"{option} is {value!r}, expected one of: {', '.join(known)}.{nearest(str(value), known)}"
-        )
-    return value
-
-
-def check_int(option: str, value: object, least: int) -> int:
-    """Return ``value`` as an int if it is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{option} is {value!r}, expected a whole number of at least {least}")
-    return int(value)
-
-
-def check_rho(value: object) -> float:
-    """Return the power of a partition ``n_i^rho`` as a float; far beyond 10, powers of counts overflow."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not -10 <= value <= 10:
-        raise InputError(f"rho is {value!r}, expected a number from -10 to 10")
-    return float(value)
-
-
 class Memory:
     """At most ``size`` samples of past tasks, chosen by a strategy, with the constants of every task.
 
     Args:
         kind: Name of a strategy in ``MEMORIES``.
-        size: Most samples held over all tasks, ``M``; 0 keeps only the constants.
+        size: The largest number of samples over all tasks, ``M``; 0 keeps only the constants.
         seed: Every update draws from a generator made of this seed and the number of the update, so that
-            a memory restored from its state goes on exactly as the one that was saved.
+            a memory restored from its state continues exactly as the one that was saved.
         options: Options of the strategy; one that it does not take, or a bad value, is refused here.
 
     >>> memory = Memory("wru", 4, seed=0)
@@ -220,8 +212,8 @@ class Memory:
         self.options = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
         self.needs_features = "features" in inspect.signature(self._strategy).parameters
         self.tasks: tuple[TaskSamples, ...] = ()
-        # A dry run on an empty task: the strategy itself judges the values of its options, now and not
-        # after the first task has been trained.
+        # A dry run on an empty task: the strategy itself checks the values of its options, now and not after the
+        # first task has been trained.
         nothing = np.zeros(0, dtype=np.int64)
         empty = TaskSamples(
             0, nothing, LabelCounts(nothing, nothing, 0), nothing, np.zeros((0, 0), dtype=np.uint8)

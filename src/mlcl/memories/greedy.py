@@ -1,4 +1,4 @@
-"""Greedy selection over label patterns: the inner loop of WRU (SPEC 4).
+"""Greedy selection over label patterns: the inner loop of WRU (docs/specification.md#wru).
 
 ``J``, the gap between the label counts of a selection and those wanted, depends on label vectors alone. So the
 choice is between the distinct vectors, the patterns, and one product scores all of them.
@@ -42,7 +42,7 @@ def greedy(
     stay, move = terms
     remaining = left.tolist()
     picks = []
-    # Some 6 microseconds a step where patterns are few, most of it the cost of calling numpy: so arrays are
+    # About 6 microseconds per step where patterns are few, most of it the cost of calling numpy: so arrays are
     # made once and changed in place, and none is broadcast.
     for step in range(steps):
         gaps(target, counts, held + sign * (step + 1), criterion, out=terms)
@@ -113,7 +113,7 @@ class _Dense:
         self.score, self.good = np.empty(len(rows)), np.empty(len(rows), dtype=np.bool_)
 
     def best(self, slack: float) -> int:
-        """Return the first pattern that is best up to ``slack``: the choice hangs on no order of a sum."""
+        """Return the first pattern that is best up to ``slack``: the choice does not depend on the order of a sum."""
         score = self.rows.dot(self.factor, self.score)
         return int(np.less_equal(score, score[score.argmin()] + slack, out=self.good).argmax())
 
@@ -164,7 +164,7 @@ class _Sparse:
 
 
 def _slack(stay: NDArray[np.float64]) -> float:
-    """Return by how much two values of ``J`` may differ and still be taken for equal; ``stay`` sums up to one."""
+    """Return the difference up to which two values of ``J`` count as equal; ``stay`` sums up to one such value."""
     return 1e-12 * (1.0 + 2.0 * float(stay.sum()))
 
 

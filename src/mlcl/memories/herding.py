@@ -1,4 +1,7 @@
-"""Herding (iCaRL): per class, the samples whose mean feature stays nearest to the class mean."""
+"""Herding (iCaRL): per class, the samples whose mean feature stays nearest to the class mean.
+
+See docs/specification.md#herding.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def update_herding(
     rng: np.random.Generator,
     features: NDArray[Any] | None,
 ) -> tuple[TaskSamples, ...]:
-    """Cut old tasks to the first rows of their order (iCaRL's way); choose the new quota by herding."""
+    """Cut old tasks to the first rows of their order, as iCaRL does; choose the new quota by herding."""
     if features is None:
         raise InputError(f"features of task {new.task} are missing: memory 'herding' chooses by them")
     *old, fresh = quotas(size, [len(samples) for samples in (*stored, new)])

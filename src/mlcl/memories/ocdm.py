@@ -1,14 +1,20 @@
-"""Optimising class distribution in memory (Liang and Li, 2022): drop what the distribution misses least."""
+"""Optimising class distribution in memory (Liang and Li, 2022): drop what brings the label distribution to its target.
+
+See docs/specification.md#ocdm.
+"""
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.errors import check_choice, check_int, check_number
 from mlcl.labels import Labels, Patterns
-from mlcl.memories.base import MEMORIES, TaskSamples, check_choice, check_int, check_rho
+from mlcl.memories.base import MEMORIES, TaskSamples
 
-DISTANCES = ("kl", "l1")
+Distance = Literal["kl", "l1"]
 _SMOOTH = 1e-8
 
 
@@ -24,10 +30,10 @@ def update_ocdm(
     rng: np.random.Generator,
     *,
     batch_size: int = 128,
-    distance: str = "kl",
+    distance: Distance = "kl",
     rho: float = 0.0,
 ) -> tuple[TaskSamples, ...]:
-    """Offer the rows of the task in random batches; drop the overflow of each one sample at a time (SPEC 4).
+    """Offer the rows of the task in random batches; drop the overflow of each one sample at a time.
 
     The target ``p_i`` is proportional to ``n_i^rho`` over the classes seen so far, the current batch
     included; stream counts of past tasks are the positives in their stored constants. With ``q_i = l_i /
@@ -35,10 +41,19 @@ def update_ocdm(
     (``distance="l1"``: ``sum_i |p_i - q_i|``). Removal looks at label patterns; equally good patterns (up
     to rounding): the task that came first, then the first label vector in lexicographic order. Within a
     pattern the sample is drawn at random. Samples without labels go first.
+
+    Args:
+        stored: What is kept of the past tasks.
+        new: All rows of the task.
+        size: The largest number of samples kept.
+        rng: Random numbers.
+        batch_size: Samples offered at once; in a run, the rows of a training batch.
+        distance: The distance between the wanted distribution of labels and that in the memory.
+        rho: The power of the wanted label counts, proportional to n_i^rho with n_i the positives so far; 0 means equal.
     """
     check_int("batch_size", batch_size, 1)
-    check_choice("distance", distance, DISTANCES)
-    check_rho(rho)
+    check_choice("distance", distance, get_args(Distance))
+    check_number("rho", rho, low=-10, high=10)  # far beyond 10, powers of counts overflow
     tasks = (*stored, new)
     classes = np.unique(np.concatenate([samples.classes for samples in tasks]))
     seen = np.zeros(len(classes), dtype=np.int64)
@@ -49,8 +64,8 @@ def update_ocdm(
         if samples is not new:
             seen[columns] += samples.counts.positive
         patterns = Patterns.of(samples.labels)
-        wide = np.zeros((len(patterns.rows), len(classes)), dtype=np.uint8)
-        wide[:, columns] = patterns.rows
+        wide = np.zeros((len(patterns.vectors), len(classes)), dtype=np.uint8)
+        wide[:, columns] = patterns.vectors
         ids.append(patterns.inverse + sum(len(block) for block in rows))
         rows.append(wide)
     order = rng.permutation(len(new))
@@ -73,10 +88,10 @@ def ocdm_pass(
     rng: np.random.Generator,
     *,
     batch_size: int = 128,
-    distance: str = "kl",
+    distance: Distance = "kl",
     rho: float = 0.0,
 ) -> NDArray[np.bool_]:
-    """Run OCDM over a stream of label patterns and return which samples are held in the end.
+    """Run OCDM over a stream of label patterns and return which samples are held at the end.
 
     Args:
         rows: Label patterns over all classes ``[U, K]``.
@@ -84,7 +99,7 @@ def ocdm_pass(
             their order.
         offered: How many of ``ids`` are the stream, ``n``.
         seen: Stream counts of the classes before the pass ``[K]``.
-        size: Most samples held.
+        size: The largest number of samples held.
         rng: For the choice within a pattern.
         batch_size: Samples offered at once.
         distance: ``"kl"`` or ``"l1"``.
@@ -133,7 +148,7 @@ class _Removal:
     last column holds the first sum, and for each pattern a short sum over entries of the table.
     """
 
-    def __init__(self, rows: Labels, distance: str) -> None:
+    def __init__(self, rows: Labels, distance: Distance) -> None:
         self.rows = rows
         self.width = rows.sum(axis=1, dtype=np.int64)
         self.distance = distance
@@ -164,7 +179,7 @@ class _Removal:
         pattern_of, column = np.nonzero(np.column_stack([self.rows[live], np.ones(len(live), np.uint8)]))
         entries = group[pattern_of] * (len(p) + 1) + column
         starts = np.searchsorted(pattern_of, np.arange(len(live)))
-        # About 10 microseconds a step, most of it the cost of calling numpy: so all arrays and views of
+        # About 10 microseconds per step, most of it the cost of calling numpy: so all arrays and views of
         # arrays are made once and changed in place.
         closed = np.zeros(len(live))
         labels = (self.inside.sum() - sizes)[:, None]  # sum l - w for each size w
@@ -189,7 +204,7 @@ class _Removal:
             np.add.reduce(same, axis=1, out=total)
             score = np.add.reduceat(flat.take(entries), starts)
             score += closed
-            # The first pattern that is best up to rounding: the choice does not hang on the order of a sum.
+            # The first pattern that is best up to rounding: the choice does not depend on the order of a sum.
             best = int((score <= score[score.argmin()] + 1e-12).argmax())
             pattern = int(live[best])
             counts -= self.rows[pattern]

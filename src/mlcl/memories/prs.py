@@ -1,12 +1,16 @@
-"""Partitioning reservoir sampling (Kim et al., ECCV 2020): label counts in memory follow a partition."""
+"""Partitioning reservoir sampling (Kim et al., ECCV 2020): label counts in memory follow a partition.
+
+See docs/specification.md#prs.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.errors import check_number
 from mlcl.labels import Labels
-from mlcl.memories.base import MEMORIES, TaskSamples, check_rho
+from mlcl.memories.base import MEMORIES, TaskSamples
 
 # Counts are compared with products of floats (l_i with p_i sum l): equal up to this is equal.
 _EQUAL = 1e-9
@@ -26,12 +30,19 @@ def update_prs(
     *,
     rho: float = 0.0,
 ) -> tuple[TaskSamples, ...]:
-    """Offer the rows of the task once, in random order, to the memory (`prs_pass`; SPEC 4).
+    """Offer the rows of the task once, in random order, to the memory (`prs_pass`).
 
-    The stream counts ``n_i`` of past tasks are the positives in their stored constants. ``rho`` 0 wants
-    every class equally often; the authors use -0.03 on COCO and 0.02 on NUS-WIDE.
+    The stream counts ``n_i`` of past tasks are the positives in their stored constants. With ``rho`` 0 every class is
+    wanted equally often; the authors use -0.03 on COCO and 0.02 on NUS-WIDE.
+
+    Args:
+        stored: What is kept of the past tasks.
+        new: All rows of the task.
+        size: The largest number of samples kept.
+        rng: Random numbers.
+        rho: The power of the wanted label counts, proportional to n_i^rho with n_i the positives so far; 0 means equal.
     """
-    check_rho(rho)
+    check_number("rho", rho, low=-10, high=10)  # far beyond 10, powers of counts overflow
     tasks = (*stored, new)
     classes = np.unique(np.concatenate([samples.classes for samples in tasks]))
     columns = [np.searchsorted(classes, samples.classes) for samples in tasks]
@@ -60,19 +71,19 @@ def prs_pass(
     *,
     rho: float = 0.0,
 ) -> NDArray[np.int64]:
-    """Run PRS over ``stream`` and return which samples are held in the end.
+    """Run PRS over ``stream`` and return which samples are held at the end.
 
     ``n_i`` counts class ``i`` in the stream before the sample, ``l_i`` in the memory; over the classes
-    seen so far ``p_i = n_i^rho / sum_j n_j^rho``. Decisions as in SPEC 4, and where it is silent: a class
-    never seen before accepts with certainty; a sample without labels is taken only while there is room
-    and is the first to be evicted; equally good victims are drawn at random.
+    seen so far ``p_i = n_i^rho / sum_j n_j^rho``. The decisions are those of
+    docs/specification.md#prs. A class never seen before accepts with certainty; a sample without labels is taken
+    only while there is room and is the first to be evicted; equally good victims are drawn at random.
 
     Args:
         memory: Labels of the held samples over all classes ``[m, K]``.
         stream: Labels of the offered samples over their own classes ``[n, Kt]``, in the order they come.
         columns: Columns of ``memory`` that the columns of ``stream`` are ``[Kt]``.
         seen: Stream counts ``n_i`` before the pass ``[K]``.
-        size: Most samples held.
+        size: The largest number of samples held.
         draws: Uniform numbers ``[n, 3]``: for acceptance, for the class to evict from, for ties.
         rho: Power of the partition.
 

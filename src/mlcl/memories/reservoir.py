@@ -1,4 +1,7 @@
-"""Reservoir sampling over the whole stream: every sample ever offered is held with the same probability."""
+"""Reservoir sampling over the whole stream: every sample ever offered is held with the same probability.
+
+See docs/specification.md#reservoir.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ def update_reservoir(
     The same distribution as Vitter's algorithm R (accept sample ``n + 1`` with probability ``M/(n+1)``
     into a random slot), without its loop: the keys are exchangeable, so each ``M``-subset of the stream
     is equally likely. The key of a held row stays with it, in the extra column ``key``. Once the memory is
-    full, only keys above the least of those held matter: how many rows have one is drawn, and which, so that
-    a task costs as much as there are such rows.
+    full, only keys above the least of those held matter: the number of rows that have one is drawn, and then which
+    rows, so that the cost of a task depends on the number of such rows.
 
     >>> rng = np.random.default_rng(0)
     >>> first = TaskSamples.of(0, [0], rows=np.arange(5), labels=[[1], [0], [0], [1], [0]])

@@ -1,25 +1,32 @@
-"""Weight Retain Updating (the paper's section on WRU): keep samples with the label counts of their task."""
+"""Weight Retain Updating (docs/specification.md#wru): keep samples whose label ratios are those of their task."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mlcl.errors import check_choice, check_int
 from mlcl.labels import LabelCounts, Labels, Patterns
-from mlcl.memories.base import MEMORIES, TaskSamples, check_choice, check_int, quotas
+from mlcl.memories.base import MEMORIES, TaskSamples, quotas
 from mlcl.memories.greedy import gaps, greedy, greedy_among
 
-CRITERIA = ("ratio", "prevalence")
-SHRINKS = ("prefix", "greedy_removal", "random")
+Criterion = Literal["ratio", "prevalence"]
+Shrink = Literal["prefix", "greedy_removal", "random"]
 
 
 def select_wru(
-    labels: ArrayLike, size: int, *, seed: int = 0, candidates: int | None = None, criterion: str = "ratio"
+    labels: ArrayLike,
+    size: int,
+    *,
+    seed: int = 0,
+    candidates: int | None = None,
+    criterion: Criterion = "ratio",
 ) -> NDArray[np.int64]:
-    """Choose rows greedily so that each class keeps its ratio of positives to negatives (SPEC 4).
+    """Choose rows greedily so that each class keeps its ratio of positives to negatives (docs/specification.md#wru).
 
     With class counts ``c`` and ``s`` rows chosen so far, the next row minimises
     ``J = sum_k | P_k/N_k - (c_k + y_k) / (s + 1 - c_k - y_k + 0.01) |``. ``J`` depends on the label
@@ -32,7 +39,7 @@ def select_wru(
             with a warning.
         size: Rows to choose; more than there are gives all rows, in greedy order.
         seed: Seed of the draws.
-        candidates: If given, each step looks only at so many random remaining rows (the paper's appendix): for
+        candidates: If given, each step looks at that many random remaining rows only (the paper's appendix): for
             selections of many thousands among very many label patterns.
         criterion: ``"ratio"`` as above, or ``"prevalence"``: ``| P_k/n - (c_k + y_k)/(s + 1) |``.
 
@@ -47,14 +54,16 @@ def select_wru(
     """
     patterns = Patterns.of(labels)
     counts = patterns.label_counts()
-    warn_undefined(counts, np.arange(len(counts)), "labels")
+    _warn_undefined(counts, np.arange(len(counts)), "labels")
     rng = np.random.default_rng(check_int("seed", seed, 0))
     size = check_int("size", size, 0)
     return _select(patterns, counts, size, rng, candidates=candidates, criterion=criterion)
 
 
-def wru_gap(counts: LabelCounts, labels: Labels, *, criterion: str = "ratio") -> float:
-    """Return ``J`` of a set of rows: how far its label counts are from the task's (0 is best; SPEC 4 and 7).
+def wru_gap(counts: LabelCounts, labels: Labels, *, criterion: Criterion = "ratio") -> float:
+    """Return ``J`` of a set of rows: the distance of its label counts from the task's, 0 at best.
+
+    See docs/specification.md#wru and #memory-distance.
 
     >>> labels = np.array([[1], [0], [0], [1]], dtype=np.uint8)
     >>> round(wru_gap(LabelCounts.of(labels), labels[:2], criterion="prevalence"), 3)
@@ -65,16 +74,17 @@ def wru_gap(counts: LabelCounts, labels: Labels, *, criterion: str = "ratio") ->
 
 
 def gap_terms(
-    counts: LabelCounts, chosen: NDArray[np.int64], held: int, *, criterion: str = "ratio"
+    counts: LabelCounts, chosen: NDArray[np.int64], held: int, *, criterion: Criterion = "ratio"
 ) -> NDArray[np.float64]:
-    """Return each class's part of ``J`` if ``held`` rows have the class counts ``chosen``, ``[..., K]``.
+    """Return each class's term of ``J`` if ``held`` rows have the class counts ``chosen``, ``[..., K]``.
 
-    A class of the task without both signs has no part; its value is nan.
+    A class without positives or negatives in the task has no term; its value is nan.
 
     >>> gap_terms(LabelCounts.of([[1, 0], [0, 0], [0, 0], [1, 0]]), np.array([1, 0]), 2, criterion="prevalence")
     array([ 0., nan])
     """
-    target, columns = _target(counts, check_choice("criterion", criterion, CRITERIA))
+    check_choice("criterion", criterion, get_args(Criterion))
+    target, columns = _target(counts, criterion)
     terms = np.full(chosen.shape, np.nan)
     terms[..., columns] = gaps(target, chosen[..., columns], held, criterion)
     return terms
@@ -92,8 +102,8 @@ def update_wru(
     rng: np.random.Generator,
     *,
     candidates: int | None = None,
-    criterion: str = "ratio",
-    shrink: str = "prefix",
+    criterion: Criterion = "ratio",
+    shrink: Shrink = "prefix",
 ) -> tuple[TaskSamples, ...]:
     """Cut the old tasks to their new quota, then choose the quota of the new one as `select_wru` does.
 
@@ -103,10 +113,19 @@ def update_wru(
     The order of the kept rows never changes.
 
     ``new`` may have the extra column ``mass``: how many rows of the stream each of its rows stands for. Rows of a
-    pattern are then drawn in proportion to it, and its counts, not its rows, say what is aimed at. So a task goes on:
-    what is stored of it and its further rows, together, are ``new`` (see `joined_task`).
+    pattern are then drawn in proportion to it, and the target comes from its counts instead of its rows. In this way
+    a task continues: ``new`` is what is stored of it together with its further rows (see `joined_task`).
+
+    Args:
+        stored: What is kept of the past tasks.
+        new: All rows of the task.
+        size: The largest number of samples kept.
+        rng: Random numbers.
+        candidates: How many random remaining rows each step looks at; by default all of them.
+        criterion: What each class keeps: its ratio of positives to negatives, or its share of positives.
+        shrink: How an old task is cut to its new quota: the first rows of its selection order, greedily, or at random.
     """
-    check_choice("shrink", shrink, SHRINKS)
+    check_choice("shrink", shrink, get_args(Shrink))
     *old, fresh = quotas(size, [len(samples) for samples in (*stored, new)])
     kept = []
     for samples, quota in zip(stored, old, strict=True):
@@ -117,7 +136,7 @@ def update_wru(
         else:
             index = _thin_out(samples, quota, criterion)
         kept.append(samples.take(index))
-    warn_undefined(new.counts, new.classes, f"task {new.task}")
+    _warn_undefined(new.counts, new.classes, f"task {new.task}")
     chosen = _select(
         Patterns.of(new.labels),
         new.counts,
@@ -138,22 +157,22 @@ def _select(
     rng: np.random.Generator,
     *,
     candidates: int | None,
-    criterion: str,
+    criterion: Criterion,
     mass: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int64]:
-    shuffled, picks = choose_patterns(
-        patterns.rows, patterns.counts, counts, size, rng, candidates=candidates, criterion=criterion
+    shuffled, picks = _choose_patterns(
+        patterns.vectors, patterns.counts, counts, size, rng, candidates=candidates, criterion=criterion
     )
-    if mass is not None:  # the order in which independent exponential clocks of these rates ring
+    if mass is not None:  # weighted sampling without replacement: the order of exponential arrival times
         shuffled = np.argsort(rng.exponential(1 / mass))
     # Numbers of 16 bits are sorted in linear time.
     narrow = np.uint16 if len(patterns) < 2**16 else np.int64
     grouped = shuffled[patterns.inverse.astype(narrow)[shuffled].argsort(kind="stable")]
     start = np.cumsum(patterns.counts) - patterns.counts
-    return np.asarray(grouped[start[picks] + occurrence(picks)], dtype=np.int64)
+    return np.asarray(grouped[start[picks] + _occurrence(picks)], dtype=np.int64)
 
 
-def choose_patterns(
+def _choose_patterns(
     rows: Labels,
     counts: NDArray[np.int64],
     task: LabelCounts,
@@ -161,9 +180,9 @@ def choose_patterns(
     rng: np.random.Generator,
     *,
     candidates: int | None,
-    criterion: str,
+    criterion: Criterion,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a shuffle of all rows, and the label pattern of each choice: WRU sees nothing but a histogram.
+    """Return a shuffle of all rows, and the label pattern of each choice, which depends on the patterns' counts alone.
 
     Args:
         rows: Label patterns ``[U, K]`` in lexicographic order.
@@ -174,7 +193,7 @@ def choose_patterns(
         candidates: As in `select_wru`.
         criterion: As in `select_wru`.
     """
-    check_choice("criterion", criterion, CRITERIA)
+    check_choice("criterion", criterion, get_args(Criterion))
     if candidates is not None:
         check_int("candidates", candidates, 1)
     total = int(counts.sum())
@@ -194,9 +213,9 @@ def choose_patterns(
     return shuffled, picks
 
 
-def _thin_out(samples: TaskSamples, quota: int, criterion: str) -> NDArray[np.int64]:
+def _thin_out(samples: TaskSamples, quota: int, criterion: Criterion) -> NDArray[np.int64]:
     """Return the positions left when rows are removed one by one, each so that ``J`` of the rest is least."""
-    check_choice("criterion", criterion, CRITERIA)
+    check_choice("criterion", criterion, get_args(Criterion))
     if quota >= len(samples):
         return np.arange(len(samples))
     target, columns = _target(samples.counts, criterion)
@@ -204,19 +223,19 @@ def _thin_out(samples: TaskSamples, quota: int, criterion: str) -> NDArray[np.in
     left = patterns.counts.copy()
     have = samples.labels[:, columns].sum(axis=0, dtype=np.float64)
     steps = len(samples) - quota
-    greedy(patterns.rows[:, columns], left, target, have, len(samples), steps, -1, criterion=criterion)
+    greedy(patterns.vectors[:, columns], left, target, have, len(samples), steps, -1, criterion=criterion)
     # The rows of a pattern that were chosen last go first.
-    return np.flatnonzero(occurrence(patterns.inverse) < left[patterns.inverse])
+    return np.flatnonzero(_occurrence(patterns.inverse) < left[patterns.inverse])
 
 
-def _target(counts: LabelCounts, criterion: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the value wanted of each class that has both signs, and the columns of these classes."""
+def _target(counts: LabelCounts, criterion: Criterion) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the target of each class that has positives and negatives, and the columns of these classes."""
     columns = np.flatnonzero(counts.defined)
     positive = counts.positive[columns]
     return positive / (counts.negative[columns] if criterion == "ratio" else counts.total), columns
 
 
-def occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def _occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return 0 for the first appearance of each id, 1 for its second, and so on."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
@@ -225,8 +244,8 @@ def occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     return number
 
 
-def warn_undefined(counts: LabelCounts, classes: NDArray[np.int64], where: str) -> None:
-    """Warn of classes that lack a sign: WRU does not see them."""
+def _warn_undefined(counts: LabelCounts, classes: NDArray[np.int64], where: str) -> None:
+    """Warn of classes without positives or negatives, which WRU leaves out of its criterion."""
     if counts.total and not counts.defined.all():
         names = [int(k) for k in classes[~counts.defined]]
         warnings.warn(

@@ -1,7 +1,7 @@
 """Metrics: exact and streaming Macro-AUC, AP, F1, bootstrap, and everything derived from the result matrix.
 
-Numpy only; tensors are accepted. Values are in [0, 1] unless a caller brings points. `MacroAUC`, the torchmetrics
-``Metric``, is loaded when it is asked for: torchmetrics is an extra.
+Numpy only; tensors are accepted. Values are in [0, 1] unless the caller passes points. `MacroAUC`, the torchmetrics
+``Metric``, is imported on first use, because torchmetrics is an extra. Definitions: docs/specification.md#metrics.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bootstrap of the Macro-AUC: resample the rows, many times, for the price of one sort a class (SPEC 6).
+"""Bootstrap of the Macro-AUC (docs/specification.md#uncertainty): many resamples at the cost of one sort per class.
 
-A resample is a vector of counts: how often each row was drawn. The order of the scores stays, so the AUC of a
+A resample is a vector of counts: how often each row was drawn. The order of the scores does not change, so the AUC of a
 resample is a weighted AUC: for each drawn positive, the drawn negatives below it, ties one half. That is a
-gather and a running sum along the sorted negatives, done for a block of resamples at once.
+gather and a cumulative sum along the sorted negatives, done for a block of resamples at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_int
 from mlcl.metrics.columns import Column, in_threads, insertion_points, transposed
-from mlcl.metrics.inputs import Bools, Floats, Scores, check_count, check_level, check_scores
+from mlcl.metrics.inputs import Bools, Floats, Scores, check_level, check_scores
 from mlcl.metrics.intervals import Interval
 from mlcl.metrics.ranking import macro_auc
 
@@ -26,12 +26,12 @@ _BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class SortedClass:
     """One class, sorted once: all that its AUC under any row counts needs.
 
     Attributes:
-        needles: rows of the rarer sign, which are searched among the others.
-        hay: rows of the other sign, by increasing score.
+        needles: positives or negatives, whichever are fewer, which are searched among the others.
+        hay: the others, by increasing score.
         starts: where the segments of ``hay`` begin that no needle falls into; None if each row is one.
         lower: for each needle the number of segments below it.
         upper: for each needle the number of segments not above it.
@@ -51,8 +51,8 @@ def bootstrap_interval(
 ) -> Interval:
     """Return the Macro-AUC with its percentile bootstrap interval, rows drawn with replacement.
 
-    It says how far the value would move on another test set of this size. It says nothing of training: for
-    that see `mean_std` over seeds. Arguments and skipped classes as of `bootstrap_macro_auc`.
+    The interval shows how much the value would vary on other test sets of this size. It does not cover the variation
+    of training: for that see `mean_std` over seeds. Arguments and skipped classes are those of `bootstrap_macro_auc`.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((200, 3)) < 0.2
@@ -73,10 +73,9 @@ def bootstrap_macro_auc(
 ) -> Floats:
     """Return the Macro-AUC of each bootstrap resample, float64 ``[resamples]``.
 
-    Each value is the `macro_auc` of the rows drawn. A class that loses all positives or all negatives in a
-    resample is skipped in it; a resample without any class is nan. The rows drawn depend on ``n``,
-    ``resamples`` and ``seed`` alone, so two models scored on the same rows can be compared resample by
-    resample.
+    Each value is the `macro_auc` of the drawn rows. A class without positives or without negatives in a resample is
+    skipped in it; a resample without any class is nan. The drawn rows depend on ``n``, ``resamples`` and ``seed``
+    alone, so two models with scores for the same rows can be compared resample by resample.
 
     Args:
         scores: ``[n, K]``, finite.
@@ -88,25 +87,25 @@ def bootstrap_macro_auc(
     array([1., 1., 1.])
     """
     values, truth, _ = check_scores(scores, labels)
-    check_count("resamples", resamples, 1)
+    check_int("resamples", resamples, 1)
     n = len(values)
     if not n:
         raise InputError("scores has no rows, but at least one was expected")
-    plans = make_plans(values, truth)
+    classes = sort_classes(values, truth)
     step = max(1, min(_BLOCK // n, 256))
     sizes = [min(step, resamples - start) for start in range(0, resamples, step)]
-    # One stream of random numbers a block: the result is the same however many threads share the blocks.
+    # One stream of random numbers per block: the result is the same however many threads share the blocks.
     streams = np.random.default_rng(seed).spawn(len(sizes))
 
     def block(job: tuple[np.random.Generator, int]) -> Floats:
-        return _mean_of_rows(resampled_auc(plans, draw_counts(job[0], n, job[1])))
+        return _mean_of_rows(resampled_auc(classes, draw_counts(job[0], n, job[1])))
 
     work = values.size * resamples
     return np.concatenate(in_threads(block, zip(streams, sizes, strict=True), size=work))
 
 
 def draw_counts(rng: np.random.Generator, n: int, size: int) -> Counts:
-    """Draw ``n`` of ``n`` rows, ``size`` times, and return how often each row came, ``[size, n]``.
+    """Draw ``n`` of ``n`` rows, ``size`` times, and return how often each row was drawn, ``[size, n]``.
 
     >>> draw_counts(np.random.default_rng(0), 4, 2).sum(axis=1)
     array([4, 4])
@@ -116,21 +115,22 @@ def draw_counts(rng: np.random.Generator, n: int, size: int) -> Counts:
     return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.int32)
 
 
-def make_plans(scores: Scores, truth: Bools) -> list[Plan | None]:
-    """Sort each class once; None for a class without both signs."""
-    return [_plan(column, sign) for column, sign in zip(transposed(scores), transposed(truth), strict=True)]
+def sort_classes(scores: Scores, truth: Bools) -> list[SortedClass | None]:
+    """Sort each class once; None for a class without positives or without negatives."""
+    pairs = zip(transposed(scores), transposed(truth), strict=True)
+    return [_sort_class(column, positive) for column, positive in pairs]
 
 
-def resampled_auc(plans: list[Plan | None], counts: Counts) -> Floats:
+def resampled_auc(classes: list[SortedClass | None], counts: Counts) -> Floats:
     """Return the AUC of each class under row counts ``[B, n]``: float64 ``[B, K]``, nan where undefined."""
-    result = np.full((len(counts), len(plans)), np.nan)
-    for k, plan in enumerate(plans):
-        if plan is not None:
-            result[:, k] = _weighted_auc(plan, counts)
+    result = np.full((len(counts), len(classes)), np.nan)
+    for k, ordered in enumerate(classes):
+        if ordered is not None:
+            result[:, k] = _weighted_auc(ordered, counts)
     return result
 
 
-def _plan(column: Column, positive: Bools) -> Plan | None:
+def _sort_class(column: Column, positive: Bools) -> SortedClass | None:
     positives_rare = bool(2 * np.count_nonzero(positive) <= positive.size)
     rare = positive if positives_rare else ~positive
     if not rare.any():
@@ -138,30 +138,30 @@ def _plan(column: Column, positive: Bools) -> Plan | None:
     needles, hay = (rows[np.argsort(column[rows])] for rows in (np.flatnonzero(rare), np.flatnonzero(~rare)))
     lower, upper = insertion_points(column[hay], column[needles])
     # Only sums of hay up to an insertion point are needed. Where these are few, it is faster to add up the
-    # segments between them first than to keep a running sum over all rows; where they are many it is slower.
+    # segments between them first than to take a cumulative sum over all rows; where they are many it is slower.
     starts = np.unique(np.concatenate([[0], lower, upper]))
     starts = starts[starts < hay.size]
     if starts.size * 8 > hay.size:
-        return Plan(needles, hay, None, lower, upper, positives_rare)
+        return SortedClass(needles, hay, None, lower, upper, positives_rare)
     lower, upper = starts.searchsorted(lower), starts.searchsorted(upper)
-    return Plan(needles, hay, starts, lower, upper, positives_rare)
+    return SortedClass(needles, hay, starts, lower, upper, positives_rare)
 
 
-def _weighted_auc(plan: Plan, counts: Counts) -> Floats:
-    hay = counts.take(plan.hay, axis=1)
-    if plan.starts is not None:
-        hay = np.add.reduceat(hay, plan.starts, axis=1, dtype=np.int32)
-    # Running sums of the drawn hay; no more than n rows are drawn, so they fit int32.
+def _weighted_auc(ordered: SortedClass, counts: Counts) -> Floats:
+    hay = counts.take(ordered.hay, axis=1)
+    if ordered.starts is not None:
+        hay = np.add.reduceat(hay, ordered.starts, axis=1, dtype=np.int32)
+    # Cumulative sums of the drawn hay; no more than n rows are drawn, so they fit int32.
     before = np.zeros((len(hay), hay.shape[1] + 1), dtype=np.int32)
     np.cumsum(hay, axis=1, out=before[:, 1:])
-    weight = counts.take(plan.needles, axis=1)
+    weight = counts.take(ordered.needles, axis=1)
     # Sums of products are whole numbers of at most n^2, exact in float64.
     lower, upper = (
         np.einsum("bp,bp->b", weight, before.take(at, axis=1), dtype=np.float64)
-        for at in (plan.lower, plan.upper)
+        for at in (ordered.lower, ordered.upper)
     )
     pairs = weight.sum(axis=1, dtype=np.float64) * before[:, -1]
-    return _ratio(lower + upper if plan.positives_rare else 2 * pairs - lower - upper, 2 * pairs)
+    return _ratio(lower + upper if ordered.positives_rare else 2 * pairs - lower - upper, 2 * pairs)
 
 
 def _mean_of_rows(values: Floats) -> Floats:

@@ -1,7 +1,7 @@
-"""Work on the columns (classes) of a score matrix: sorted apart by sign, with ties known, on several threads.
+"""Work on the columns (classes) of a score matrix: positives and negatives sorted separately, ties counted, on threads.
 
-The loop over classes is a Python loop: each turn is a handful of numpy calls on a whole column, O(n log n),
-and the classes are shared out over threads.
+The loop over classes is a Python loop: each iteration is a few numpy calls on a whole column, O(n log n), and the
+classes are distributed over threads.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def by_class(kernel: Kernel, values: Scores, truth: Bools, known: Bools | None =
 def each_class(
     work: Callable[[Column, Bools], R], values: Scores, truth: Bools, known: Bools | None = None
 ) -> list[R]:
-    """Return ``work(column, positive)`` of each class, whatever that is; arguments as of `by_class`."""
-    # One share of the classes a thread, and never a copy of more than 64 columns at a time.
+    """Return ``work(column, positive)`` of each class, whatever that is; arguments as in `by_class`."""
+    # One share of the classes per thread, and never a copy of more than 64 columns at a time.
     width = min(64, max(1, -(-values.shape[1] // cores())))
 
     def share(start: int) -> list[R]:
         part = slice(start, start + width)
-        columns, signs = transposed(values[:, part]), transposed(truth[:, part])
+        columns, positives = transposed(values[:, part]), transposed(truth[:, part])
         if known is None:
-            return [work(column, sign) for column, sign in zip(columns, signs, strict=True)]
-        triples = zip(columns, signs, transposed(known[:, part]), strict=True)
-        return [work(column[keep], sign[keep]) for column, sign, keep in triples]
+            return [work(column, positive) for column, positive in zip(columns, positives, strict=True)]
+        triples = zip(columns, positives, transposed(known[:, part]), strict=True)
+        return [work(column[keep], positive[keep]) for column, positive, keep in triples]
 
     shares = in_threads(share, range(0, values.shape[1], width), size=values.size)
     return [value for part in shares for value in part]
@@ -71,7 +71,7 @@ def ordered_pairs(column: Column, positive: Bools) -> tuple[int, int]:
     (1, 2)
     """
     n, positives = positive.size, int(np.count_nonzero(positive))
-    # Measured: with few of one sign it is faster to search for those, otherwise to sort all together.
+    # Measured: with few positives or few negatives it is faster to search for those, otherwise to sort all together.
     if 6 * min(positives, n - positives) > n:
         counted = _pairs_by_packing(column, positive, positives)
         if counted is not None:
@@ -88,7 +88,7 @@ def ordered_pairs(column: Column, positive: Bools) -> tuple[int, int]:
 
 
 def _pairs_by_packing(column: Column, positive: Bools, positives: int) -> tuple[int, int] | None:
-    """Count as `ordered_pairs`, by one sort of whole numbers: the score with, as last bit, the sign.
+    """Count as `ordered_pairs`, by one sort of whole numbers: the score, with the label as its last bit.
 
     The bits of a double, read as a whole number, order like its magnitude. Magnitudes are counted from the
     smallest in use, which leaves a bit to spare; None if it does not (0 and 2 together, or 1e-300 and 1e300).
@@ -109,7 +109,7 @@ def _pairs_by_packing(column: Column, positive: Bools, positives: int) -> tuple[
     # positive, at place i, has i - j negatives before it.
     places = np.arange(key.size)
     lenient = int((places * (key & 1)).sum()) - positives * (positives - 1) // 2
-    # Where only the last bit changes, a run of equal scores has both signs.
+    # Where only the last bit changes, a run of equal scores has positives and negatives.
     last = np.flatnonzero((key[1:] ^ key[:-1]) == 1)
     first, end = key.searchsorted(key[last], side="left"), key.searchsorted(key[last + 1], side="right")
     ties = int(((last + 1 - first) * (end - last - 1)).sum())
@@ -117,10 +117,10 @@ def _pairs_by_packing(column: Column, positive: Bools, positives: int) -> tuple[
 
 
 def split(column: Column, positive: Bools) -> tuple[Column, Column]:
-    """Return the sorted scores of the positives and of the negatives; ``column`` is used up as scratch.
+    """Return the sorted scores of the positives and of the negatives; ``column`` is overwritten.
 
-    The rarer sign is taken out and infinity put in its place, so that sorting the column in place leaves the
-    other sign in front: cheaper than copying out the many.
+    The fewer ones (positives or negatives) are copied out and replaced by infinity, so that sorting the column in place
+    leaves the others in front: cheaper than copying the many.
 
     >>> split(np.array([3.0, 1.0, 2.5]), np.array([True, False, False]))
     (array([3.]), array([1. , 2.5]))
@@ -151,7 +151,7 @@ def insertion_points(hay: Column, needles: Column) -> tuple[NDArray[np.int64], N
         order = np.concatenate([hay, needles]).argsort(kind="stable")
         upper = np.flatnonzero(order >= hay.size) - np.arange(needles.size)
     lower = upper.copy()
-    # Few needles tie as a rule, so only those are searched again. Where upper is 0 the clipped index is
+    # Usually few needles tie, so only those are searched again. Where upper is 0 the clipped index is
     # hay[0], which is greater than the needle and so never equal to it.
     tied = np.flatnonzero(hay.take(upper - 1, mode="clip") == needles)
     lower[tied] = hay.searchsorted(needles[tied], side="left")

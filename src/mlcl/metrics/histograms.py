@@ -1,13 +1,13 @@
-"""Histograms of scores whose bins follow the data, and which merge exactly: what `StreamingMacroAUC` holds.
+"""Histograms of scores with adaptive bins that merge exactly: the state of `StreamingMacroAUC`.
 
-A score becomes a whole number, its key, in the order of the scores. A bin of level e is a block of 2^e
-neighbouring keys; only bins that hold something are stored. The level is the least at which no more than a
-given number of bins are in use, so it depends on the scores alone, not on the order or the pieces in which
-they came: more scores can only raise it, and raising it joins bins exactly.
+A score is mapped to a whole number, its key, in the order of the scores. A bin of level e is a block of 2^e
+neighbouring keys; only bins that are not empty are stored. The level is the smallest at which no more than a
+given number of bins are in use, so it depends on the scores alone, not on the order or the batches in which
+they arrived: more scores can only raise it, and raising it joins bins exactly.
 
-Keys are made from the bits of floating-point numbers, so that bins are fine near 0, and near 1 and -1 from
-the distance to it: where squashed scores crowd. As empty bins cost nothing, they are also fine where all
-scores are near each other, such as 1000 to 1001, and an outlier takes one bin.
+Keys are made from the bits of floating-point numbers, so that bins are fine near 0, and, through the distance to 1 and
+-1, near those as well, where the outputs of a sigmoid or tanh accumulate. Empty bins cost nothing, so bins are also
+fine where all scores are near each other, such as 1000 to 1001, and an outlier takes one bin.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TURNS = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 
 
 class Tally(NamedTuple):
-    """Numbers in increasing order, each once, and how often each came; int64 ``[U]`` both."""
+    """Distinct numbers in increasing order, and how often each occurred; int64 ``[U]`` both."""
 
     keys: Ints
     counts: Ints
@@ -57,7 +57,7 @@ class Tally(NamedTuple):
         return _summed(self.keys >> levels, self.counts) if levels else self
 
     def levels_to_fit(self, bins: int) -> int:
-        """Return the least number of levels by which to coarsen it so that at most ``bins`` keys are left."""
+        """Return the smallest number of levels by which to coarsen it so that at most ``bins`` keys are left."""
         if len(self.keys) <= bins:
             return 0
         # Neighbours fall into one block of 2^e when their bits differ only in the last e. All but bins - 1 of
@@ -68,7 +68,7 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """The scores of one class, positives and negatives apart, in bins of one level."""
+    """The scores of one class, positives and negatives separately, in bins of one level."""
 
     level: int
     positive: Tally
@@ -76,7 +76,7 @@ class Histogram:
 
     @classmethod
     def of(cls, column: Column, positive: Bools) -> Histogram:
-        """Count every distinct score; ``column`` is used up as scratch.
+        """Count every distinct score; ``column`` is overwritten.
 
         >>> Histogram.of(np.array([0.5, 1.0, 0.5]), np.array([True, False, True])).positive.counts
         array([2])
@@ -85,7 +85,7 @@ class Histogram:
         return cls(0, _count(ordered_keys(above)), _count(ordered_keys(below)))
 
     def merge(self, other: Histogram, bins: int) -> Histogram:
-        """Add two histograms, with at most ``bins`` bins a sign."""
+        """Add two histograms, with at most ``bins`` bins for positives and for negatives each."""
         level = max(self.level, other.level)
         mine, yours = (
             [tally.coarser(level - h.level) for tally in (h.positive, h.negative)] for h in (self, other)
@@ -97,8 +97,8 @@ class Histogram:
     def auc(self) -> tuple[float, float]:
         """Return the AUC with pairs inside a bin counted one half, and how far from the exact one it can be.
 
-        Both are nan without both signs. The bound is half of the share of pairs that fall into one bin, and 0
-        at level 0, where a bin is one score; so are the bins of 0, 1 and -1 up to level 52.
+        Both are nan without positives or without negatives. The bound is half of the share of pairs that fall into one
+        bin, and 0 at level 0, where a bin is one score, as are the bins of 0, 1 and -1 up to level 52.
 
         >>> Histogram.of(np.array([3.0, 1.0, 3.0]), np.array([True, False, False])).auc()
         (0.75, 0.0)

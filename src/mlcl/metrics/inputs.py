@@ -1,4 +1,4 @@
-"""What every metric does first: read scores, labels and mask, and say clearly what is wrong with them."""
+"""What every metric does first: read and check scores, labels and mask."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError
 from mlcl.labels import as_labels
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 def to_array(values: ArrayLike) -> NDArray[Any]:
     """Return ``values`` as a numpy array.
 
-    A torch tensor may be on any device, need gradients, or be bfloat16. It is known by its methods, so torch
-    is not imported here.
+    A torch tensor may be on any device, require gradients, or be bfloat16. It is recognised by its methods, so that
+    torch is not imported here.
 
     >>> to_array([[1, 2]])
     array([[1, 2]])
@@ -54,7 +54,7 @@ def check_scores(
         )
     truth = as_labels(to_array(labels), rows=len(array))
     if truth.shape != array.shape:
-        raise InputError(f"labels has shape {truth.shape}, but {array.shape} was expected, as of scores")
+        raise InputError(f"labels has shape {truth.shape}, but {array.shape} was expected, as for scores")
     known = None if mask is None else _check_mask(mask, array.shape)
     narrow = array.dtype.kind == "f" and array.dtype.itemsize <= 4
     values: Scores = np.asarray(array, dtype=np.float32) if narrow else np.asarray(array, dtype=np.float64)
@@ -66,33 +66,6 @@ def check_scores(
             f"but finite numbers were expected"
         )
     return values, truth.view(np.bool_), known
-
-
-def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
-    """Refuse a ``value`` of the option ``name`` that is not one of ``known``.
-
-    >>> check_choice("ties", "haf", ("half", "strict"))
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: ties is 'haf', but one of half, strict was expected. Did you mean 'half'?
-    """
-    if value not in known:
-        raise InputError(
-            f"{name} is {value!r}, but one of {', '.join(known)} was expected.{nearest(str(value), known)}"
-        )
-
-
-def check_count(name: str, value: object, least: int) -> int:
-    """Return ``value`` as an int if it is a whole number of at least ``least``.
-
-    >>> check_count("bins", 1, 2)
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: bins is 1, but a whole number of at least 2 was expected
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} is {value!r}, but a whole number of at least {least} was expected")
-    return int(value)
 
 
 def check_average(average: object) -> None:
@@ -110,5 +83,5 @@ def check_level(level: float) -> None:
 def _check_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Bools:
     array = as_labels(to_array(mask), name="mask")
     if array.shape != shape:
-        raise InputError(f"mask has shape {array.shape}, but {shape} was expected, as of scores")
+        raise InputError(f"mask has shape {array.shape}, but {shape} was expected, as for scores")
     return array.view(np.bool_)

@@ -1,4 +1,4 @@
-"""Intervals and spreads over seeds: mean and deviation, and a paired comparison of two methods."""
+"""Intervals over seeds: mean and standard deviation, and a paired comparison of two methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Interval:
         estimate: the value itself.
         low: lower end.
         high: upper end.
-        level: how often such an interval is to hold the true value, such as 0.95.
+        level: the confidence level, such as 0.95.
 
     >>> 0.5 in Interval(estimate=0.6, low=0.55, high=0.65, level=0.95)
     False
@@ -35,10 +35,10 @@ class Interval:
 
 
 def mean_std(values: ArrayLike) -> tuple[float, float]:
-    """Return mean and sample standard deviation (``ddof=1``) over seeds; the deviation of one value is nan.
+    """Return mean and sample standard deviation (``ddof=1``) over seeds; the latter is nan for one value.
 
     Args:
-        values: ``[R]``, one value a seed. A nan makes both nan: a run without a value must not be overlooked.
+        values: ``[R]``, one value per seed. A nan makes both nan, so that a run without a value is not overlooked.
 
     >>> mean_std([70.0, 72.0, 74.0])
     (72.0, 2.0)
@@ -52,11 +52,11 @@ def mean_std(values: ArrayLike) -> tuple[float, float]:
 def paired_interval(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the t-interval of the mean of ``a - b``, where run r of both had the same seed, order and split.
 
-    What the runs of a seed have in common drops out of the differences. If 0 lies outside the interval, the
-    methods differ at that level. It takes the differences to be about normal; with few seeds it is wide.
+    What two runs of a seed have in common cancels in the differences. If 0 lies outside the interval, the methods
+    differ at that level. It assumes that the differences are about normal; with few seeds it is wide.
 
     Args:
-        a: ``[R]``, R >= 2, one value a seed.
+        a: ``[R]``, R >= 2, one value per seed.
         b: ``[R]``, the other method on the same seeds.
         level: confidence level.
 
@@ -64,7 +64,7 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Inter
     >>> round(gain.estimate, 3), round(gain.low, 3), round(gain.high, 3)
     (1.333, -0.101, 2.768)
     """
-    # Imported here so that nothing else of mlcl waits for it.
+    # Imported here so that importing mlcl does not wait for it.
     from scipy.special import stdtrit
 
     check_level(level)
@@ -77,9 +77,9 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Inter
         if not np.isfinite(runs).all():
             raise InputError(f"{name} is {runs.tolist()}, but finite values were expected")
     difference = first - second
-    centre, deviation = mean_std(difference)
-    reach = float(stdtrit(difference.size - 1, (1 + level) / 2)) * deviation / difference.size**0.5
-    return Interval(estimate=centre, low=centre - reach, high=centre + reach, level=level)
+    mean, std = mean_std(difference)
+    half_width = float(stdtrit(difference.size - 1, (1 + level) / 2)) * std / difference.size**0.5
+    return Interval(estimate=mean, low=mean - half_width, high=mean + half_width, level=level)
 
 
 def _vector(values: ArrayLike, name: str) -> Floats:
@@ -88,5 +88,5 @@ def _vector(values: ArrayLike, name: str) -> Floats:
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is not a vector of numbers: {error}") from None
     if array.ndim != 1:
-        raise InputError(f"{name} has shape {array.shape}, but a vector of one value a seed was expected")
+        raise InputError(f"{name} has shape {array.shape}, but a vector with one value per seed was expected")
     return array

@@ -1,4 +1,4 @@
-"""The result matrix ``A[t, i]`` of a run, and all that is derived from it (SPEC 6)."""
+"""The result matrix ``A[t, i]`` of a run, and its summaries (docs/specification.md#result-matrix)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_choice
 from mlcl.metrics.columns import mean_defined
-from mlcl.metrics.inputs import Floats, check_choice, to_array
+from mlcl.metrics.inputs import Floats, to_array
 
 
 @dataclass(frozen=True, eq=False)
 class ResultMatrix:
     """Macro-AUC on task i after learning task t, and its summaries.
 
-    The unit, [0, 1] or points in [0, 100], is the caller's and is kept. A cell may be nan: a task without a
+    The unit, [0, 1] or points in [0, 100], is the caller's choice and is kept. A cell may be nan: a task without a
     defined class, or a future task that was not scored; means skip it.
 
     Attributes:
-        values: ``A``, float64 ``[S, T]``, read-only. ``S = T`` for a stream; ``S = 1`` for joint training,
-            which has one stage, after which all tasks are learnt: it has no forgetting and no transfer (nan).
+        values: ``A``, float64, read-only: ``[T, T]`` for a stream, and ``[1, T]`` for joint training, which has a
+            single row, after all tasks are learnt, and therefore no forgetting and no transfer (nan).
 
     >>> run = ResultMatrix([[80.0, 50.0, 51.0], [78.0, 90.0, 54.0], [70.0, 86.0, 75.0]])
     >>> run.overall, run.seen_means
@@ -45,9 +45,9 @@ class ResultMatrix:
             )
         bad = (values < 0) | (values > 100 + 1e-9)  # nan is neither
         if bad.any():
-            stage, task = np.unravel_index(int(bad.argmax()), bad.shape)
+            row, column = np.unravel_index(int(bad.argmax()), bad.shape)
             raise InputError(
-                f"values of ResultMatrix has the value {values[stage, task]} at stage {stage}, task {task}, "
+                f"values of ResultMatrix has the value {values[row, column]} at row {row}, column {column}, "
                 f"but a share in [0, 1] or points in [0, 100] were expected"
             )
         values.setflags(write=False)
@@ -65,17 +65,17 @@ class ResultMatrix:
 
     @property
     def seen_means(self) -> Floats:
-        """Return, for each stage, the mean over the tasks learnt by then (``i <= t``): the paper's figure."""
+        """Return, for each row t, the mean over the tasks learnt by then (``i <= t``): the paper's figure."""
         if len(self.values) == 1:
             return np.array([self.overall])
-        return np.array([mean_defined(row[: stage + 1]) for stage, row in enumerate(self.values)])
+        return np.array([mean_defined(row[: t + 1]) for t, row in enumerate(self.values)])
 
     def forgetting_per_task(self, kind: Literal["max", "last"] = "max") -> Floats:
-        """Return how much of each task but the last was lost by the end, float64 ``[T-1]``; a loss is > 0.
+        """Return how much of each task except for the last was lost by the end, float64 ``[T-1]``; a loss is > 0.
 
         Args:
-            kind: ``"max"``: ``max_{l<T} A[l, i] - A[T, i]`` (Chaudhry et al. 2018), over all earlier stages,
-                as they define it, those before task i was learnt included; ``"last"``: ``A[i, i] - A[T, i]``.
+            kind: ``"max"``: ``max_{l<T} A[l, i] - A[T, i]`` (Chaudhry et al. 2018), over all earlier rows,
+                including those before task i was learnt, as they define it; ``"last"``: ``A[i, i] - A[T, i]``.
 
         >>> ResultMatrix([[0.8, 0.5], [0.6, 0.9]]).forgetting_per_task()
         array([0.2])
@@ -86,26 +86,26 @@ class ResultMatrix:
         last = self.values[-1, :-1]
         if kind == "last":
             return np.diag(self.values)[:-1] - last
-        best: Floats = np.fmax.reduce(self.values[:-1, :-1], axis=0)  # nan only where no stage has a value
+        best: Floats = np.fmax.reduce(self.values[:-1, :-1], axis=0)  # nan only where no row has a value
         return best - last
 
     def forgetting(self, kind: Literal["max", "last"] = "max") -> float:
-        """Return the mean of `forgetting_per_task` (tasks without a value skipped); nan for one stage."""
+        """Return the mean of `forgetting_per_task` (tasks without a value skipped); nan for joint training."""
         return mean_defined(self.forgetting_per_task(kind))
 
     @property
     def backward_transfer(self) -> float:
-        """Return ``mean_{i<T} A[T, i] - A[i, i]``: negative where learning on has hurt; nan for one stage."""
+        """Return ``mean_{i<T} A[T, i] - A[i, i]``: negative if later tasks hurt; nan for joint training."""
         return -self.forgetting("last")
 
     def forward_transfer(self, baseline: float | ArrayLike = 0.5) -> float:
-        """Return ``mean_{i>1} A[i-1, i] - baseline_i``: what a task has from the tasks before it.
+        """Return ``mean_{i>1} A[i-1, i] - baseline_i``: what a task gains from the tasks before it.
 
-        It needs the cells of future tasks, and is nan without them and for one stage.
+        It needs the cells of future tasks, and is nan without them and for joint training.
 
         Args:
-            baseline: what an untrained model has, in the unit of the matrix: chance, 0.5 (pass 50 if the
-                matrix is in points), or one value a task ``[T]``, the row of the randomly initialised model.
+            baseline: the value of an untrained model, in the unit of the matrix: chance, 0.5 (pass 50 if the
+                matrix is in points), or one value per task ``[T]``, the row of the randomly initialised model.
 
         >>> ResultMatrix([[0.8, 0.55], [0.6, 0.9]]).forward_transfer(baseline=[0.5, 0.52])
         0.03...
@@ -115,7 +115,7 @@ class ResultMatrix:
             raise InputError(
                 f"baseline is {baseline!r}, but a number, or one for each of {self.tasks} tasks, was expected"
             )
-        # Units must not be mixed in silence.
+        # Units must not be mixed silently.
         if np.fmax.reduce(self.values, axis=None) > 1 and np.fmax.reduce(base, axis=None) <= 1:
             raise InputError(
                 f"baseline is {baseline!r}, but the matrix is in points (0 to 100), so a baseline in points, "

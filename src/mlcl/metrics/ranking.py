@@ -1,6 +1,6 @@
-"""Metrics of ranking: exact Macro-AUC and average precision, class by class, ties counted right (SPEC 6).
+"""Ranking metrics: Macro-AUC and average precision, exact also with ties (docs/specification.md#macro-auc).
 
-All of them come from one thing: for every positive, how many negatives score below it and how many do not
+All of them are computed from two numbers for every positive: how many negatives score below it, and how many do not
 score above it. A class costs one sort, O(n log n); see `mlcl.metrics.columns`.
 """
 
@@ -13,15 +13,16 @@ from typing import Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mlcl.errors import check_choice, check_int
 from mlcl.metrics.columns import Column, by_class, insertion_points, mean_defined, ordered_pairs, split
-from mlcl.metrics.inputs import Bools, Floats, check_average, check_choice, check_count, check_scores
+from mlcl.metrics.inputs import Bools, Floats, check_average, check_scores
 
 Ties = Literal["half", "strict", "lenient"]
 
 
 @dataclass(frozen=True, eq=False)
 class AucReport:
-    """Macro-AUC with what it is the mean of.
+    """Macro-AUC, with the AUC of each class.
 
     Attributes:
         per_class: AUC of each class, float64 ``[K]``; nan where the class has no positive or no negative.
@@ -45,7 +46,7 @@ class AucReport:
 
     @property
     def skipped(self) -> int:
-        """Return how many classes were left out, for want of a positive or of a negative."""
+        """Return how many classes were left out because they have no positive or no negative."""
         return int(np.isnan(self.per_class).sum())
 
 
@@ -73,15 +74,15 @@ def macro_auc(
     """Return the exact Macro-AUC: the mean over classes of the share of (positive, negative) pairs in order.
 
     A class without a positive or without a negative has no AUC; it is left out of the mean, never scored 0 or
-    0.5. `auc_report` says how many were left out.
+    0.5. `auc_report` shows how many were left out.
 
     Args:
         scores: ``[n, K]``, finite, any increasing scale (logits or probabilities); array or tensor.
         labels: ``[n, K]``, 0 or 1.
-        average: ``"macro"`` for the mean, ``None`` for one value a class, nan where undefined.
+        average: ``"macro"`` for the mean, ``None`` for one value per class, nan where undefined.
         ties: a pair with equal scores counts one half (``"half"``), nothing (``"strict"``: only ``f+ > f-``
             is in order) or one (``"lenient"``).
-        mask: ``[n, K]``, true where the label is known; the other entries take no part in their class.
+        mask: ``[n, K]``, true where the label is known; other entries are left out of their class.
 
     Returns:
         A value in [0, 1] (nan if no class is defined), or float64 ``[K]``.
@@ -102,7 +103,7 @@ def macro_auc(
 def auc_report(
     scores: ArrayLike, labels: ArrayLike, *, ties: Ties = "half", mask: ArrayLike | None = None
 ) -> AucReport:
-    """Return the AUC of every class, their mean, and which were skipped; arguments as of `macro_auc`.
+    """Return the AUC of every class, their mean, and which were skipped; arguments as in `macro_auc`.
 
     >>> auc_report([[0.9, 0.1], [0.2, 0.3]], [[1, 0], [0, 0]]).per_class
     array([ 1., nan])
@@ -135,7 +136,7 @@ def average_precision(
     Args:
         scores: ``[n, K]``, finite.
         labels: ``[n, K]``, 0 or 1.
-        average: ``"macro"`` for the mean, ``None`` for one value a class, nan where undefined.
+        average: ``"macro"`` for the mean, ``None`` for one value per class, nan where undefined.
         mask: ``[n, K]``, true where the label is known.
 
     >>> average_precision([[0.9], [0.8], [0.3], [0.1]], [[1], [0], [1], [0]])  # (1/1 + 2/3) / 2
@@ -149,25 +150,25 @@ def average_precision(
 def batch_mean_auc(scores: ArrayLike, labels: ArrayLike, *, batch_size: int, seed: int = 0) -> float:
     """Return the mean Macro-AUC of shuffled mini-batches, as the released code does: FOR COMPARISON ONLY.
 
-    SPEC 1. Rows are shuffled and cut into batches; an incomplete last one is dropped. A batch is scored on
-    the classes with both signs in it, and left out if there are none. The value depends on the batch size and
-    on the shuffle, and rare classes drop out of most batches, so it is no estimate of the Macro-AUC: use
-    `macro_auc`.
+    Rows are shuffled and cut into batches; an incomplete last one is dropped. The value of a batch is the mean over
+    the classes with positives and negatives in it; a batch without such classes is left out. The result depends on
+    the batch size and on the shuffle, and rare classes are missing in most batches, so it is not an estimate of the
+    Macro-AUC: use `macro_auc`. See docs/specification.md#batch-mean.
 
     Args:
         scores: ``[n, K]``, finite.
         labels: ``[n, K]``, 0 or 1.
-        batch_size: rows a batch, at least 2.
+        batch_size: rows per batch, at least 2.
         seed: of the shuffle.
 
     Returns:
-        A value in [0, 1]; nan if no full batch has a class with both signs.
+        A value in [0, 1]; nan if no full batch has a class with positives and negatives.
 
     >>> batch_mean_auc([[0.9], [0.1], [0.4], [0.6]], [[1], [0], [1], [0]], batch_size=4)
     0.75
     """
     values, truth, _ = check_scores(scores, labels)
-    check_count("batch_size", batch_size, 2)
+    check_int("batch_size", batch_size, 2)
     full = len(values) // batch_size
     order = np.random.default_rng(seed).permutation(len(values))
     batches = order[: full * batch_size].reshape(full, batch_size)

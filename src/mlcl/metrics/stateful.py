@@ -1,4 +1,4 @@
-"""Macro-AUC as a torchmetrics ``Metric``; the one file of this room that needs torch and torchmetrics (an extra)."""
+"""Macro-AUC as a torchmetrics ``Metric``; the only module here that needs torch and torchmetrics (an extra)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mlcl.errors import InputError
-from mlcl.metrics.inputs import check_average, check_choice
+from mlcl.errors import InputError, check_choice
+from mlcl.metrics.inputs import check_average
 from mlcl.metrics.ranking import Ties, macro_auc
 
 try:
@@ -20,14 +20,14 @@ except ModuleNotFoundError:
     ) from None
 
 
-class MacroAUC(Metric):  # type: ignore[misc]  # torchmetrics is an extra, so its types may not be at hand
+class MacroAUC(Metric):  # type: ignore[misc]  # torchmetrics is an extra, so its types may be missing
     """The exact `macro_auc` of everything that `update` has seen, on all processes.
 
-    Exact AUC needs all scores, so they are kept until `reset`: 4 + 1 bytes a score (8 + 1 for float64). A process that
-    has seen nothing takes part in the sum of the others.
+    Exact AUC needs all scores, so they are kept until `reset`: 4 + 1 bytes per score (8 + 1 for float64). A process
+    without data takes part in the computation of the others.
 
     Args:
-        average: ``"macro"`` for the mean over the classes with both signs, ``None`` for one value a class.
+        average: ``"macro"`` for the mean over the classes with an AUC, ``None`` for one value per class.
         ties: as in `macro_auc`.
         options: what every torchmetrics ``Metric`` takes, such as ``compute_on_cpu``.
 
@@ -62,7 +62,7 @@ class MacroAUC(Metric):  # type: ignore[misc]  # torchmetrics is an extra, so it
         self.add_state("classes", default=torch.tensor(0), dist_reduce_fx=_agreed)
 
     def update(self, scores: Tensor, labels: Tensor, mask: Tensor | None = None) -> None:
-        """Take in a batch.
+        """Add a batch.
 
         Args:
             scores: ``[n, K]``, any increasing scale; no sigmoid is needed and none is applied.
@@ -78,9 +78,9 @@ class MacroAUC(Metric):  # type: ignore[misc]  # torchmetrics is an extra, so it
         self.labels.append(known.reshape(-1))
 
     def compute(self) -> Tensor:
-        """Return Macro-AUC, a scalar (nan if no class has both signs), or one value a class ``[K]``.
+        """Return Macro-AUC, a scalar (nan if no class has positives and negatives), or one value per class ``[K]``.
 
-        torchmetrics makes a scalar of a vector of one, so ``average=None`` gives one for a single class.
+        torchmetrics turns a vector of one element into a scalar, also for ``average=None`` with a single class.
         """
         width = int(self.classes)
         scores, labels = _joined(self.scores), _joined(self.labels)
@@ -102,10 +102,10 @@ class MacroAUC(Metric):  # type: ignore[misc]  # torchmetrics is an extra, so it
         should_sync: bool = True,
         distributed_available: Callable[[], bool] | None = None,
     ) -> None:
-        """Gather the states of all processes; they are brought to one type before.
+        """Gather the states of all processes, after converting them to one type.
 
-        A process without data cannot know the type of the others' scores, and tensors of two types do not gather, so
-        all send the widest. float64 holds every float32 exactly.
+        A process without data cannot know the type of the others' scores, and tensors of different types cannot be
+        gathered, so all send the widest. float64 represents every float32 exactly.
         """
         available = distributed_available or self.distributed_available_fn
         if should_sync and not self._is_synced and callable(available) and available():
@@ -116,7 +116,7 @@ class MacroAUC(Metric):  # type: ignore[misc]  # torchmetrics is an extra, so it
 
 
 def _agreed(widths: Tensor) -> Tensor:
-    """Return the number of classes that all agree on; 0 stands for one that has seen nothing yet.
+    """Return the number of classes that all agree on; 0 stands for a process without data.
 
     >>> _agreed(torch.tensor([0, 3, 3]))
     tensor(3)
@@ -124,20 +124,21 @@ def _agreed(widths: Tensor) -> Tensor:
     found = sorted({int(width) for width in widths.reshape(-1)} - {0})
     if len(found) > 1:
         raise InputError(
-            f"scores has {found[0]} columns here and {found[1]} there, but the same classes were expected"
+            f"scores has {found[0]} columns in one batch or process and {found[1]} in another, "
+            f"but the same classes were expected"
         )
     return widths.max()
 
 
 def _joined(state: list[Tensor] | Tensor) -> Tensor:
-    """Return a state as one tensor; after processes were brought in step torchmetrics has joined it already."""
+    """Return a state as one tensor; after a synchronisation torchmetrics has already concatenated it."""
     if isinstance(state, Tensor):
         return state
     return torch.cat(state) if state else torch.zeros(0)
 
 
 def _wide(scores: Tensor) -> Tensor:
-    """Return float64 as it is, anything narrower as float32, whole numbers as float64; no value changes."""
+    """Return float64 unchanged, narrower floats as float32, whole numbers as float64; no value changes."""
     if scores.dtype == torch.float64:
         return scores
     return scores.to(torch.float32 if scores.is_floating_point() else torch.float64)

@@ -1,4 +1,4 @@
-"""Macro-AUC of scores that come in pieces and need not fit in memory, with a bound on its error."""
+"""Macro-AUC of scores that arrive in batches and need not fit in memory, with a bound on its error."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_int
 from mlcl.metrics.columns import each_class, in_threads, mean_defined
 from mlcl.metrics.histograms import EMPTY, LARGEST, Histogram
-from mlcl.metrics.inputs import Bools, Floats, Scores, check_average, check_count, check_scores
+from mlcl.metrics.inputs import Bools, Floats, Scores, check_average, check_scores
 
 # Rows that wait for the next merge, for each bin: fewer merges, and memory stays in proportion to the bins.
 _WAITING = 4
@@ -19,16 +19,16 @@ _WAITING = 4
 class StreamingMacroAUC:
     """Macro-AUC in memory O(classes x bins), however many rows there are.
 
-    Scores may have any range. A class's scores are counted in at most ``bins`` bins a sign, which follow the
-    data (see `mlcl.metrics.histograms`), and pairs inside a bin count one half. With at most ``bins`` distinct
-    scores a sign the value is exact; in any case `error_bound` says how far it can be from the exact one, and
-    as errors inside bins cancel, it is far nearer as a rule. The state depends on the rows alone, not on
-    their order nor on how they were cut into pieces: merging the metrics of parts gives exactly that of the
-    whole.
+    Scores may have any range. The scores of a class's positives are counted in at most ``bins`` adaptive bins (see
+    `mlcl.metrics.histograms`), and so are those of its negatives; pairs inside a bin count one half. With at most
+    ``bins`` distinct scores of each the value is exact. In any case `error_bound` returns how far it can be from the
+    exact one; it is usually far nearer, because errors inside bins cancel. The state depends on the rows alone, not on
+    their order or on how they were split into batches: merging the metrics of parts gives exactly that of the whole.
 
     Args:
         classes: the number of classes ``K``.
-        bins: most bins a class and sign, at least 2. The most memory ever in use is about ``150 x K x bins`` bytes.
+        bins: the largest number of bins for the positives and for the negatives of a class, at least 2. The peak
+            memory is about ``150 x K x bins`` bytes.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((5000, 3)) < 0.1
@@ -43,8 +43,8 @@ class StreamingMacroAUC:
     """
 
     def __init__(self, classes: int, *, bins: int = 8192) -> None:
-        self.classes = check_count("classes", classes, 1)
-        self.bins = check_count("bins", bins, 2)
+        self.classes = check_int("classes", classes, 1)
+        self.bins = check_int("bins", bins, 2)
         self.reset()
 
     def reset(self) -> StreamingMacroAUC:
@@ -58,7 +58,7 @@ class StreamingMacroAUC:
     def update(
         self, scores: ArrayLike, labels: ArrayLike, *, mask: ArrayLike | None = None
     ) -> StreamingMacroAUC:
-        """Take in rows, as of `macro_auc`: scores ``[n, K]``, labels 0 or 1, mask true where a label is known."""
+        """Add rows, as in `macro_auc`: scores ``[n, K]``, labels 0 or 1, mask true where a label is known."""
         values, truth, known = check_scores(scores, labels, mask)
         if values.shape[1] != self.classes:
             raise InputError(f"scores has {values.shape[1]} columns, but {self.classes} were expected")
@@ -75,7 +75,7 @@ class StreamingMacroAUC:
         return self
 
     def merge(self, other: StreamingMacroAUC) -> StreamingMacroAUC:
-        """Take in all rows that another one has seen."""
+        """Add all rows of another metric."""
         if (self.classes, self.bins) != (other.classes, other.bins):
             raise InputError(
                 f"the other metric has {other.classes} classes and {other.bins} bins, "
@@ -97,7 +97,7 @@ class StreamingMacroAUC:
     @overload
     def compute(self, *, average: None) -> Floats: ...
     def compute(self, *, average: Literal["macro"] | None = "macro") -> float | Floats:
-        """Return the Macro-AUC of all rows so far, or with ``average=None`` one value a class, nan if undefined."""
+        """Return the Macro-AUC of all rows so far, or with ``average=None`` one value per class, nan if undefined."""
         return self._average(0, average)
 
     @overload
@@ -105,7 +105,7 @@ class StreamingMacroAUC:
     @overload
     def error_bound(self, *, average: None) -> Floats: ...
     def error_bound(self, *, average: Literal["macro"] | None = "macro") -> float | Floats:
-        """Return how far `compute` can be from the exact value, or with ``average=None`` one bound a class."""
+        """Return how far `compute` can be from the exact value, or with ``average=None`` one bound per class."""
         return self._average(1, average)
 
     def __repr__(self) -> str:
@@ -118,14 +118,14 @@ class StreamingMacroAUC:
         return values if average is None else mean_defined(values)
 
     def _put_aside(self, values: Scores, truth: Bools, known: Bools | None) -> None:
-        """Keep rows until there are enough to be worth a merge; copies, as the caller may use the arrays again."""
+        """Keep copies of rows until there are enough to be worth a merge; the caller may reuse the arrays."""
         self._waiting.append((values.copy(), truth.copy(), None if known is None else known.copy()))
         self._wait += len(values)
         if self._wait >= _WAITING * self.bins:
             self._flush()
 
     def _flush(self) -> None:
-        """Count the rows that wait."""
+        """Count the rows that are waiting."""
         if not self._waiting:
             return
         scores, truths, masks = zip(*self._waiting, strict=True)

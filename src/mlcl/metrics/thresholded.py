@@ -1,4 +1,7 @@
-"""Metrics of decisions at a threshold (CP, CR, CF1, OP, OR, OF1), and means by class frequency (SPEC 6)."""
+"""Metrics of decisions at a threshold (CP, CR, CF1, OP, OR, OF1), and means by class frequency.
+
+See docs/specification.md#map and #thirds.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class F1Scores:
     Attributes:
         CP: mean precision over classes.
         CR: mean recall over classes.
-        CF1: ``2 CP CR / (CP + CR)``, as the literature has it (not the mean of ``f1``).
+        CF1: ``2 CP CR / (CP + CR)``, as in the literature (not the mean of ``f1``).
         OP: precision over all decisions together.
         OR: recall over all decisions together.
         OF1: ``2 OP OR / (OP + OR)``.
@@ -42,7 +45,7 @@ class F1Scores:
 def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayLike) -> F1Scores:
     """Return precision, recall and F1 where a class is predicted when its score is above ``threshold``.
 
-    What to do with 0/0: a class that is never predicted has precision 0, as usual in multi-label work. A
+    Where a ratio is 0/0: a class that is never predicted has precision 0, as usual in multi-label work. A
     class without positives has no recall: its three values are nan and it is left out of CP and CR, though
     predictions of it still count against OP. With no prediction at all OP is 0; with no positive at all
     everything is nan. Where every class has a positive this is the definition of the literature.
@@ -50,7 +53,7 @@ def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayL
     Args:
         scores: ``[n, K]``, finite.
         labels: ``[n, K]``, 0 or 1.
-        threshold: one number, or one a class ``[K]``, on the scale of the scores (0 for logits, 0.5 for
+        threshold: one number, or one per class ``[K]``, on the scale of the scores (0 for logits, 0.5 for
             probabilities).
 
     >>> result = f1_scores([[2.0, -1.0], [1.0, 3.0], [-2.0, -3.0]], [[1, 1], [0, 1], [0, 0]], threshold=0.0)
@@ -92,15 +95,15 @@ def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayL
 
 
 def by_frequency(values: ArrayLike, positive: ArrayLike) -> dict[str, float]:
-    """Return the means of ``values`` over the frequent, the middling and the rare third of the classes.
+    """Return the means of ``values`` over the most frequent, the middle and the rarest third of the classes.
 
     Classes are ordered by ``P_k``, most frequent first, equal counts by class number, and cut into three. Of
     a remainder the first class goes to the head and the second to the medium part, so 20 classes give 7, 7
     and 6. Values that are nan are skipped; a part without values is nan.
 
     Args:
-        values: ``[K]``, one value a class, such as ``macro_auc(..., average=None)``.
-        positive: ``[K]``, the counts ``P_k`` (of the training data, as a rule).
+        values: ``[K]``, one value per class, such as ``macro_auc(..., average=None)``.
+        positive: ``[K]``, the counts ``P_k`` (usually of the training data).
 
     >>> by_frequency([0.9, 0.5, 0.7, 0.8], [1000, 3, 40, 500])
     {'head': 0.85..., 'medium': 0.7, 'tail': 0.5}

@@ -1,20 +1,24 @@
 """Backbones for images and feature vectors, heads, and `build_model`, which joins them by name.
 
-A new model is one file with a function ``(input_shape, *, options) -> Backbone`` registered in `MODELS`.
+One file per family of models; `mlcl.models.network` states the rules that a model keeps.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
-from mlcl.errors import InputError, nearest
-from mlcl.models import mlp, resnet, timm_models, torchvision_models  # noqa: F401  (they register their models)
+from mlcl.errors import InputError, check_choice
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
+from mlcl.models.distributed import share_statistics
 from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.outputs import Outputs
-from mlcl.models.resnet import load_torchvision_weights
+from mlcl.registry import discover
+
+discover(__name__, __path__)
 
 HEADS = ("linear", "attention")
 """The heads of `build_model`: one linear layer of width K, or KRT's incremental cross-attention."""
@@ -32,7 +36,6 @@ __all__ = [
     "build_model",
     "fast_layout",
     "frozen_copy",
-    "load_torchvision_weights",
     "share_statistics",
 ]
 
@@ -43,25 +46,25 @@ def build_model(
     classes: int,
     *,
     seed: int = 0,
-    width: int | None = None,
-    hidden: int | None = None,
-    depth: int | None = None,
-    pretrained: bool | str | None = None,
-    resize: int | None = None,
     head: str = "linear",
     load: bool = True,
+    **options: Any,
 ) -> Network:
     """Build a network by its name in `MODELS`, initialised from ``seed`` alone, or with pre-trained weights.
 
-    Convolutions start Kaiming-normal (fan out), normalisations at scale 1, all else as PyTorch does; models of
-    other packages start as those do. The global random state stays as it was, and the backbone's weights do not
+    Convolutions start Kaiming-normal (fan out), normalisations at scale 1, all other layers as in PyTorch; models of
+    other packages start as they do there. The global random state does not change, and the backbone's weights do not
     depend on the head.
 
-    Arguments: ``input_shape`` of one sample, (C, H, W) or (D,); ``classes``, K; ``width`` of the small
-    ResNets; ``hidden`` and ``depth`` of ``"mlp"``; ``pretrained`` and ``resize`` of ``"timm:NAME"`` and
-    ``"torchvision:NAME"``; ``head``, one of `HEADS` (before ``"attention"`` can be used,
-    ``network.head.add_session`` tells it the classes of the first task); ``load``: False leaves pre-trained
-    weights where they are, for those who load a whole state right after.
+    Args:
+        name: of the model, see ``mlcl ls models``.
+        input_shape: of one sample, (C, H, W) or (D,).
+        classes: K.
+        seed: of the initial weights.
+        head: one of `HEADS`. Before ``"attention"`` can be used, ``network.head.add_session`` must be called with the
+            classes of the first task.
+        load: False skips loading pre-trained weights, for callers that load a whole state right afterwards.
+        options: options of the model, such as ``width``, ``hidden`` or ``pretrained``; None keeps the default.
 
     >>> network = build_model("resnet8", (3, 16, 16), 20)
     >>> network.backbone.width, sum(p.numel() for p in network.parameters())
@@ -76,16 +79,8 @@ def build_model(
         raise InputError(f"input_shape is {input_shape}, expected sides of at least 1")
     if classes < 1:
         raise InputError(f"classes is {classes}, expected at least 1")
-    if head not in HEADS:
-        raise InputError(f"unknown head {head!r}; known are: {', '.join(HEADS)}.{nearest(head, HEADS)}")
+    check_choice("head", head, HEADS)
     with seeded(seed):
-        options = {
-            "width": width,
-            "hidden": hidden,
-            "depth": depth,
-            "pretrained": pretrained,
-            "resize": resize,
-        }
         backbone: Backbone = MODELS.build(name, input_shape, **options)
         network = Network(backbone, _build_head(head, name, backbone, input_shape, classes, seed))
     if load:
@@ -103,20 +98,12 @@ def _build_head(
     return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)
 
 
-def share_statistics(network: Network, device: torch.device) -> Network:
-    """Return the network with every batch normalisation going over the rows of all processes."""
-    # Imported for several processes alone: what it needs of torch.compiler takes a second to load.
-    from mlcl.models import batch_norm
-
-    return batch_norm.share_statistics(network, device)
-
-
 def fast_layout(network: Network) -> torch.memory_format:
     """Return the memory layout in which a network's convolutions are fast, and safe.
 
-    Channels last is up to 1.7 x faster on a CPU. With channels that are no multiple of 16, torch 2.13's CPU
+    Channels last is up to 1.7 x faster on a CPU. If the number of channels is not a multiple of 16, torch 2.13's CPU
     convolutions corrupt memory in the backward pass on two threads or more (seen with 2, 4, 8 and 12 channels), so
-    those stay contiguous.
+    such networks stay contiguous.
 
     >>> fast_layout(build_model("resnet8", (3, 16, 16), 5))
     torch.channels_last

@@ -1,4 +1,4 @@
-"""KRT's incremental cross-attention head (Dong et al., ICCV 2023; SPEC section 5): one token a session."""
+"""KRT's incremental cross-attention head (Dong et al., ICCV 2023; docs/specification.md#krt): one token per session."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ def cross_attention(query: Tensor, transfer: Tensor, retention: Tensor, patches:
     counts as one key whose score is the log-sum-exp of theirs. It is the same softmax, in O(N + S) instead
     of O(N S).
 
-    Arguments: ``query`` [H, e]; keys and values stacked as [2, ...]: ``transfer`` [2, H, e], ``retention``
-    [2, S, H, e], ``patches`` [2, B, N, H, e]. Returns [B, S, H, e].
+    Args:
+        query: [H, e].
+        transfer: key and value of the transfer token, [2, H, e].
+        retention: keys and values of the retention tokens, [2, S, H, e].
+        patches: keys and values of the patches, [2, B, N, H, e].
+
+    Returns:
+        [B, S, H, e].
 
     >>> one_hot = torch.eye(3).reshape(3, 1, 3)  # three values that show the attention weights
     >>> key = torch.zeros(3, 1, 3)
@@ -52,15 +58,22 @@ def cross_attention(query: Tensor, transfer: Tensor, retention: Tensor, patches:
 
 
 class IncrementalAttentionHead(Head):
-    """A shared attention block, with a retention token and a linear classifier for every session.
+    """A shared attention block, with a retention token and a linear classifier per session.
 
     For session i: z = [u; s_i; patches]; e_i = u + attention(u from LN(z)); e_i += MLP(LN(e_i)); the logits
     of its classes are Linear(LN(e_i)). The transfer token u, the positions of the patches and the block are
-    shared and go on learning; `add_session` freezes the tokens s_i and the classifiers of earlier sessions.
+    shared and continue to learn; `add_session` freezes the tokens s_i and the classifiers of earlier sessions.
 
-    Arguments: ``width``, channels of the feature map; ``classes``, K over all sessions; ``map_size`` (h, w);
-    ``dim``, the width d of the tokens (default ``width``), a multiple of ``heads``; ``seed`` of the initial
-    weights. To load a saved state, call `add_session` with sessions of the same sizes first.
+    To load a saved state, call `add_session` with sessions of the same sizes first.
+
+    Args:
+        width: channels of the feature map.
+        classes: K over all sessions.
+        map_size: (h, w).
+        dim: the width d of the tokens, a multiple of ``heads``; ``width`` by default.
+        heads: attention heads.
+        mlp_ratio: hidden width of the MLP, in multiples of ``dim``.
+        seed: of the initial weights.
 
     >>> head = IncrementalAttentionHead(16, 5, (4, 4))
     >>> head.add_session([3, 0])
@@ -116,7 +129,7 @@ class IncrementalAttentionHead(Head):
         """Add a retention token and a classifier for new class ids, and freeze those of all sessions before.
 
         The frozen parameters lose their gradient too, so that no optimiser moves them, not even by weight
-        decay or momentum. New parameters appear on the head's device; make the optimiser after this call.
+        decay or momentum. New parameters are created on the head's device; create the optimiser after this call.
 
         >>> head = IncrementalAttentionHead(8, 3, (2, 2))
         >>> head.add_session([0, 1])
@@ -189,5 +202,5 @@ def _is_id(value: object, total: int) -> bool:
 
 
 def _token(*shape: int) -> Tensor:
-    """Draw learned tokens as vision transformers do, from a truncated normal of deviation 0.02."""
+    """Draw learned tokens as vision transformers do, from a truncated normal of standard deviation 0.02."""
     return nn.init.trunc_normal_(torch.empty(shape), std=0.02)

@@ -1,4 +1,4 @@
-"""A running average of a network's weights (Polyak and Juditsky, 1992): less noise at the same cost a step."""
+"""A running average of a network's weights (Polyak and Juditsky, 1992): less noise at the same cost per step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class RunningAverage:
     ``min(decay, (1 + n) / (10 + n))``.
 
     Args:
-        network: where the average starts.
-        decay: what is kept of the average at an update.
+        network: the network whose weights are averaged; the average starts with its current weights.
+        decay: the share of the average that an update keeps.
 
     >>> from mlcl.models import build_model
     >>> network = build_model("linear", (1,), 1)
@@ -31,19 +31,19 @@ class RunningAverage:
 
     def __init__(self, network: Network, *, decay: float) -> None:
         self.decay, self.updates = decay, 0
-        # The tensors themselves, which change in place: a state_dict a step would cost more than the average.
+        # The tensors themselves, which change in place: a state_dict per step would cost more than the average.
         live = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
         self._names, self._live = list(live), list(live.values())
         self._values = [value.clone() for value in self._live]
 
     def update(self) -> None:
-        """Take in the network's weights after a step."""
+        """Update the average with the network's weights, after a step."""
         keep = min(self.decay, (1 + self.updates) / (10 + self.updates))
         torch._foreach_lerp_(self._values, self._live, 1 - keep)
         self.updates += 1
 
     def give(self) -> None:
-        """Make the network the average."""
+        """Copy the average into the network."""
         torch._foreach_copy_(self._live, self._values)
 
     def state(self) -> dict[str, Tensor]:
@@ -51,7 +51,7 @@ class RunningAverage:
         return dict(zip(self._names, self._values, strict=True))
 
     def load_state(self, state: dict[str, Tensor], *, updates: int) -> None:
-        """Take back what `state` gave, after so many updates."""
+        """Restore what `state` returned after ``updates`` updates."""
         for name, value in zip(self._names, self._values, strict=True):
             value.copy_(state[name])
         self.updates = updates

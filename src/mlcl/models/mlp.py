@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from mlcl.errors import InputError
+from mlcl.errors import check_int
 from mlcl.models.network import MODELS, Backbone, vector_width
 
 
@@ -26,19 +26,23 @@ class VectorBackbone(Backbone):
 
 @MODELS.register("mlp", summary="Perceptron for feature vectors; options hidden and depth")
 def mlp(input_shape: tuple[int, ...], *, hidden: int = 256, depth: int = 2) -> VectorBackbone:
-    """Return ``depth`` times (Linear, LayerNorm, ReLU) of width ``hidden``; ``input_shape`` is (D,).
+    """Return ``depth`` times (Linear, LayerNorm, ReLU) of width ``hidden``.
 
-    The features come from any encoder, at any scale; the normalisation after each linear layer takes the
-    scale out, and unlike batch statistics it is the same for new and replayed rows.
+    Features come from any encoder, at any scale; the normalisation after each linear layer removes the scale, and
+    unlike batch statistics it is the same for new and replayed rows.
+
+    Args:
+        input_shape: (D,).
+        hidden: Width of the hidden layers.
+        depth: Number of hidden layers.
 
     >>> import torch
     >>> mlp((12,), hidden=32)(torch.zeros(4, 12)).shape
     torch.Size([4, 32])
     """
     inputs = vector_width("mlp", input_shape)
-    for name, value in (("hidden", hidden), ("depth", depth)):
-        if value < 1:
-            raise InputError(f"{name} of model 'mlp' is {value}, expected at least 1")
+    check_int("hidden", hidden, 1)
+    check_int("depth", depth, 1)
     layers: list[nn.Module] = []
     for width in [inputs] + [hidden] * (depth - 1):
         layers += [nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True)]

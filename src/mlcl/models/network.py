@@ -1,4 +1,20 @@
-"""A network is a backbone and a head; the registry `MODELS` holds the backbones."""
+"""A network is a backbone and a head; `MODELS` is the registry of backbones, with the rules that every model keeps.
+
+A model is a function in one file, decorated with ``MODELS.register``:
+
+    model(input_shape, *, options...) -> Backbone
+
+``input_shape`` is that of one sample, (C, H, W) or (D,). The options are keyword-only; each has a type, a default, and
+a line in the Args section of the docstring, which becomes its help text on the command line. Rules, which
+``mlcl.testing.check_model`` tests:
+
+- Inputs that do not fit the model, and bad values of options, are an `mlcl.errors.InputError`.
+- The backbone maps float images [B, C, H, W] or vectors [B, D] to features: a map [B, width, h, w] (kind ``"map"``) or
+  vectors [B, width] (kind ``"vector"``), and gradients flow through them.
+- Initial weights come from torch's CPU generator, which `build_model` seeds: the same seed gives the same weights.
+- In evaluation mode a row's features depend on that row alone, and neither parameters nor buffers change.
+- Everything that training changes is a parameter or a buffer, so that a state dict restores the backbone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +36,7 @@ class Backbone(nn.Module):
     """Inputs -> features: a map [B, width, h, w] (kind ``"map"``) or vectors [B, width] (kind ``"vector"``).
 
     A map's sides are ``ceil(H / stride)`` and ``ceil(W / stride)``; vectors have stride 1. A backbone with pre-trained
-    weights may normalise its inputs itself (``normalises``: it wants images in [0, 1]), and tells in ``provenance``
+    weights may normalise its inputs itself (``normalises``: it expects images in [0, 1]), and states in ``provenance``
     where its weights come from.
     """
 
@@ -31,7 +47,7 @@ class Backbone(nn.Module):
     provenance: dict[str, Any] | None = None
 
     def use_map(self) -> bool:
-        """Give a feature map from now on, if the backbone has one; return whether it does."""
+        """Return feature maps from now on, if the backbone has them; return whether it has."""
         return self.kind == "map"
 
     def load_pretrained(self) -> None:
@@ -44,14 +60,14 @@ class Backbone(nn.Module):
 
 
 class Head(nn.Module):
-    """Backbone features -> logits, through embeddings: one a session, or one for all classes."""
+    """Backbone features -> logits, through embeddings: one per session, or one for all classes."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits [B, K] of features [B, C, h, w] or [B, d]."""
         return self.forward_with_embeddings(features)[0]
 
     def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits [B, K] and the embeddings [B, S, d] that they are read from."""
+        """Return the logits [B, K] and the embeddings [B, S, d] from which they are computed."""
         raise NotImplementedError
 
 
@@ -69,9 +85,11 @@ def pool(features: Tensor) -> Tensor:
 
 
 class LinearHead(Head):
-    """Global average pooling of a feature map, then one linear layer of width K (SPEC section 3).
+    """Global average pooling of a feature map, then one linear layer of width K.
 
-    Arguments: ``width``, the channels of the features; ``classes``, K.
+    Args:
+        width: the channels of the features.
+        classes: K.
 
     >>> LinearHead(8, 3)(torch.zeros(2, 8, 4, 4)).shape
     torch.Size([2, 3])
@@ -110,7 +128,7 @@ class Network(nn.Module):
     def forward_with_embeddings(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits [B, K] and the head's embeddings [B, S, d], from one pass of the backbone.
 
-        The attention head has one embedding a session; the linear head has one, the pooled features.
+        The attention head has one embedding per session; the linear head has one, the pooled features.
         """
         return self.head.forward_with_embeddings(self.backbone(inputs))
 
@@ -121,7 +139,7 @@ class Network(nn.Module):
 
 @contextmanager
 def seeded(*key: int) -> Iterator[None]:
-    """Draw initial weights on the CPU from a generator keyed by ``key``; the global state is put back after.
+    """Draw initial weights on the CPU from a generator keyed by ``key``; the global state is restored afterwards.
 
     Only the CPU generator is touched: ``torch.manual_seed`` would reseed every GPU as well.
 
@@ -177,7 +195,7 @@ def frozen_copy(network: Network) -> Network:
 
 
 def grown(value: Tensor, like: Tensor | None) -> Tensor:
-    """Return ``value`` with the further rows of ``like``, if that has more: a head with more classes.
+    """Return ``value`` extended by the further rows of ``like``, if that has more: a head with more classes.
 
     >>> grown(torch.ones(2), torch.zeros(3))
     tensor([1., 1., 0.])

@@ -15,11 +15,11 @@ from mlcl.models.network import Network
 class Outputs(nn.Module):
     """Inputs to logits [B, K] and embeddings [B, S, d].
 
-    The network itself stays as it is: evaluation, checkpoints and export know nothing of compilation, whose kernels
-    would have to be made once more for them.
+    The network itself does not change: evaluation, checkpoints and export are not compiled, because the kernels would
+    have to be compiled once more for them.
 
     Args:
-        network: what is called.
+        network: the network.
         compile: compile the forward and backward pass at the first step, and once more when the number of rows changes.
     """
 
@@ -37,7 +37,7 @@ class Outputs(nn.Module):
 
 
 def _require_compiler(device: torch.device) -> None:
-    """Refuse now what would fail at the first step."""
+    """Fail now instead of at the first step."""
     if device.type == "cpu" and not any(
         map(shutil.which, (os.environ.get("CXX") or "g++", "g++", "clang++"))
     ):

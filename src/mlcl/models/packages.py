@@ -1,7 +1,8 @@
-"""Backbones of other packages (extras): imported when asked for by name, never before.
+"""Backbones of other packages (extras), which are imported when a model is requested by name and not before.
 
-`PackageBackbone` makes a model of timm or torchvision one of ours: grey images are repeated to three channels, images
-are resized if that is wanted, and with pre-trained weights inputs are normalised as those weights are used to.
+`PackageBackbone` adapts a model of another package: grey images are repeated to three channels, images are resized if
+``resize`` is given, and with pre-trained weights inputs are normalised as those weights expect. What the wrappers of
+timm and torchvision share is here as well: the checks before a model is built, weights from files, provenance, errors.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,33 +23,35 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, nearest, one_line
 from mlcl.models.network import Backbone, image_channels, seeded
-from mlcl.models.provenance import Provenance
-from mlcl.models.weight_files import tensors_sha256
+from mlcl.models.provenance import Provenance, trained_on
+from mlcl.models.weight_files import fit_names, read_weight_file, tensors_sha256
+
+MAX_SIDE = 4096
 
 
 class PackageError(InputError):
-    """A package that a model needs is not there, or cannot be imported."""
+    """A package that a model needs is missing or cannot be imported, or its weights cannot be fetched."""
 
 
 def require(package: str, what: str) -> Any:
-    """Import a package of an extra, or say in one sentence what to do; ``what`` is what needs it."""
+    """Import a package of an extra; if that fails, the error names what needs it (``what``) and what to install."""
     if importlib.util.find_spec(package) is None:
         raise PackageError(
             f"{what}: {package} is not installed; install it with: pip install 'mlcl[{package}]'"
         )
-    # They import torchvision, and it is torchvision that breaks: so it is imported, and blamed, first.
+    # timm imports torchvision, and it is torchvision that breaks: so it is imported, and named in the error, first.
     for name in dict.fromkeys(("torchvision", package)):
         try:
             module = importlib.import_module(name)
-        except Exception as error:  # a library for another torch fails in ways of its own
+        except Exception as error:  # a library built for another torch may raise anything
             hint = (
                 f": it is built for another torch than {torch.__version__}; install the two that belong together, "
                 f"see https://pytorch.org/get-started"
             )
             raise PackageError(
-                f"{what}: {name} {version(name)} cannot be imported ({brief(error)})"
+                f"{what}: {name} {version(name)} cannot be imported ({one_line(error)})"
                 f"{hint if name == 'torchvision' else '.'}"
             ) from None
     return module
@@ -65,34 +69,30 @@ def version(package: str) -> str:
         return "(not installed)"
 
 
-def brief(error: Exception) -> str:
-    """Return what somebody else's error says, in part of a sentence.
-
-    >>> brief(RuntimeError("Error(s) in loading state_dict for Net:\\n\\tsize mismatch for w."))
-    'Error(s) in loading state_dict for Net: size mismatch for w'
-    """
-    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")
-
-
 @dataclass(frozen=True)
 class Weights:
-    """Pre-trained weights, ready for a backbone: its tensors by name, and where they come from."""
+    """Pre-trained weights for a backbone: its tensors by name, and their provenance."""
 
     tensors: dict[str, Tensor]
     provenance: Provenance
 
 
 Fetch = Callable[[nn.Module], Weights]
-"""Gets the weights for a model, given as it is, with random ones."""
+"""Returns the pre-trained weights for a model that is passed with random weights."""
 
 
 class PackageBackbone(Backbone):
     """A model of another package as a backbone. Its weights are random until `load_pretrained`.
 
-    Arguments: ``name``, as a user gave it; ``input_shape`` (C, H, W); ``module`` maps images of 3 channels to vectors
-    [B, width]; ``to_map`` takes the module and images, and gives a feature map [B, width, h, w], or None where the
-    model has none; ``resize``: side to which images are resized; ``statistics``: mean and deviation of inputs in
-    [0, 1] that the pre-trained weights want, None without such weights; ``fetch`` gets the weights.
+    Args:
+        name: as the user gave it.
+        input_shape: (C, H, W).
+        module: maps images of 3 channels to vectors [B, width].
+        to_map: takes the module and images, and returns a feature map [B, width, h, w], or None where there is none.
+        resize: side to which images are resized.
+        statistics: mean and standard deviation of inputs in [0, 1] that the pre-trained weights expect; None without
+            such weights.
+        fetch: returns the weights.
     """
 
     mean: Tensor
@@ -115,7 +115,7 @@ class PackageBackbone(Backbone):
         self.name, self.input_shape, self.resize = name, input_shape, resize
         self.model, self.to_map, self.fetch = module, to_map, fetch
         self.normalises = statistics is not None
-        # Part of the weights: a run that is loaded or resumed needs no package's metadata for them.
+        # Part of the weights, so that a run that is loaded or resumed does not need the package's metadata.
         for part, values in zip(("mean", "std"), statistics or ((0.0,) * 3, (1.0,) * 3), strict=True):
             self.register_buffer(part, torch.tensor(values, dtype=torch.float32).view(1, 3, 1, 1))
         self.register_buffer(
@@ -125,14 +125,16 @@ class PackageBackbone(Backbone):
         self.width = self._probe(2).shape[1]
 
     def _probe(self, ndim: int) -> Tensor:
-        """Return what the model makes of one image of zeros, or say why it cannot."""
+        """Return the model's output for one image of zeros; an `InputError` if it cannot process such images."""
         training = self.training
         self.eval()
         try:
             with torch.no_grad():
                 found: Any = self(torch.zeros(1, *self.input_shape))
-        except Exception as error:  # other people's code: whatever it trips over, these images do not fit
-            raise InputError(f"model {self.name!r} does not take {self._images()}: {brief(error)}.") from None
+        except Exception as error:  # another package's code: whatever it raises, these images do not fit
+            raise InputError(
+                f"model {self.name!r} does not take {self._images()}: {one_line(error)}."
+            ) from None
         finally:
             self.train(training)
         if not isinstance(found, Tensor) or found.ndim != ndim or min(found.shape) < 1:
@@ -148,7 +150,7 @@ class PackageBackbone(Backbone):
         return f"images of {shape} (model.resize would make them larger)"
 
     def use_map(self) -> bool:
-        """Give a feature map instead of vectors from now on, if the model has one."""
+        """Return feature maps instead of vectors from now on, if the model has them."""
         self.kind = "map"
         try:
             found = self._probe(4)
@@ -173,10 +175,10 @@ class PackageBackbone(Backbone):
 
     @contextlib.contextmanager
     def _own_draws(self, device: torch.device) -> Iterator[None]:
-        """Let dropout and its kin draw from a generator of this step; all other random numbers stay as they were.
+        """Let dropout and similar layers draw from a generator of this step; no other random numbers change.
 
-        Seed and number of the step are a buffer, so a resumed run draws what a run in one go does. Of several
-        processes each draws for its own rows.
+        Seed and number of the step are a buffer, so a resumed run draws the same numbers as an uninterrupted one. With
+        several processes each draws for its own rows.
         """
         others = [dist.get_rank()] if dist.is_initialized() and dist.get_rank() > 0 else []
         entropy = [*self.draws.tolist(), *others]
@@ -189,7 +191,7 @@ class PackageBackbone(Backbone):
             yield
 
     def _prepared(self, inputs: Tensor) -> Tensor:
-        """Return images as the model wants them: three channels, its size, its normalisation."""
+        """Return images as the model expects them: three channels, its size, its normalisation."""
         if inputs.shape[1] == 1:
             inputs = inputs.expand(-1, 3, -1, -1)
         if self.resize is not None:
@@ -200,11 +202,11 @@ class PackageBackbone(Backbone):
         return (inputs - self.mean) / self.std if self.normalises else inputs
 
     def load_pretrained(self) -> None:
-        """Get the pre-trained weights, by network if they are not at hand, and note where they come from."""
+        """Load the pre-trained weights, which are downloaded if they are not cached, and set their provenance."""
         if self.fetch is None:
             return
-        # A package draws random weights before it loads its own: nobody else's numbers may change. What it prints
-        # while it downloads is no output of ours.
+        # A package draws random weights before it loads its own: no other random numbers may change. What it prints
+        # while it downloads must not reach stdout.
         with seeded(0), contextlib.redirect_stdout(sys.stderr):
             found = self.fetch(self.model)
         try:
@@ -212,18 +214,94 @@ class PackageBackbone(Backbone):
         except RuntimeError as error:
             weights = found.provenance["weights"]
             raise InputError(
-                f"the weights {weights!r} do not fit model {self.name!r}: {brief(error)}."
+                f"the weights {weights!r} do not fit model {self.name!r}: {one_line(error)}."
             ) from None
         self.provenance = found.provenance | {"sha256": tensors_sha256(self.model.state_dict())}
 
 
-def check_resize(name: str, resize: int | None) -> None:
-    """Refuse sides that no image has.
+def open_package(
+    package: str, member: str, input_shape: tuple[int, ...], resize: int | None
+) -> tuple[str, Any]:
+    """Check what a wrapper is asked for; return the model's full name and the imported package."""
+    name = f"{package}:{member}"
+    image_channels(name, input_shape, smallest=1)
+    if resize is not None and not 1 <= resize <= MAX_SIDE:
+        raise InputError(f"resize is {resize}; expected 1 to {MAX_SIDE}")
+    return name, require(package, f"model {name!r}")
 
-    >>> check_resize("timm:resnet18", 0)
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: resize of model 'timm:resnet18' is 0, expected 1 to 4096
-    """
-    if resize is not None and not 1 <= resize <= 4096:
-        raise InputError(f"resize of model {name!r} is {resize}, expected 1 to 4096")
+
+def unknown_model(package: str, member: str, known: Iterable[str], *, kind: str = "model") -> InputError:
+    """Return the error for a name that a package does not have, with the nearest one that it has."""
+    name = f"{package}:{member}"
+    hint = nearest(name, [f"{package}:{other}" for other in known])
+    return InputError(
+        f"unknown model {name!r}: {package} {version(package)} has no {kind} of this name.{hint}"
+    )
+
+
+def unknown_weights(name: str, given: str, known: Sequence[str]) -> InputError:
+    """Return the error for weights that a model does not have, with the nearest ones that it has."""
+    package = name.partition(":")[0]
+    return InputError(
+        f"model {name!r} has no weights {given!r} in {package} {version(package)}; known are: "
+        f"{', '.join(known) or 'none'}.{nearest(given, known)}"
+    )
+
+
+@contextlib.contextmanager
+def building(name: str, height: int, width: int, *, hint: str) -> Iterator[None]:
+    """Turn whatever a package raises for an image size into one sentence that ends with a hint."""
+    try:
+        yield
+    except Exception as error:  # each package has errors of its own
+        raise InputError(
+            f"model {name!r} cannot be built for images of {height} x {width}: {one_line(error)}; {hint}."
+        ) from None
+
+
+@contextlib.contextmanager
+def fetching(name: str, weights: str | None, source: str) -> Iterator[None]:
+    """Turn whatever a package raises while it downloads weights into one sentence with the alternative."""
+    try:
+        yield
+    except Exception as error:  # no network, no disk, a missing file, a wrong checksum
+        raise PackageError(
+            f"the weights {weights!r} of model {name!r} could not be fetched from {source}: {one_line(error)}; "
+            f"get the file yourself and give it: --model.pretrained FILE"
+        ) from None
+
+
+def published(
+    name: str, weights: str, source: str, *, outputs: Sequence[int], licence: str | None
+) -> Provenance:
+    """Return the provenance of weights that a package downloads."""
+    return _origin(name) | {
+        "weights": weights,
+        "source": source,
+        "trained_on": trained_on(weights, source.rpartition("/")[2]),
+        "outputs": list(outputs),
+        "licence": licence,
+    }
+
+
+def read_weights(name: str, path: Path, like: nn.Module) -> Weights:
+    """Read weights from a file that has the package's own names of tensors."""
+    tensors, digest = read_weight_file(path)
+    found, outputs = fit_names(tensors, like.state_dict(), where=str(path), model=name)
+    return Weights(
+        found,
+        _origin(name)
+        | {
+            "weights": path.name,
+            "source": "file",
+            "file_sha256": digest,
+            "trained_on": trained_on(path.name),
+            "outputs": outputs,
+        },
+    )
+
+
+def _origin(name: str) -> Provenance:
+    """Return package, version and model of a name such as ``timm:resnet18.a1_in1k``."""
+    package, _, member = name.partition(":")
+    return {"package": package, "version": version(package), "model": member.partition(".")[0]}

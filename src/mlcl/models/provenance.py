@@ -1,7 +1,7 @@
 """Where weights come from, what they were trained on, and whether that was the benchmark itself.
 
-Provenance is a plain mapping that JSON can hold: package, version, model, weights (a tag or a file), source,
-trained_on (names of data sets, empty if not known), outputs, sha256 of the tensors, and leak, a sentence or null.
+Provenance is a plain mapping for JSON: package, version, model, weights (a tag or a file), source, trained_on (names of
+datasets, empty if not known), outputs, sha256 of the tensors, and leak, a sentence or null.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 Provenance = dict[str, Any]
 
 
-class Known(NamedTuple):
+class KnownWeights(NamedTuple):
     """Weights whose name says what they were trained on."""
 
     pattern: str
@@ -25,38 +25,40 @@ class Known(NamedTuple):
 KNOWN = (
     # The README of KRT (Dong et al., ICCV 2023) gives MS_COCO_TRresNet_M_224_81.8.pth of the ASL model zoo as
     # "TResNetM pretrained on ImageNet 21k", and asks to rename it to this.
-    Known(
+    KnownWeights(
         r"tresnet_m_224_21k",
         ("MS-COCO",),
         "KRT's README publishes this file as ImageNet-21k, but links to ASL's MS_COCO_TRresNet_M_224_81.8.pth",
     ),
     # Model zoos of ASL and ML-Decoder (MS_COCO_TRresNet_L_448_86.6, tresnet_l_COCO__448_90_0, ...), torchvision's
     # detection and segmentation weights (..._coco-258fb6c6.pth, COCO_V1), timm's pali_refcoco_seg.
-    Known(r"coco", ("MS-COCO",)),
-    Known(r"(?<![a-z])voc(?![a-z]|_labels)|pascal", ("PASCAL VOC",)),
-    Known(r"nus[-_ ]?wide", ("NUS-WIDE",)),
-    # EVA and EVA-02: masked image modelling on a merge of data sets with the images of COCO's training split.
-    Known(r"(?<![a-z0-9])m(30|38)m(?![a-z0-9])", ("Merged-30M or -38M", "MS-COCO"), "images without labels"),
-    Known(r"in(w)?2[12]k|imagenet[-_ ]?2[12]k|(?<![0-9])2[12]k(?![0-9])", ("ImageNet-21k",)),
-    Known(r"in12k", ("ImageNet-12k",)),
-    Known(r"in1k|imagenet1k", ("ImageNet-1k",)),
-    Known(r"(?<![a-z])(fc)?mae(?![a-z])|(?<![a-z])dino(?![a-z0-9])", ("ImageNet-1k",)),
-    Known(r"laion|merged2b", ("LAION",)),
-    Known(r"openai", ("OpenAI's 400M web images",)),
-    Known(r"jft", ("JFT-300M",)),
-    Known(r"ig1b|swag|seer", ("Instagram images",)),
-    Known(r"yfcc", ("YFCC100M",)),
-    Known(r"cc12m", ("Conceptual 12M",)),
-    Known(r"lvd142m", ("LVD-142M",)),
-    Known(r"lvd1689m", ("LVD-1689M",)),
-    Known(r"webli", ("WebLI",)),
-    Known(r"datacomp", ("DataComp",)),
-    Known(r"dfn(dr)?[0-9]", ("DFN",)),
-    Known(r"metaclip", ("MetaCLIP",)),
-    Known(r"sa1b", ("SA-1B",)),
-    Known(r"open_?images", ("Open Images",)),
+    KnownWeights(r"coco", ("MS-COCO",)),
+    KnownWeights(r"(?<![a-z])voc(?![a-z]|_labels)|pascal", ("PASCAL VOC",)),
+    KnownWeights(r"nus[-_ ]?wide", ("NUS-WIDE",)),
+    # EVA and EVA-02: masked image modelling on a merge of datasets with the images of COCO's training split.
+    KnownWeights(
+        r"(?<![a-z0-9])m(30|38)m(?![a-z0-9])", ("Merged-30M or -38M", "MS-COCO"), "images without labels"
+    ),
+    KnownWeights(r"in(w)?2[12]k|imagenet[-_ ]?2[12]k|(?<![0-9])2[12]k(?![0-9])", ("ImageNet-21k",)),
+    KnownWeights(r"in12k", ("ImageNet-12k",)),
+    KnownWeights(r"in1k|imagenet1k", ("ImageNet-1k",)),
+    KnownWeights(r"(?<![a-z])(fc)?mae(?![a-z])|(?<![a-z])dino(?![a-z0-9])", ("ImageNet-1k",)),
+    KnownWeights(r"laion|merged2b", ("LAION",)),
+    KnownWeights(r"openai", ("OpenAI's 400M web images",)),
+    KnownWeights(r"jft", ("JFT-300M",)),
+    KnownWeights(r"ig1b|swag|seer", ("Instagram images",)),
+    KnownWeights(r"yfcc", ("YFCC100M",)),
+    KnownWeights(r"cc12m", ("Conceptual 12M",)),
+    KnownWeights(r"lvd142m", ("LVD-142M",)),
+    KnownWeights(r"lvd1689m", ("LVD-1689M",)),
+    KnownWeights(r"webli", ("WebLI",)),
+    KnownWeights(r"datacomp", ("DataComp",)),
+    KnownWeights(r"dfn(dr)?[0-9]", ("DFN",)),
+    KnownWeights(r"metaclip", ("MetaCLIP",)),
+    KnownWeights(r"sa1b", ("SA-1B",)),
+    KnownWeights(r"open_?images", ("Open Images",)),
 )
-"""What names, tags and addresses of weights tell; the first entries are the known leaks of the field."""
+"""What names, tags and addresses of weights reveal; the first entries are the known leaks of the field."""
 
 _IMAGES = (
     ("MS-COCO", r"coco"),
@@ -67,7 +69,7 @@ _COCO_OUTPUTS = (80, 90, 91)  # classes, category ids, category ids and backgrou
 
 
 def trained_on(*names: str) -> list[str]:
-    """Return the data sets that names, tags and addresses of weights tell of, in the order of `KNOWN`.
+    """Return the datasets that names, tags and addresses of weights reveal, in the order of `KNOWN`.
 
     >>> trained_on("sw_in12k_ft_in1k"), trained_on("MS_COCO_TRresNet_M_224_81.8.pth"), trained_on("my.pth")
     (['ImageNet-12k', 'ImageNet-1k'], ['MS-COCO'], [])
@@ -78,7 +80,7 @@ def trained_on(*names: str) -> list[str]:
 
 
 def notes(*names: str) -> list[str]:
-    """Return what else is known of weights with these names.
+    """Return what else is known about weights with these names.
 
     >>> notes("tresnet_m_224_21k.pth")[0][:47]
     "KRT's README publishes this file as ImageNet-21"
@@ -88,7 +90,7 @@ def notes(*names: str) -> list[str]:
 
 
 def images_of(*names: str) -> str | None:
-    """Return whose images a data set or benchmark of these names holds, if they are known ones.
+    """Return the origin of the images of a dataset or benchmark with these names, if it is a known one.
 
     >>> images_of("c-coco-small", "coco2017"), images_of("voc-b0-c4"), images_of("digits")
     ('MS-COCO', 'PASCAL VOC', None)
@@ -104,10 +106,10 @@ def leak(
 
     Args:
         provenance: of the weights.
-        data: names of data set and benchmark.
-        classes: how many the benchmark has. A classifier in the file with as many outputs is suspicious, whatever
-            the file is called.
-        fingerprint: of the data set, to be compared with that of the data a run of ours was trained on.
+        data: names of the dataset and the benchmark.
+        classes: how many the benchmark has. A classifier with the same number of outputs in the file is suspicious,
+            whatever the file is called.
+        fingerprint: of the dataset, which is compared with that of the data that an mlcl run was trained on.
 
     >>> leak({"weights": "tresnet_m_224_21k.pth", "trained_on": ["MS-COCO"]}, data=["coco2017"], classes=80)
     "the weights 'tresnet_m_224_21k.pth' were trained on MS-COCO, the images of this benchmark, so its scores are ...
@@ -117,7 +119,7 @@ def leak(
     name, images = str(provenance.get("weights")), images_of(*data)
     effect = "so its scores are no measure of continual learning"
     if fingerprint is not None and provenance.get("data") == fingerprint:
-        return f"the weights of {name!r} were trained on this very data set, with the labels of its tasks, {effect}."
+        return f"the weights of {name!r} were trained on this very dataset, with the labels of its tasks, {effect}."
     if images is not None and images in provenance.get("trained_on", ()):
         said = "".join(f" ({note})" for note in notes(name))
         return f"the weights {name!r} were trained on {images}, the images of this benchmark, {effect}{said}."
@@ -136,7 +138,7 @@ def leak(
 def mark_leak(
     provenance: Provenance | None, *, data: Iterable[str], classes: int, fingerprint: str | None = None
 ) -> None:
-    """Write into the provenance whether it is a leak, and warn if so."""
+    """Set ``leak`` in the provenance, and warn if there is one."""
     if provenance is None:
         return
     provenance["leak"] = leak(provenance, data=data, classes=classes, fingerprint=fingerprint)
@@ -145,7 +147,7 @@ def mark_leak(
 
 
 def describe(provenance: Mapping[str, Any]) -> str:
-    """Return provenance in one line, for people.
+    """Return provenance in one readable line.
 
     >>> describe({"package": "timm", "version": "1.0.30", "model": "resnet18", "weights": "a1_in1k",
     ...           "trained_on": ["ImageNet-1k"], "sha256": "0123456789abcdef"})

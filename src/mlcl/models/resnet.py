@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mlcl.errors import InputError
-from mlcl.models.network import MODELS, Backbone, Network, image_channels
+from mlcl.errors import check_int
+from mlcl.models.network import MODELS, Backbone, image_channels
 
 REFERENCE = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
 
@@ -73,9 +73,12 @@ class Bottleneck(nn.Module):
 class ResNet(Backbone):
     """A residual network without its classifier; parameter names are torchvision's.
 
-    Arguments: ``channels`` of the images; ``width`` of the first stage, doubled by every further stage;
-    ``blocks``, how many in each stage; ``block``, their kind; ``large_stem``: 7x7 convolution of stride 2 and
-    max pooling, else one 3x3 convolution.
+    Args:
+        channels: of the images.
+        width: channels of the first stage, doubled by each further one.
+        blocks: how many in each stage.
+        block: their kind.
+        large_stem: start with a 7x7 convolution of stride 2 and max pooling, otherwise with one 3x3 convolution.
 
     >>> import torch
     >>> ResNet(3, 16, [1, 1, 1])(torch.zeros(2, 3, 16, 16)).shape
@@ -126,8 +129,7 @@ class ResNet(Backbone):
 
 def _small(name: str, input_shape: tuple[int, ...], width: int, blocks: int) -> ResNet:
     """Build three stages of ``blocks`` blocks, widths w, 2w, 4w (section 4.2 of the reference)."""
-    if width < 1:
-        raise InputError(f"width of model {name!r} is {width}, expected at least 1")
+    check_int("width", width, 1)
     return ResNet(image_channels(name, input_shape, smallest=8), width, [blocks] * 3)
 
 
@@ -143,7 +145,11 @@ def _large(
     "resnet8", summary="ResNet-8 for images of 8 to 64 pixels; option width", reference=REFERENCE
 )
 def resnet8(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
-    """Return 8 layers: a 3x3 stem and 3 stages of 1 block, widths w, 2w, 4w; ``input_shape`` is (C, H, W).
+    """Return 8 layers: a 3x3 stem and 3 stages of 1 block, widths w, 2w, 4w.
+
+    Args:
+        input_shape: (C, H, W).
+        width: Channels of the first stage, doubled by each further one.
 
     >>> resnet8((3, 16, 16), width=8).width
     32
@@ -155,7 +161,11 @@ def resnet8(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
     "resnet14", summary="ResNet-14 for images of 8 to 64 pixels; option width", reference=REFERENCE
 )
 def resnet14(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
-    """Return 14 layers: a 3x3 stem and 3 stages of 2 blocks, widths w, 2w, 4w; ``input_shape`` is (C, H, W).
+    """Return 14 layers: a 3x3 stem and 3 stages of 2 blocks, widths w, 2w, 4w.
+
+    Args:
+        input_shape: (C, H, W).
+        width: Channels of the first stage, doubled by each further one.
 
     >>> resnet14((3, 32, 32)).map_size((3, 32, 32))
     (8, 8)
@@ -167,7 +177,11 @@ def resnet14(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
     "resnet20", summary="ResNet-20 for images of 8 to 64 pixels; option width", reference=REFERENCE
 )
 def resnet20(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
-    """Return 20 layers: a 3x3 stem and 3 stages of 3 blocks, widths w, 2w, 4w; ``input_shape`` is (C, H, W).
+    """Return 20 layers: a 3x3 stem and 3 stages of 3 blocks, widths w, 2w, 4w.
+
+    Args:
+        input_shape: (C, H, W).
+        width: Channels of the first stage, doubled by each further one.
 
     >>> resnet20((1, 28, 28)).map_size((1, 28, 28))
     (7, 7)
@@ -205,33 +219,3 @@ def resnet50(input_shape: tuple[int, ...]) -> ResNet:
     mlcl.errors.InputError: model 'resnet50' takes images of at least 32 x 32 pixels, not 16 x 16
     """
     return _large("resnet50", input_shape, Bottleneck, (3, 4, 6, 3))
-
-
-def load_torchvision_weights(network: Network, state_dict: Mapping[str, Tensor]) -> None:
-    """Load torchvision's weights of the same ResNet into the backbone; the 1000-class ``fc.*`` is dropped.
-
-    Arguments: ``network`` with backbone resnet18, resnet34 or resnet50 on 3 channels; ``state_dict``, the
-    published file as ``torch.load(path, weights_only=True)`` gives it.
-
-    >>> from mlcl.models import build_model
-    >>> source, network = (build_model("resnet18", (3, 64, 64), 4, seed=seed) for seed in (1, 2))
-    >>> load_torchvision_weights(network, source.backbone.state_dict())
-    >>> network.backbone.conv1.weight.equal(source.backbone.conv1.weight)
-    True
-    """
-    given = {name: tensor for name, tensor in state_dict.items() if not name.startswith("fc.")}
-    wanted = network.backbone.state_dict()
-    # Older files hold no batch counters; BatchNorm keeps its own zero then.
-    missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
-    unknown = [name for name in given if name not in wanted]
-    if missing or unknown:
-        raise InputError(
-            f"state_dict does not fit the backbone: {len(missing)} tensors are missing and "
-            f"{len(unknown)} unknown, the first is {(missing + unknown)[0]!r}; "
-            "expected torchvision's weights of the same ResNet"
-        )
-    for name, tensor in given.items():
-        got, expected = tuple(tensor.shape), tuple(wanted[name].shape)
-        if got != expected:
-            raise InputError(f"state_dict[{name!r}] has shape {got}, the backbone expects {expected}")
-    network.backbone.load_state_dict(given, strict=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from math import isqrt
 from pathlib import Path
@@ -10,20 +11,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mlcl.errors import InputError, nearest
-from mlcl.models.network import MODELS, image_channels
+from mlcl.errors import InputError, one_line
+from mlcl.models.network import MODELS
 from mlcl.models.packages import (
     Fetch,
     PackageBackbone,
-    PackageError,
     Weights,
-    brief,
-    check_resize,
+    building,
+    fetching,
+    open_package,
+    published,
+    read_weights,
     require,
-    version,
+    unknown_model,
+    unknown_weights,
 )
-from mlcl.models.provenance import trained_on
-from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
+from mlcl.models.weight_files import is_weight_file
 
 
 def list_timm() -> Mapping[str, str]:
@@ -32,12 +35,8 @@ def list_timm() -> Mapping[str, str]:
     tags: dict[str, list[str]] = {name: [] for name in timm.list_models()}
     for name in timm.list_pretrained():
         architecture, _, tag = name.partition(".")
-        tags.setdefault(architecture, []).append(tag)
-    return {name: _told(found) for name, found in tags.items()}
-
-
-def _told(tags: list[str]) -> str:
-    return f"weights: {', '.join(tag or 'default' for tag in tags)}" if tags else "no weights"
+        tags.setdefault(architecture, []).append(tag or "default")
+    return {name: f"weights: {', '.join(found)}" if found else "no weights" for name, found in tags.items()}
 
 
 @MODELS.register_family(
@@ -53,47 +52,30 @@ def timm_backbone(
     pretrained: bool | str | None = None,
     resize: int | None = None,
 ) -> PackageBackbone:
-    """Return a model of timm without its classifier.
+    """Return a model of timm without its classifier; models of a fixed input size are built for the given size.
 
-    Arguments: ``member``, timm's name, with or without a tag (``resnet18.a1_in1k``); ``input_shape`` (C, H, W);
-    ``pretrained``: True for timm's default weights, a tag, or a file; ``resize``: side to which images are resized.
-    Models of a fixed input size are built for the size at hand.
+    Args:
+        member: timm's name, with or without a tag (``resnet18.a1_in1k``).
+        input_shape: (C, H, W).
+        pretrained: Pre-trained weights: true for the package's default, the name of published weights, or a file.
+        resize: Side in pixels to which images are resized before they reach the model.
     """
-    name = f"timm:{member}"
-    image_channels(name, input_shape, smallest=1)
-    check_resize(name, resize)
-    timm = require("timm", f"model {name!r}")
-    architecture, _, tag = member.partition(".")
-    if not timm.is_model(architecture):
-        raise InputError(
-            f"unknown model {name!r}: timm {timm.__version__} has none of this name."
-            f"{nearest(f'timm:{architecture}', [f'timm:{known}' for known in timm.list_models()])}"
-        )
-    if isinstance(pretrained, str) and not is_weight_file(pretrained):
-        if tag not in ("", pretrained):
-            raise InputError(
-                f"model {name!r} names the weights {tag!r} and model.pretrained {pretrained!r}; expected one of them"
-            )
-        tag = pretrained
-    full = f"{architecture}.{tag}" if tag else architecture
-    config = _pretrained_config(timm, full, name)
-    side = input_shape[1:] if resize is None else (resize, resize)
-    size = {"img_size": tuple(side)} if config.fixed_input_size else {}
+    name, timm = open_package("timm", member, input_shape, resize)
+    full = _full_name(timm, member, pretrained)
+    config = timm.get_pretrained_cfg(full)
+    height, width = input_shape[1:] if resize is None else (resize, resize)
+    size = {"img_size": (height, width)} if config.fixed_input_size else {}
     create = partial(timm.create_model, full, num_classes=0, **size)
-    try:
+    hint = f"its own size is {config.input_size[-1]}, and model.resize brings images to it"
+    with building(name, height, width, hint=hint):
         module = create()
-    except Exception as error:  # a size that the model cannot be built for, told in timm's own way
-        raise InputError(
-            f"model {name!r} cannot be built for images of {side[0]} x {side[1]}: {brief(error)}; "
-            f"its own size is {config.input_size[-1]}, and model.resize brings images to it."
-        ) from None
     fetch: Fetch | None = None
-    if isinstance(pretrained, str) and is_weight_file(pretrained):
-        fetch = partial(_from_file, create, Path(pretrained), name)
+    if is_weight_file(pretrained):
+        fetch = partial(_from_file, create, name, Path(pretrained))
     elif pretrained:
         if not config.has_weights:
             raise InputError(f"model {name!r} has no pre-trained weights in timm {timm.__version__}")
-        fetch = partial(_from_package, create, config, name)
+        fetch = partial(_from_package, create, name, config)
     return PackageBackbone(
         name,
         input_shape,
@@ -105,64 +87,48 @@ def timm_backbone(
     )
 
 
-def _pretrained_config(timm: Any, full: str, name: str) -> Any:
-    """Return what timm knows of a model's weights; an unknown tag is refused with the nearest one."""
-    architecture, _, tag = full.partition(".")
+def _full_name(timm: Any, member: str, pretrained: bool | str | None) -> str:
+    """Return timm's name of a model with the tag of its weights, if the user named one."""
+    name = f"timm:{member}"
+    architecture, _, tag = member.partition(".")
+    if not timm.is_model(architecture):
+        raise unknown_model("timm", architecture, timm.list_models())
+    if isinstance(pretrained, str) and not is_weight_file(pretrained):
+        if tag not in ("", pretrained):
+            raise InputError(
+                f"model {name!r} names the weights {tag!r} and model.pretrained {pretrained!r}; expected one of them"
+            )
+        tag = pretrained
     tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
     if tag and tag not in tags:
-        raise InputError(
-            f"model {name!r} has no weights {tag!r} in timm {timm.__version__}; known are: "
-            f"{', '.join(tags) or 'none'}.{nearest(tag, tags)}"
-        )
-    return timm.get_pretrained_cfg(full)
+        raise unknown_weights(name, tag, tags)
+    return f"{architecture}.{tag}" if tag else architecture
 
 
-def _from_package(create: Callable[..., nn.Module], config: Any, name: str, _: nn.Module) -> Weights:
-    """Let timm get its weights, from its cache or the network."""
-    try:
+def _from_package(create: Callable[..., nn.Module], name: str, config: Any, _: nn.Module) -> Weights:
+    """Let timm load its weights, from its cache or the network."""
+    with fetching(name, config.tag, config.hf_hub_id or config.url):
         module = create(pretrained=True)
-    except Exception as error:  # no network, no such file, a hub that says no: each in a way of its own
-        raise PackageError(
-            f"the weights {config.tag!r} of model {name!r} could not be fetched from "
-            f"{config.hf_hub_id or config.url}: {brief(error)}; get the file yourself and give it: "
-            f"--model.pretrained FILE"
-        ) from None
     source = f"https://huggingface.co/{config.hf_hub_id}" if config.hf_hub_id else str(config.url)
-    provenance = _provenance(name) | {
-        "weights": config.tag or "default",
-        "source": source,
-        "trained_on": trained_on(config.tag or "", source.rpartition("/")[2]),
-        "outputs": [config.num_classes],
-        "licence": config.license,
-    }
+    provenance = published(
+        name, config.tag or "default", source, outputs=[config.num_classes], licence=config.license
+    )
     return Weights(module.state_dict(), provenance)
 
 
-def _from_file(create: Callable[..., nn.Module], path: Path, name: str, like: nn.Module) -> Weights:
-    """Read weights from a file that has timm's own names; timm fits position embeddings to the size at hand."""
-    tensors, digest = read_weight_file(path)
-    found, outputs = fit_names(tensors, like.state_dict(), where=str(path), model=name)
+def _from_file(create: Callable[..., nn.Module], name: str, path: Path, like: nn.Module) -> Weights:
+    """Read weights from a file; timm fits position embeddings to the input size."""
+    found = read_weights(name, path, like)
+    overlay = {"state_dict": found.tensors, "custom_load": False}
     try:
-        module = create(pretrained=True, pretrained_cfg_overlay={"state_dict": found, "custom_load": False})
+        module = create(pretrained=True, pretrained_cfg_overlay=overlay)
     except Exception as error:  # tensors of other shapes
-        raise InputError(f"{path}: does not fit model {name!r}: {brief(error)}.") from None
-    provenance = _provenance(name) | {
-        "weights": path.name,
-        "source": "file",
-        "file_sha256": digest,
-        "trained_on": trained_on(path.name),
-        "outputs": outputs,
-    }
-    return Weights(module.state_dict(), provenance)
-
-
-def _provenance(name: str) -> dict[str, Any]:
-    architecture = name.removeprefix("timm:").partition(".")[0]
-    return {"package": "timm", "version": version("timm"), "model": architecture}
+        raise InputError(f"{path}: does not fit model {name!r}: {one_line(error)}.") from None
+    return replace(found, tensors=module.state_dict())
 
 
 def _to_map(module: Any, inputs: Tensor) -> Tensor | None:
-    """Return the features before pooling as [B, C, h, w]: maps as they are, patch tokens put back in their square."""
+    """Return the features before pooling as [B, C, h, w]: maps unchanged, patch tokens put back in their square."""
     found: Any = module.forward_features(inputs)
     if not isinstance(found, Tensor):
         return None

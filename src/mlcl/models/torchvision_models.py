@@ -9,23 +9,24 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mlcl.errors import InputError, nearest
-from mlcl.models.network import MODELS, image_channels
+from mlcl.models.network import MODELS
 from mlcl.models.packages import (
     Fetch,
     PackageBackbone,
-    PackageError,
     Weights,
-    brief,
-    check_resize,
+    building,
+    fetching,
+    open_package,
+    published,
+    read_weights,
     require,
-    version,
+    unknown_model,
+    unknown_weights,
 )
-from mlcl.models.provenance import trained_on
-from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file
+from mlcl.models.weight_files import fit_names, is_weight_file
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and deviation that all of torchvision's classification weights want, and that a file's are taken to want."""
+"""Mean and standard deviation that torchvision's classification weights expect; assumed for files as well."""
 
 
 def list_torchvision() -> Mapping[str, str]:
@@ -50,35 +51,27 @@ def torchvision_backbone(
 ) -> PackageBackbone:
     """Return a classification model of torchvision without its last layer.
 
-    Arguments: ``member``, torchvision's name; ``input_shape`` (C, H, W); ``pretrained``: True for the default weights,
-    the name of weights (``IMAGENET1K_V2``), or a file; ``resize``: side to which images are resized.
+    Args:
+        member: torchvision's name.
+        input_shape: (C, H, W).
+        pretrained: Pre-trained weights: true for the package's default, the name of published weights, or a file.
+        resize: Side in pixels to which images are resized before they reach the model.
     """
-    name = f"torchvision:{member}"
-    image_channels(name, input_shape, smallest=1)
-    check_resize(name, resize)
-    torchvision = require("torchvision", f"model {name!r}")
+    name, torchvision = open_package("torchvision", member, input_shape, resize)
     models = torchvision.models
     known = models.list_models(module=models)
     if member not in known:
-        raise InputError(
-            f"unknown model {name!r}: torchvision {torchvision.__version__} has no classification model of this "
-            f"name.{nearest(name, [f'torchvision:{other}' for other in known])}"
-        )
+        raise unknown_model("torchvision", member, known, kind="classification model")
     side = input_shape[1] if resize is None else resize
-    build = partial(_headless, models, member, side, bool(pretrained))
-    try:
-        module = build()
-    except Exception as error:  # a size that the model cannot be built for
-        raise InputError(
-            f"model {name!r} cannot be built for images of {side} x {side}: {brief(error)}; model.resize changes them."
-        ) from None
+    with building(name, side, side, hint="model.resize changes their size"):
+        module = _headless(models, member, side, bool(pretrained))
     fetch: Fetch | None = None
     statistics = IMAGENET
-    if isinstance(pretrained, str) and is_weight_file(pretrained):
-        fetch = partial(_from_file, Path(pretrained), member)
+    if is_weight_file(pretrained):
+        fetch = partial(read_weights, name, Path(pretrained))
     elif pretrained:
         weights = _named_weights(models, member, pretrained)
-        fetch = partial(_from_package, weights, member)
+        fetch = partial(_from_package, name, weights)
         transform = weights.transforms()
         statistics = (tuple(transform.mean), tuple(transform.std))
     return PackageBackbone(
@@ -93,7 +86,7 @@ def torchvision_backbone(
 
 
 def _headless(models: Any, member: str, side: int, pretrained: bool) -> nn.Module:
-    """Build a model with random weights whose last layer is taken out."""
+    """Build a model with random weights and replace its last layer by the identity."""
     options: dict[str, Any] = {}
     if member in ("googlenet", "inception_v3"):  # no second classifier; with weights they renormalise inputs
         options = {"aux_logits": False, "init_weights": True, "transform_input": pretrained}
@@ -111,53 +104,28 @@ def _headless(models: Any, member: str, side: int, pretrained: bool) -> nn.Modul
 
 def _named_weights(models: Any, member: str, pretrained: bool | str) -> Any:
     known = models.get_model_weights(member)
-    names = [weights.name for weights in known]
     if pretrained is True:
         return known.DEFAULT
+    names = [weights.name for weights in known]
     if pretrained not in names:
-        raise InputError(
-            f"model 'torchvision:{member}' has no weights {pretrained!r}; known are: {', '.join(names)}."
-            f"{nearest(str(pretrained), names)}"
-        )
+        raise unknown_weights(f"torchvision:{member}", str(pretrained), names)
     return known[str(pretrained)]
 
 
-def _from_package(weights: Any, member: str, like: nn.Module) -> Weights:
-    """Get published weights, from torch's cache or the network."""
-    try:
+def _from_package(name: str, weights: Any, like: nn.Module) -> Weights:
+    """Load published weights, from torch's cache or the network."""
+    with fetching(name, weights.name, weights.url):
         tensors = weights.get_state_dict(progress=False, check_hash=True)
-    except Exception as error:  # no network, no disk, another file than expected
-        raise PackageError(
-            f"the weights {weights.name!r} of model 'torchvision:{member}' could not be fetched from {weights.url}: "
-            f"{brief(error)}; get the file yourself and give it: --model.pretrained FILE"
-        ) from None
-    found, outputs = fit_names(tensors, like.state_dict(), where=weights.url, model=f"torchvision:{member}")
-    provenance = _provenance(member) | {
-        "weights": weights.name,
-        "source": weights.url,
-        "trained_on": trained_on(weights.name, weights.url.rpartition("/")[2]),
-        "outputs": sorted({len(weights.meta["categories"])} if weights.meta.get("categories") else outputs),
-        "licence": weights.meta.get("license"),
-    }
+    found, outputs = fit_names(tensors, like.state_dict(), where=weights.url, model=name)
+    categories = weights.meta.get("categories")
+    provenance = published(
+        name,
+        weights.name,
+        weights.url,
+        outputs=[len(categories)] if categories else outputs,
+        licence=weights.meta.get("license"),
+    )
     return Weights(found, provenance)
-
-
-def _from_file(path: Path, member: str, like: nn.Module) -> Weights:
-    """Read weights from a file that has torchvision's own names."""
-    tensors, digest = read_weight_file(path)
-    found, outputs = fit_names(tensors, like.state_dict(), where=str(path), model=f"torchvision:{member}")
-    provenance = _provenance(member) | {
-        "weights": path.name,
-        "source": "file",
-        "file_sha256": digest,
-        "trained_on": trained_on(path.name),
-        "outputs": outputs,
-    }
-    return Weights(found, provenance)
-
-
-def _provenance(member: str) -> dict[str, Any]:
-    return {"package": "torchvision", "version": version("torchvision"), "model": member}
 
 
 def _to_map(module: nn.Module, inputs: Tensor) -> Tensor | None:

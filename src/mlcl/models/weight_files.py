@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "net")
 _PREFIXES = ("", "backbone.", "backbone.body.", "encoder.")
 
 
-def is_weight_file(pretrained: bool | str) -> bool:
+def is_weight_file(pretrained: bool | str | None) -> TypeGuard[str]:
     """Return whether a value of ``model.pretrained`` names a file, and not weights of a package.
 
     >>> is_weight_file("weights/resnet18.safetensors"), is_weight_file("a1_in1k"), is_weight_file(True)
@@ -30,7 +30,7 @@ def read_weight_file(path: Path) -> tuple[dict[str, Tensor], str]:
     """Return the tensors of a file by name, and the SHA-256 of the file.
 
     A ``.safetensors`` file, or one of ``torch.save``, which is read with ``weights_only=True``: no code in it can run.
-    What training scripts wrap around (``state_dict``, ``model``, ``module.``) is taken off.
+    What training scripts wrap around them (``state_dict``, ``model``, ``module.``) is removed.
     """
     try:
         with path.open("rb") as file:
@@ -47,10 +47,9 @@ def read_weight_file(path: Path) -> tuple[dict[str, Tensor], str]:
         while isinstance(content, Mapping) and (inner := _inner(content)) is not None:
             content = inner
         tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160].rstrip(".")
+    except Exception as error:  # the parser of an untrusted file: whatever it raises, the file is bad
         raise InputError(
-            f"{path}: holds no weights that can be read without running code: {reason}."
+            f"{path}: holds no weights that can be read without running code: {one_line(error)}."
         ) from None
     if not tensors:
         raise InputError(f"{path}: holds no tensors; expected weights by name, as {', '.join(SUFFIXES)}.")
@@ -65,9 +64,9 @@ def _inner(content: Mapping[Any, Any]) -> Mapping[Any, Any] | None:
 def fit_names(
     tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, where: str, model: str
 ) -> tuple[dict[str, Tensor], list[int]]:
-    """Return the tensors that a backbone wants, and how many outputs each layer has that it does not want.
+    """Return the tensors that a backbone needs, and the number of outputs of each layer that it does not need.
 
-    The latter are those of classifiers: they tell what the weights were trained on. Batch counters may be missing.
+    The latter are classifiers: their outputs hint at what the weights were trained on. Batch counters may be missing.
 
     >>> t = torch.zeros
     >>> fit_names({"backbone.conv": t(2), "fc.weight": t(80, 2)}, {"conv": t(2)}, where="x.pth", model="net")
@@ -77,14 +76,10 @@ def fit_names(
     ...
     mlcl.errors.InputError: x.pth: does not fit model 'net': 1 of its 1 tensors are missing, the first is 'conv'.
     """
-    counters = {name for name in wanted if name.endswith("num_batches_tracked")}
-    missing: list[str] = []
-    for prefix in _PREFIXES:
-        missing = [name for name in wanted if name not in counters and f"{prefix}{name}" not in tensors]
-        if not missing:
-            break
-    else:
-        missing = [name for name in wanted if name not in counters and name not in tensors]
+    needed = [name for name in wanted if not name.endswith("num_batches_tracked")]
+    prefix = next((p for p in _PREFIXES if all(f"{p}{name}" in tensors for name in needed)), None)
+    if prefix is None:
+        missing = [name for name in needed if name not in tensors]
         raise InputError(
             f"{where}: does not fit model {model!r}: {len(missing)} of its {len(wanted)} tensors are missing, "
             f"the first is {missing[0]!r}."
@@ -96,7 +91,7 @@ def fit_names(
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """Return a SHA-256 over names, types, shapes and values, whatever the file they came in.
+    """Return a SHA-256 over names, types, shapes and values, whatever file they came from.
 
     >>> a = {"w": torch.ones(2), "b": torch.zeros(1)}
     >>> tensors_sha256(a) == tensors_sha256(dict(reversed(a.items()))), tensors_sha256(a)[:8]

@@ -1,4 +1,4 @@
-"""Reports: tables, figures, and one page, from the folders of finished runs."""
+"""Reports: tables, figures and a self-contained HTML page from the folders of finished runs."""
 
 from mlcl.reports.gather import Group, Section, sections
 from mlcl.reports.records import Run, read_run

@@ -1,4 +1,4 @@
-"""Means over the seeds of a row, as figures show them."""
+"""Means over the seeds of a row, for figures."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Floats = NDArray[np.float64]
 
 
 def mean_and_spread(rows: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Return mean and sample deviation over seeds; rows of other lengths than the first are left out."""
+    """Return mean and sample standard deviation over seeds; rows of another length than the first are left out."""
     stack = np.array([row for row in rows if len(row) == len(rows[0])])
     none = np.full(stack.shape[1:], np.nan)
     return stack.mean(axis=0), stack.std(axis=0, ddof=1) if len(stack) > 1 else none
 
 
 def mean_of_known(rows: Sequence[Floats]) -> Floats:
-    """Return the mean over seeds of the values that are known, nan where none is."""
+    """Return the mean over seeds of the finite values, nan where there is none."""
     stack = np.array([row for row in rows if row.shape == rows[0].shape])
     known = np.isfinite(stack)
     sums = np.where(known, stack, 0.0).sum(axis=0)
@@ -39,7 +39,7 @@ def by_class(runs: Sequence[Run]) -> tuple[Floats, Floats]:
 
 
 def memory_shares(run: Run) -> tuple[Floats, Floats]:
-    """Return the share of positives of each class in its task, and in what the memory holds of that task."""
+    """Return the share of positives of each class in its task, and in the stored samples of that task."""
     assert run.memory is not None  # noqa: S101
     stored = [samples for samples in run.memory.tasks if len(samples)]
     data = np.concatenate([samples.counts.positive / max(1, samples.counts.total) for samples in stored])
@@ -47,9 +47,9 @@ def memory_shares(run: Run) -> tuple[Floats, Floats]:
 
 
 def memory_gap(group: Group) -> tuple[float, float]:
-    """Return mean and deviation over seeds of the WRU gap, ``sum_k |P_k/N_k - ratio in memory|``.
+    """Return mean and sample standard deviation over seeds of the WRU gap, ``sum_k |P_k/N_k - ratio in memory|``.
 
-    A run's gap is the mean over its tasks; nan if no run has a memory.
+    The gap of a run is the mean over its tasks; nan if no run has a memory.
     """
     gaps = []
     for run in group.runs:

@@ -1,4 +1,4 @@
-"""What ``mlcl data info`` tells of a benchmark: its tasks, their imbalance, what repeats, what is odd."""
+"""What ``mlcl data info`` shows of a benchmark: its tasks, their imbalance, and rows that repeat."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import numpy as np
 from rich.table import Table
 
 from mlcl.config.schema import Config
-from mlcl.datasets.describe import shared_rows
+from mlcl.datasets.duplicates import shared_rows
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.models.provenance import describe
+from mlcl.runs.recording import load_benchmark
 from mlcl.streams import Benchmark
 
 FORMATS = (".svg", ".pdf", ".png")
 
 
 def load_quietly(config: Config) -> tuple[Benchmark, list[str]]:
-    """Load a benchmark and return what it warned of."""
-    from mlcl.runs.recording import load_benchmark
-
+    """Load a benchmark and return its warnings beside it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         benchmark = load_benchmark(config)
@@ -31,7 +30,7 @@ def load_quietly(config: Config) -> tuple[Benchmark, list[str]]:
 
 
 def overview_lines(benchmark: Benchmark) -> list[str]:
-    """Return a few lines about the data set as a whole."""
+    """Return a few lines about the dataset as a whole."""
     data = benchmark.dataset
     counts = LabelCounts.of(data.train.labels)
     shape = " x ".join(map(str, data.train.inputs.shape[1:]))
@@ -40,21 +39,22 @@ def overview_lines(benchmark: Benchmark) -> list[str]:
     return [
         f"{benchmark.name}: data {data.name} (fingerprint {data.fingerprint}), {data.kind} {shape}",
         f"{len(data.train)} training and {len(data.test)} test rows, {len(data.classes)} classes, "
-        f"{data.train.labels.sum(1).mean():.3f} labels a training row, {data.test.labels.sum(1).mean():.3f} a test row",
-        f"positives of a class in training: {counts.positive.min()} to {counts.positive.max()} (ratio {ratio})",
+        f"{data.train.labels.sum(1).mean():.3f} labels per training row, "
+        f"{data.test.labels.sum(1).mean():.3f} per test row",
+        f"positives per class in training: {counts.positive.min()} to {counts.positive.max()} (ratio {ratio})",
         *([] if data.origin is None else [f"features of: {describe(data.origin)}"]),
     ]
 
 
 def task_table(benchmark: Benchmark) -> Table:
-    """Return a table with a row a task."""
+    """Return a table with one row per task."""
     table = Table(title="Tasks", title_justify="left")
     for name, justify in (
         ("task", "right"),
         ("classes", "left"),
         ("train", "right"),
         ("test", "right"),
-        ("labels a row", "right"),
+        ("labels per row", "right"),
         ("positives", "right"),
         ("tau", "right"),
     ):
@@ -73,7 +73,7 @@ def task_table(benchmark: Benchmark) -> Table:
 
 
 def class_table(benchmark: Benchmark) -> Table:
-    """Return a table with a row a class."""
+    """Return a table with one row per class."""
     table = Table(title="Classes, in the order of the tasks", title_justify="left")
     for name in ("task", "id", "class", "positives", "negatives", "tau", "test positives"):
         table.add_column(name, justify="left" if name == "class" else "right")
@@ -85,7 +85,7 @@ def class_table(benchmark: Benchmark) -> Table:
 
 
 def repetition_lines(benchmark: Benchmark) -> Iterator[str]:
-    """Yield what comes back in several tasks, and test rows whose content is a training row's."""
+    """Yield how many training rows belong to several tasks, and how many test rows equal a training row."""
     data = benchmark.dataset
     seen = np.bincount(np.concatenate([task.train for task in benchmark.tasks]), minlength=len(data.train))
     times = np.bincount(seen)
@@ -97,24 +97,24 @@ def repetition_lines(benchmark: Benchmark) -> Iterator[str]:
     pairs = shared_rows(data.train.inputs, data.test.inputs)
     if len(pairs):
         examples = ", ".join(f"train {i} = test {j}" for i, j in pairs[:3])
-        yield f"WARNING: {len(pairs)} test rows have the content of a training row ({examples})"
+        yield f"WARNING: {len(pairs)} test rows are identical to a training row ({examples})"
     else:
-        yield "no test row has the content of a training row"
+        yield "no test row is identical to a training row"
 
 
 def check_figure(path: Path) -> None:
-    """Refuse a file whose ending says no format that can be drawn."""
+    """Refuse a file whose extension is not a known image format."""
     if path.suffix not in FORMATS:
         raise InputError(f"--figure is {str(path)!r}; expected a file that ends in {', '.join(FORMATS)}.")
 
 
 def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> None:
-    """Draw positives of each class of the first tasks: the paper's Figure 1.
+    """Draw the number of positives per class of the first tasks: the paper's Figure 1.
 
     Args:
         benchmark: the tasks.
         path: an ``.svg``, ``.pdf`` or ``.png`` file to write.
-        tasks: how many tasks to show.
+        tasks: number of tasks to show.
     """
     check_figure(path)
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""How figures are made: one calm style, the same bytes every time, and forms for a page and for paper."""
+"""How figures are drawn: one style, reproducible bytes, as files for a paper and inline for a page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from typing import Any, cast
 
 INK = "#23262b"
-"""Text and axes. In a page it becomes the page's own colour, so that figures read in light and in dark."""
+"""Colour of text and axes. A page replaces it by its text colour, so that figures suit light and dark themes."""
 
-# Mid-tones, readable on white and on near-black; markers tell rows apart without colour.
+# Mid-tones, readable on white and on near-black; markers distinguish rows without colour.
 COLOURS = (
     "#3f7fbf",
     "#d4802a",
@@ -64,15 +65,15 @@ _FONTS = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure with the words for those who do not see it.
+class ReportFigure:
+    """A figure of a report with its texts.
 
     Attributes:
         title: short name.
-        alt: what the figure shows, in numbers.
-        draw: draws on an empty figure.
+        alt: alternative text: what the figure shows, in numbers.
+        draw: draws on an empty figure of matplotlib.
         size: width and height in inches.
-        caption: what a reader must know; may be empty.
+        caption: text below the figure; may be empty.
     """
 
     title: str
@@ -83,46 +84,46 @@ class Picture:
 
 
 @contextmanager
-def _drawn(picture: Picture, **style: Any) -> Iterator[Any]:
-    """Draw a picture, without the global state of pyplot."""
+def _drawn(figure: ReportFigure, **style: Any) -> Iterator[Any]:
+    """Draw a figure and yield it as matplotlib's, without the global state of pyplot."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context():
-        mpl.rcdefaults()  # a user's own style file does not change a report
+        mpl.rcdefaults()  # a style file of the user does not change a report
         mpl.rcParams.update(cast(Any, _STYLE | style))
-        figure = Figure(figsize=picture.size)
-        picture.draw(figure)
-        yield figure
+        drawn = Figure(figsize=figure.size)
+        figure.draw(drawn)
+        yield drawn
 
 
-def to_file(picture: Picture, form: str) -> bytes:
-    """Return a figure as an SVG or PDF file; the same picture gives the same bytes. Its words go with it."""
+def to_file(figure: ReportFigure, form: str) -> bytes:
+    """Return a figure as an SVG or PDF file with its title and alternative text; the bytes are reproducible."""
     metadata: dict[str, str | None] = {"Date": None}
     if form == "pdf":
-        metadata = {"CreationDate": None, "ModDate": None, "Title": picture.title, "Subject": picture.alt}
+        metadata = {"CreationDate": None, "ModDate": None, "Title": figure.title, "Subject": figure.alt}
     buffer = io.BytesIO()
-    with _drawn(picture) as figure:
-        figure.savefig(buffer, format=form, metadata=metadata, facecolor="white")
+    with _drawn(figure) as drawn:
+        drawn.savefig(buffer, format=form, metadata=metadata, facecolor="white")
     if form == "pdf":
         return buffer.getvalue()
     text = buffer.getvalue().decode()
     start = text.index("<svg") + len("<svg")
     end = text.index(">", start) + 1
-    words = f"\n <title>{_escape(picture.title)}</title>\n <desc>{_escape(picture.alt)}</desc>"
-    return f'{text[:start]} role="img"{text[start:end]}{words}{text[end:]}'.encode()
+    texts = f"\n <title>{escape(figure.title)}</title>\n <desc>{escape(figure.alt)}</desc>"
+    return f'{text[:start]} role="img"{text[start:end]}{texts}{text[end:]}'.encode()
 
 
-def to_inline(picture: Picture, name: str) -> str:
-    """Return a figure as an ``<svg>`` element for a page: transparent, text as text, in the page's own ink.
+def to_inline(figure: ReportFigure, name: str) -> str:
+    """Return a figure as an ``<svg>`` element for a page: transparent, with real text in the colour of the page.
 
     Args:
-        picture: what to draw.
+        figure: the figure.
         name: unique in the page; all ids start with it.
     """
     buffer = io.StringIO()
-    with _drawn(picture, **{"svg.fonttype": "none"}) as figure:
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    with _drawn(figure, **{"svg.fonttype": "none"}) as drawn:
+        drawn.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     body = buffer.getvalue()
     body = body[body.index(">", body.index("<svg")) + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
@@ -132,19 +133,13 @@ def to_inline(picture: Picture, name: str) -> str:
     body = re.sub(r"(font: (?:\w+ )*[\d.]+px) [^;\"]*", rf"\g<1> {_FONTS}", body)
     body = body.replace(INK, "currentColor")
     body = re.sub(r"\n\s*", "\n", body)
-    width, height = (round(72 * inches, 2) for inches in picture.size)
+    width, height = (round(72 * inches, 2) for inches in figure.size)
     return (
         f'<svg class="chart" role="img" aria-labelledby="{name}-title {name}-desc" '
         f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width * 1.55:.0f}px">'
-        f'<title id="{name}-title">{_escape(picture.title)}</title>'
-        f'<desc id="{name}-desc">{_escape(picture.alt)}</desc>{body}'
+        f'<title id="{name}-title">{escape(figure.title)}</title>'
+        f'<desc id="{name}-desc">{escape(figure.alt)}</desc>{body}'
     )
-
-
-def _escape(text: str) -> str:
-    from html import escape
-
-    return escape(text)
 
 
 def colour(position: int) -> str:
@@ -153,12 +148,12 @@ def colour(position: int) -> str:
 
 
 def marker(position: int) -> str:
-    """Return the marker of the row at a position; beyond ten rows colours come again with other markers."""
+    """Return the marker of the row at a position; beyond ten rows, colours repeat with other markers."""
     return MARKERS[(position + position // len(COLOURS)) % len(MARKERS)]
 
 
 def shown(text: str, limit: int = 40) -> str:
-    """Return a name as it may stand in a figure: printable, not too long.
+    """Return a name as it is shown in a figure: printable and not too long.
 
     >>> shown("a" * 9 + chr(7), limit=8)
     'aaaaaaa…'
@@ -168,7 +163,7 @@ def shown(text: str, limit: int = 40) -> str:
 
 
 def plain_log(axis: Any) -> None:
-    """Write the ticks of a logarithmic axis as plain numbers; mathematical text is switched off."""
+    """Label the ticks of a logarithmic axis with plain numbers; mathematical text is switched off."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1.0,), numticks=8))
@@ -187,7 +182,7 @@ def legend(figure: Any, axes: Any, labels: Sequence[str]) -> None:
 
 
 def legend_height(labels: Sequence[str], width: float) -> float:
-    """Return the inches that `legend` takes, so that the axes keep their size."""
+    """Return the height of `legend` in inches, so that the axes keep their size."""
     if len(labels) < 2:
         return 0.0
     longest = max(len(shown(label)) for label in labels)
@@ -196,12 +191,12 @@ def legend_height(labels: Sequence[str], width: float) -> float:
 
 
 def ticks(count: int) -> list[int]:
-    """Return the task numbers to write below an axis, at most a dozen."""
+    """Return the task numbers to show below an axis, at most twelve."""
     return list(range(1, count + 1, max(1, -(-count // 12))))
 
 
 def listing(pairs: Sequence[tuple[str, float]]) -> str:
-    """Return names with their values as part of a sentence; values that are not defined are left out.
+    """Return names with their values as part of a sentence; undefined values are left out.
 
     >>> listing([("er", 71.234), ("joint", float("nan"))])
     'er 71.23'

@@ -1,4 +1,4 @@
-"""The figures of a report: each function looks at a section or a row and returns a `Picture`, or None."""
+"""The figures of a report: each function takes a section or a row and returns a `ReportFigure`, or None."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcl.reports.averages import by_class, mean_and_spread, mean_of_known, memo
 from mlcl.reports.drawing import (
     INK,
     QUIET,
-    Picture,
+    ReportFigure,
     colour,
     legend,
     legend_height,
@@ -26,23 +26,23 @@ from mlcl.reports.drawing import (
 from mlcl.reports.gather import Group, Section
 
 Floats = NDArray[np.float64]
-_SHADED = 4  # rows up to which a shade for the deviation can still be read
+_SHADED = 4  # the largest number of rows with a shade for the standard deviation
 _HEAT = ("#eef4f1", "#a9d3c6", "#5fb0a8", "#2b8390", "#1d5570", "#1a3550")
 
 
-def over_tasks(section: Section) -> Picture | None:
+def over_tasks(section: Section) -> ReportFigure | None:
     """Draw the mean Macro-AUC over the tasks seen, after each task: the paper's figure of test results."""
     groups = [group for group in section.groups if not group.runs[0].joint]
     curves = [mean_and_spread([run.matrix.seen_means for run in group.runs]) for group in groups]
     if not groups or len(curves[0][0]) < 2:
         return None
-    ceilings = [group for group in section.groups if group.runs[0].joint]
+    bounds = [group for group in section.groups if group.runs[0].joint]
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for (mean, std), group in zip(curves, groups, strict=True):
             _line(axes, np.arange(1, len(mean) + 1), mean, std, section, group)
-        for group in ceilings:
+        for group in bounds:
             value = float(np.mean([run.matrix.overall for run in group.runs]))
             axes.axhline(value, color=_colour(section, group), ls="--", lw=1.2, label=shown(group.label))
         axes.set_xlabel("tasks learnt")
@@ -52,12 +52,12 @@ def over_tasks(section: Section) -> Picture | None:
 
     ends = listing([(group.label, mean[-1]) for group, (mean, _) in zip(groups, curves, strict=True)])
     alt = f"Lines of the mean Macro-AUC over the tasks seen. After the last task: {ends}."
-    caption = "Shade: sample deviation over seeds." if _shaded(section) else "Means over seeds."
-    return Picture("Macro-AUC over tasks", alt, draw, _size(section), caption)
+    caption = "Shade: sample standard deviation over seeds." if _shaded(section) else "Means over seeds."
+    return ReportFigure("Macro-AUC over tasks", alt, draw, _size(section), caption)
 
 
-def forgetting_by_task(section: Section) -> Picture | None:
-    """Draw how much of each task is lost in the end (the best earlier value minus the last)."""
+def forgetting_by_task(section: Section) -> ReportFigure | None:
+    """Draw the forgetting of each task: its best earlier value minus its last."""
     groups = [group for group in section.groups if not group.runs[0].joint and group.runs[0].matrix.tasks > 1]
     if not groups:
         return None
@@ -76,25 +76,29 @@ def forgetting_by_task(section: Section) -> Picture | None:
     means = listing(
         [(group.label, mean_defined(mean)) for group, (mean, _) in zip(groups, curves, strict=True)]
     )
-    alt = f"Lines of the points that each task has lost in the end; above zero is a loss. Means: {means}."
-    return Picture(
-        "Forgetting by task", alt, draw, _size(section), "Above zero: lost since the task was at its best."
+    alt = f"Lines of the points that each task has lost after the last task; above zero is a loss. Means: {means}."
+    return ReportFigure(
+        "Forgetting by task",
+        alt,
+        draw,
+        _size(section),
+        "Best earlier Macro-AUC of a task minus its last; above zero is a loss.",
     )
 
 
-def matrix_heat(group: Group, *, low: float, high: float) -> Picture:
-    """Draw A[t, i]: rows are the tasks learnt, columns the tasks tested; tasks not learnt yet are pale."""
+def matrix_heat(group: Group, *, low: float, high: float) -> ReportFigure:
+    """Draw A[t, i]: rows are the tasks learnt, columns the tasks evaluated; tasks not learnt yet are pale."""
     from matplotlib.colors import LinearSegmentedColormap
 
     values = mean_of_known([run.matrix.values for run in group.runs])
-    stages, tasks = values.shape
+    evaluations, tasks = values.shape
     joint = group.runs[0].joint
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         axes.grid(visible=False)
         palette = LinearSegmentedColormap.from_list("mlcl", _HEAT)
-        for t, i in np.ndindex(stages, tasks):
+        for t, i in np.ndindex(evaluations, tasks):
             level = 0.0 if math.isnan(values[t, i]) else (values[t, i] - low) / max(high - low, 1e-9)
             learnt = joint or i <= t
             alpha = 1.0 if learnt else 0.3
@@ -113,25 +117,25 @@ def matrix_heat(group: Group, *, low: float, high: float) -> Picture:
                     i, t, text, ha="center", va="center", fontsize=8, color=ink, alpha=1.0 if learnt else 0.75
                 )
         axes.set_xlim(-0.5, tasks - 0.5)
-        axes.set_ylim(stages - 0.5, -0.5)
+        axes.set_ylim(evaluations - 0.5, -0.5)
         axes.set_xticks(range(tasks), [str(i + 1) for i in range(tasks)])
-        axes.set_yticks(range(stages), ["all" if joint else str(t + 1) for t in range(stages)])
+        axes.set_yticks(range(evaluations), ["all" if joint else str(t + 1) for t in range(evaluations)])
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        axes.set_xlabel("tested on task")
+        axes.set_xlabel("evaluated on task")
         axes.set_ylabel("learnt up to task")
         axes.set_title(shown(group.label))
 
     last = ", ".join(f"{value:.1f}" for value in values[-1])
-    alt = f"Heat map of Macro-AUC, {stages} by {tasks}, for {group.label}. After the last task: {last}."
-    return Picture(
-        f"Result matrix of {group.label}", alt, draw, (3.2, 0.8 + 2.1 * min(1.0, max(stages, 2) / tasks))
+    alt = f"Heat map of Macro-AUC, {evaluations} by {tasks}, for {group.label}. After the last task: {last}."
+    return ReportFigure(
+        f"Result matrix of {group.label}", alt, draw, (3.2, 0.8 + 2.1 * min(1.0, max(evaluations, 2) / tasks))
     )
 
 
-def thirds(section: Section) -> Picture:
-    """Draw the final Macro-AUC of the frequent, middling and rare third of the classes."""
+def thirds(section: Section) -> ReportFigure:
+    """Draw the final Macro-AUC of the frequent, the medium and the rare third of the classes."""
     parts = ("head", "medium", "tail")
     curves = [
         mean_and_spread([np.array([run.values[part] for part in parts]) for run in group.runs])
@@ -150,11 +154,13 @@ def thirds(section: Section) -> Picture:
     tails = listing([(group.label, mean[2]) for group, (mean, _) in zip(section.groups, curves, strict=True)])
     alt = f"Macro-AUC of the head, medium and tail third of the classes by frequency. Tail: {tails}."
     size = (3.9, 2.5 + legend_height(_labels(section), 3.9))
-    return Picture("Head, medium and tail", alt, draw, size, "Thirds of the classes by P_k, in the end.")
+    return ReportFigure(
+        "Head, medium and tail", alt, draw, size, "Thirds of the classes by P_k, after the last task."
+    )
 
 
-def class_scatters(section: Section, reference: Group) -> list[Picture]:
-    """Draw, for each row, the final AUC of each class against P_k, with the reference row in grey behind it."""
+def class_scatters(section: Section, reference: Group) -> list[ReportFigure]:
+    """Draw the final AUC of each class against P_k, one figure per row, with the reference row in grey."""
     known = [by_class(group.runs)[1] for group in section.groups]
     low = min(
         (float(values.min()) for part in known if (values := part[np.isfinite(part)]).size), default=50.0
@@ -162,7 +168,7 @@ def class_scatters(section: Section, reference: Group) -> list[Picture]:
     return [_class_scatter(group, reference, section, min(low, 50.0) - 2) for group in section.groups]
 
 
-def _class_scatter(group: Group, reference: Group, section: Section, low: float) -> Picture:
+def _class_scatter(group: Group, reference: Group, section: Section, low: float) -> ReportFigure:
     counts, values = by_class(group.runs)
     other_counts, others = by_class(reference.runs)
 
@@ -198,10 +204,10 @@ def _class_scatter(group: Group, reference: Group, section: Section, low: float)
         ]
     )
     alt = f"Final AUC of each class against its number of positives, for {group.label}. Rarest: {worst}."
-    return Picture(f"Classes of {group.label}", alt, draw, (3.2, 2.6))
+    return ReportFigure(f"Classes of {group.label}", alt, draw, (3.2, 2.6))
 
 
-def memory_scatter(group: Group, section: Section) -> Picture | None:
+def memory_scatter(group: Group, section: Section) -> ReportFigure | None:
     """Draw, for each class, its share of positives in the memory against that in its task."""
     runs = [run for run in group.runs if run.memory is not None]
     if not runs:
@@ -225,16 +231,16 @@ def memory_scatter(group: Group, section: Section) -> Picture | None:
         axes.set_ylabel("share in the memory")
         axes.set_title(f"{shown(group.label, 24)}: gap {gap:.2f}")
 
-    spread = f" (deviation {gap_std:.2f})" if math.isfinite(gap_std) else ""
+    spread = f" (standard deviation {gap_std:.2f})" if math.isfinite(gap_std) else ""
     off = float(np.mean(np.abs(data - kept)))
     alt = (
         f"Share of positives of each class in the memory against its task, for {group.label}. "
-        f"WRU gap {gap:.2f}{spread}; the shares differ by {off:.3f} in the mean."
+        f"WRU gap {gap:.2f}{spread}; the shares differ by {off:.3f} on average."
     )
-    return Picture(f"Memory of {group.label}", alt, draw, (3.2, 2.8))
+    return ReportFigure(f"Memory of {group.label}", alt, draw, (3.2, 2.8))
 
 
-def training_curves(section: Section) -> Picture | None:
+def training_curves(section: Section) -> ReportFigure | None:
     """Draw the mean training loss of each epoch, task after task."""
     groups = [group for group in section.groups if len(group.runs[0].losses)]
     if not groups:
@@ -253,11 +259,11 @@ def training_curves(section: Section) -> Picture | None:
 
     ends = listing([(group.label, mean[-1]) for group, (mean, _) in zip(groups, curves, strict=True)])
     alt = f"Lines of the mean training loss of each epoch, task after task. At the end: {ends}."
-    caption = "Losses of different kinds have different scales; compare shapes, not heights."
-    return Picture("Training loss", alt, draw, _size(section), caption)
+    caption = "Different losses have different scales; compare shapes, not values."
+    return ReportFigure("Training loss", alt, draw, _size(section), caption)
 
 
-def time_by_task(section: Section) -> Picture:
+def time_by_task(section: Section) -> ReportFigure:
     """Draw the seconds of each task, evaluation included."""
     curves = [mean_and_spread([run.task_seconds for run in group.runs]) for group in section.groups]
 
@@ -277,9 +283,13 @@ def time_by_task(section: Section) -> Picture:
             for group, (mean, _) in zip(section.groups, curves, strict=True)
         ]
     )
-    alt = f"Seconds of each task. In all: {sums}."
-    return Picture(
-        "Time a task", alt, draw, _size(section), "Runs side by side on one machine slow each other down."
+    alt = f"Seconds per task. In total: {sums}."
+    return ReportFigure(
+        "Time per task",
+        alt,
+        draw,
+        _size(section),
+        "Runs at the same time on one machine slow each other down.",
     )
 
 

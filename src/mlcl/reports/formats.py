@@ -1,4 +1,4 @@
-"""A table in its forms: for the terminal, as CSV for programs, as Markdown and LaTeX for people."""
+"""The formats of a table: for the terminal, CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlcl.reports.tables import NAMES, Cell, Line, footnotes, grid
 
 
 def rich_table(section: Section, lines: Sequence[Line], *, width: int = 160) -> Table:
-    """Return the table for a terminal; columns that a narrow one has no room for are left out, the least first."""
+    """Return the table for a terminal; a narrow one omits columns, the least important first."""
     heads, body = grid(section, lines)
     kept = list(range(len(heads)))
     for name in (NAMES["pooled_macro_auc"], NAMES["tail"], NAMES["seconds"], "Seeds"):
@@ -35,12 +35,12 @@ def rich_table(section: Section, lines: Sequence[Line], *, width: int = 160) -> 
 
 
 def _width(heads: Sequence[str], body: Sequence[Sequence[Cell]], kept: Sequence[int]) -> int:
-    """Return how wide a table with these columns is: each has a space on both sides and a line."""
+    """Return the width of a table with these columns, each with its padding and border."""
     return 1 + sum(3 + max(len(heads[n]), *(len(cells[n].text) for cells in body)) for n in kept)
 
 
 def table_csv(section: Section, lines: Sequence[Line]) -> str:
-    """Return one line a row, in full precision, for programs."""
+    """Return one line per row, in full precision, for programs."""
     metrics = list(NAMES)
     heads = ["label", "series", "x", "seeds"]
     for metric in metrics:
@@ -60,7 +60,7 @@ def table_csv(section: Section, lines: Sequence[Line]) -> str:
 
 
 def runs_csv(section: Section) -> str:
-    """Return one line a run, in full precision, with what made it."""
+    """Return one line per run, in full precision, with commit and data fingerprint."""
     heads = ["label", "seed", *NAMES, "commit", "fingerprint", "folder"]
     base = None if section.record is None else "runs"
     body = []
@@ -73,7 +73,7 @@ def runs_csv(section: Section) -> str:
 
 
 def classes_csv(section: Section) -> str:
-    """Return one line a run and class: how often the class came in training, and its AUC after the last task."""
+    """Return one line per run and class: its positives in training, and its AUC after the last task."""
     body = []
     for group in section.groups:
         for run in group.runs:
@@ -85,7 +85,7 @@ def classes_csv(section: Section) -> str:
 
 
 def table_markdown(section: Section, lines: Sequence[Line]) -> str:
-    """Return the table for a README."""
+    """Return the table in Markdown."""
     heads, body = grid(section, lines)
 
     def plain(text: str) -> str:
@@ -100,7 +100,7 @@ def table_markdown(section: Section, lines: Sequence[Line]) -> str:
 
 
 def table_latex(section: Section, lines: Sequence[Line]) -> str:
-    """Return the table for a paper; it needs the package booktabs."""
+    """Return the table in LaTeX; it needs the package booktabs."""
     heads, body = grid(section, lines)
 
     def cell(value: Cell) -> str:
@@ -128,7 +128,7 @@ def _latex(text: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a number with six decimals, and nothing for what is not defined."""
+    """Return a number with six decimals, and an empty string for an undefined value."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return round(value, 6) if isinstance(value, float) else value

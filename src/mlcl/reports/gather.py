@@ -1,4 +1,4 @@
-"""From folders to what stands in one table: runs under labels, in sections that do not mix benchmarks."""
+"""Read folders and group their runs: rows under labels, in sections of one benchmark each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from mlcl.config.schema import flat
 from mlcl.errors import InputError
 from mlcl.reports.records import Run, read_run
-from mlcl.sweeps.experiment import Row
+from mlcl.runs.folder import RESULT, has_result, is_run
+from mlcl.sweeps.experiment import TableRow
 from mlcl.sweeps.record import FILE, SweepRecord, read_record
 
 Key = tuple[Any, ...]
@@ -22,7 +23,7 @@ Key = tuple[Any, ...]
 class Group:
     """The runs of one row of a table: the same settings, one seed each."""
 
-    row: Row
+    row: TableRow
     runs: tuple[Run, ...]
 
     @property
@@ -33,16 +34,16 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """Runs that may stand in one table: of one benchmark, with the same number of tasks.
+    """Runs that can be compared in one table: of one benchmark, with the same number of tasks.
 
     Attributes:
-        title: what stands above it.
+        title: its title.
         benchmark: name of the benchmark.
         groups: the rows.
-        metric: what rows are judged by.
-        figure: how it is drawn.
+        metric: the metric that rows are compared by.
+        figure: the kind of figure.
         axis: name of the axis of the rows, or empty.
-        record: of the sweep that it comes from, if it does.
+        record: the record of the sweep that it comes from, if any.
     """
 
     title: str
@@ -55,7 +56,7 @@ class Section:
 
     @property
     def headline(self) -> str:
-        """Return what stands above everything: the title with the benchmark, or what was run on it.
+        """Return the heading: the title with the benchmark, or what was run on it.
 
         >>> Section("Table 1", "c-digits", ()).headline
         'Table 1 on c-digits'
@@ -71,9 +72,9 @@ class Section:
 
 
 def sections(folders: Sequence[Path]) -> list[Section]:
-    """Read folders of runs, of sweeps, and of many runs: a section a sweep, and one a benchmark for the rest.
+    """Read folders of runs, of sweeps, and of many runs: one section per sweep, and one per benchmark for the rest.
 
-    What cannot be read is told as a warning and left out; if nothing is left, that is an `InputError`.
+    A folder that cannot be read is left out with a warning; if nothing is left, that is an `InputError`.
     """
     found: list[Section] = []
     loose: list[Run] = []
@@ -102,7 +103,7 @@ def sections(folders: Sequence[Path]) -> list[Section]:
 
 
 def one_table(found: Sequence[Section]) -> Section:
-    """Put sections together for one table, or say that they mix benchmarks."""
+    """Join sections into one table; several benchmarks raise an `InputError`."""
     if len(found) == 1:
         return found[0]
     pairs = [(each.label, run) for section in found for each in section.groups for run in each.runs]
@@ -121,19 +122,19 @@ def one_table(found: Sequence[Section]) -> Section:
 
 
 def comparable(run: Run) -> Key:
-    """Return what runs must share to stand in one table: benchmark, data, tasks, and test or validation."""
+    """Return what the runs of one table have in common: benchmark, data, tasks, and test or validation."""
     validate = bool(run.config.get("validate"))
-    # Validation splits are drawn by seed, so each seed has a fingerprint of its own.
+    # Validation splits depend on the seed, so each seed has a fingerprint of its own.
     return run.benchmark, validate, run.matrix.tasks, len(run.classes), "" if validate else run.fingerprint
 
 
 def group(
     pairs: Iterable[tuple[str, Run]], problems: list[str], *, reference: str | None = None
 ) -> tuple[Group, ...]:
-    """Put runs with the same label and the same settings (but for the seed) into one row each.
+    """Group runs with the same label and the same settings (except for the seed) into rows.
 
-    Rows that would have the same label are told apart by the settings that they differ in. Each is compared
-    with the row called ``reference``, or with the first.
+    Rows that would have the same label are distinguished by the settings in which they differ. Each is compared with
+    the row labelled ``reference``, or else with the first.
     """
     rows: dict[tuple[str, str], dict[int, Run]] = {}
     for label, run in pairs:
@@ -152,7 +153,7 @@ def group(
     for (label, _), runs in rows.items():
         own = flat(next(iter(runs.values())).config)
         full = label + "".join(f", {key} {own.get(key, 'default')}" for key in _differing(by_label[label]))
-        row = Row(full, {}, label, None, full, {})
+        row = TableRow(full, {}, label, None, full, {})
         groups.append(Group(row, tuple(runs[seed] for seed in sorted(runs))))
     labels = [each.label for each in groups]
     against = reference if reference in labels else labels[0]
@@ -196,12 +197,12 @@ def _runs(folder: Path, problems: list[str]) -> list[Run]:
         raise InputError(
             f"{folder}: {'is a file' if folder.exists() else 'does not exist'}; expected a run's folder."
         )
-    if (folder / "result.json").exists():
+    if has_result(folder):
         return [read_run(folder)]
-    inner = sorted(path.parent for path in folder.glob("*/result.json"))
+    inner = sorted(path for path in folder.iterdir() if has_result(path))
     if not inner:
-        what = "the run is not finished" if (folder / "config.yaml").exists() else "no run and no sweep"
-        raise InputError(f"{folder}: {what}; expected a folder with result.json or {FILE}.")
+        what = "the run is not finished" if is_run(folder) else "no run and no sweep"
+        raise InputError(f"{folder}: {what}; expected a folder with {RESULT} or {FILE}.")
     found = []
     for path in inner:
         try:
@@ -217,6 +218,6 @@ def _described(run: Run) -> str:
 
 
 def _title(run: Run, keys: Mapping[Key, Any]) -> str:
-    """Return the benchmark's name, and more where the name alone would stand twice."""
+    """Return the name of the benchmark, with more detail where another section has the same name."""
     same = [key for key in keys if key[0] == run.benchmark]
     return run.benchmark if len(same) == 1 else _described(run)

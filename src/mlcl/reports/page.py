@@ -1,31 +1,34 @@
-"""One self-contained page from sections: table, figures, settings. No script, nothing from elsewhere."""
+"""A self-contained HTML page of sections: table, figures, settings. It has no script and loads nothing."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import yaml
 
 from mlcl._version import __version__
+from mlcl.config.resolve import merge
 from mlcl.config.schema import flat
 from mlcl.models.provenance import describe
 from mlcl.reports import figures
-from mlcl.reports.drawing import Picture, to_inline
+from mlcl.reports.drawing import ReportFigure, to_inline
 from mlcl.reports.gather import Section
-from mlcl.reports.plates import pictures
+from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
 from mlcl.reports.tables import footnotes, grid, summarise
 from mlcl.sweeps.experiment import nested
 from mlcl.sweeps.overview import clock
 
-_MATRICES = "Macro-AUC of each task after each task, mean over seeds; pale: tasks not learnt yet."
+_MATRICES = (
+    "Macro-AUC on each task (columns) after learning each task (rows), mean over seeds; pale: not learnt yet."
+)
 _CLASSES = "AUC of each class after the last task, mean over seeds; dotted: chance."
 _MEMORIES = (
-    "Share of positives of each class in what is stored of its task; dotted: as in the data; "
+    "Share of positives of each class in the stored samples of its task; dotted: as in the data; "
     "at the bottom: none stored. Gap: sum over classes of |P/N - ratio in memory|, mean over tasks and seeds."
 )
 
@@ -42,7 +45,7 @@ def render_page(found: Sequence[Section], *, title: str | None = None) -> str:
     if title is None:
         title = found[0].headline if len(found) == 1 else f"Runs on {', '.join(names)}"
     runs = sum(len(section.runs) for section in found)
-    lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, measured by Macro-AUC."
+    lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, evaluated by Macro-AUC."
     return engine.from_string(source).render(title=title, lead=lead, sections=ready, version=__version__)
 
 
@@ -52,12 +55,12 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
     common, differences = _settings(section)
     numbered = iter(range(10**6))
 
-    def ready(picture: Picture, *, named: bool = True) -> dict[str, Any]:
-        # The SVG is matplotlib's own, which escapes its text; everything else is escaped by the template.
-        svg = markup(to_inline(picture, f"{name}-f{next(numbered)}"))
-        return {"svg": svg, "title": picture.title, "caption": picture.caption, "named": named}
+    def ready(figure: ReportFigure, *, named: bool = True) -> dict[str, Any]:
+        # matplotlib escapes the text of its SVG; everything else is escaped by the template.
+        svg = markup(to_inline(figure, f"{name}-f{next(numbered)}"))
+        return {"svg": svg, "title": figure.title, "caption": figure.caption, "named": named}
 
-    blocks = _blocks(section, pictures(section, lines))
+    blocks = _blocks(section, panel_figures(section, lines))
     return {
         "title": section.title,
         "headline": section.headline,
@@ -69,7 +72,7 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "body": body,
         "notes": footnotes(section, lines),
         "blocks": [
-            (head, note, form, [ready(picture, named=form != "small") for picture in group])
+            (head, note, form, [ready(figure, named=form != "small") for figure in group])
             for head, note, form, group in blocks
         ],
         "differences": differences,
@@ -80,8 +83,10 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
     }
 
 
-def _blocks(section: Section, first: Sequence[Picture]) -> list[tuple[str, str, str, list[Picture]]]:
-    """Return the figures of a section in blocks: name, note, layout, figures; one without figures is left out."""
+def _blocks(
+    section: Section, first: Sequence[ReportFigure]
+) -> list[tuple[str, str, str, list[ReportFigure]]]:
+    """Return the figures of a section in blocks of name, note, layout and figures; empty blocks are left out."""
     values = [value for run in section.runs for value in run.matrix.values.ravel() if math.isfinite(value)]
     low, high = min(50.0, *values, 50.0), max(*values, 50.0)
     reference = next((g for g in section.groups if g.label == g.row.reference), section.groups[0])
@@ -91,12 +96,12 @@ def _blocks(section: Section, first: Sequence[Picture]) -> list[tuple[str, str, 
     scatters = figures.class_scatters(section, reference)
     heats = [figures.matrix_heat(group, low=low, high=high) for group in section.groups]
     memories = [figures.memory_scatter(group, section) for group in section.groups]
-    blocks: list[tuple[str, str, str, Sequence[Picture | None]]] = [
+    blocks: list[tuple[str, str, str, Sequence[ReportFigure | None]]] = [
         ("", "", "three", [*first, figures.thirds(section)]),
         ("Over the tasks", "", "two", over),
         ("Result matrices", _MATRICES, "small", heats),
-        ("Each class against its frequency", f"{_CLASSES}{against}", "small", scatters),
-        ("What the memory holds", _MEMORIES, "small", memories),
+        ("AUC per class against its frequency", f"{_CLASSES}{against}", "small", scatters),
+        ("Content of the memory", _MEMORIES, "small", memories),
     ]
     kept = [(name, note, form, [p for p in group if p is not None]) for name, note, form, group in blocks]
     return [block for block in kept if block[3]]
@@ -106,29 +111,37 @@ def _facts(section: Section) -> list[tuple[str, str]]:
     runs = section.runs
     first = runs[0]
     seeds = sorted({run.seed for run in runs})
-    prints = {run.fingerprint for run in runs if run.fingerprint}
     commits = sorted({run.commit for run in runs if run.commit})
-    seconds = [run.values["seconds"] for run in runs if math.isfinite(run.values["seconds"])]
     validate = any(run.config.get("validate") for run in runs)
-    facts = [
-        ("Benchmark", section.benchmark + (", validation part" if validate else "")),
+    return [
+        ("Benchmark", section.benchmark + (", validation split" if validate else "")),
         ("Tasks and classes", f"{first.matrix.tasks} tasks, {len(first.classes)} classes"),
         ("Runs", f"{len(runs)}: {len(section.groups)} rows, seeds {', '.join(map(str, seeds))}"),
-        (
-            "Data fingerprint",
-            prints.pop() if len(prints) == 1 else f"{len(prints)} of them" if prints else "not recorded",
-        ),
+        ("Data fingerprint", _fingerprint(runs)),
         ("Commit", ", ".join(commits) or "not recorded"),
+        *_provenance(runs),
+        ("Computing time", _computing_time(runs)),
     ]
-    facts += _provenance(runs)
-    spent = clock(sum(seconds)) if seconds else "not recorded"
-    cores, device = first.environment.get("cores"), first.environment.get("device")
-    facts.append(("Computing time", f"{spent}; {cores} cores, {device}" if cores else spent))
-    return facts
+
+
+def _fingerprint(runs: Sequence[Run]) -> str:
+    """Return the fingerprint of the data; validation splits have one per seed."""
+    found = {run.fingerprint for run in runs if run.fingerprint}
+    if len(found) == 1:
+        return found.pop()
+    return f"{len(found)} different" if found else "not recorded"
+
+
+def _computing_time(runs: Sequence[Run]) -> str:
+    """Return the time of all runs together, and the machine of the first."""
+    seconds = [run.values["seconds"] for run in runs if math.isfinite(run.values["seconds"])]
+    total = clock(sum(seconds)) if seconds else "not recorded"
+    cores, device = runs[0].environment.get("cores"), runs[0].environment.get("device")
+    return f"{total}; {cores} cores, {device}" if cores else total
 
 
 def _provenance(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Return where weights and features of the runs come from, each origin once, and what is wrong with it."""
+    """Return the provenance of weights and features, each once, and warnings about it."""
     facts: list[tuple[str, str]] = []
     for name in ("weights", "features"):
         found = [record for run in runs if (record := getattr(run, name)) is not None]
@@ -142,27 +155,24 @@ def _settings(section: Section) -> tuple[str, list[tuple[str, str]]]:
     """Return the settings that all runs share, as YAML, and for each row those in which rows differ."""
     layers = [flat(group.runs[0].config) for group in section.groups]
     keys = list(dict.fromkeys(key for layer in layers for key in layer if key != "seed"))
-    alike = [
-        key for key in keys if len({json.dumps(layer.get(key), sort_keys=True) for layer in layers}) == 1
-    ]
-    shared: dict[str, Any] = {}
-    for key in alike:
-        for part, value in nested(key, layers[0][key]).items():
-            if isinstance(value, dict):
-                shared.setdefault(part, {}).update(value)
-            else:
-                shared[part] = value
-    differing = [key for key in keys if key not in alike]
+    shared = [key for key in keys if _equal(key, layers)]
+    common = merge(*(nested(key, layers[0][key]) for key in shared))
     rows = [
-        (group.label, ", ".join(f"{key} {layer[key]}" for key in differing if key in layer) or "none")
+        (group.label, ", ".join(f"{key} {layer[key]}" for key in keys if key in layer and key not in shared))
         for group, layer in zip(section.groups, layers, strict=True)
     ]
-    return yaml.safe_dump(shared, sort_keys=False, default_flow_style=None, width=100), rows
+    text = yaml.safe_dump(common, sort_keys=False, default_flow_style=None, width=100)
+    return text, [(label, settings or "none") for label, settings in rows]
+
+
+def _equal(key: str, layers: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a setting has the same value in all layers."""
+    return len({json.dumps(layer.get(key), sort_keys=True) for layer in layers}) == 1
 
 
 def _environment(section: Section) -> str:
-    """Return what made the runs, once for each environment that differs, without what is of one run alone."""
-    own = ("started", "command", "data")
+    """Return the distinct environments of the runs, without the fields that belong to a single run."""
+    own = ("started", "command", "data", "run")
     seen = []
     for run in section.runs:
         kept = {key: value for key, value in run.environment.items() if key not in own}

@@ -1,4 +1,4 @@
-"""A finished run as reports show it: its result, and on demand its training losses and its memory."""
+"""A finished run for reports: its result, and on demand its training losses and its memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Run(SavedResult):
-    """What a run measured. AUC values are in points.
+    """The result of a run. AUC values are in points.
 
     Attributes:
-        folder: where it is.
-        environment: what made it; empty if it is not known.
+        folder: its run folder.
+        environment: the content of its ``environment.json``; empty if it cannot be read.
     """
 
     folder: Path = Path()
@@ -34,12 +34,12 @@ class Run(SavedResult):
 
     @property
     def joint(self) -> bool:
-        """Return whether everything was learnt at once."""
+        """Return whether all tasks were learnt at once."""
         return len(self.matrix.values) == 1 and self.matrix.tasks > 1
 
     @property
     def fingerprint(self) -> str:
-        """Return the fingerprint of the data, or an empty string if it is not known."""
+        """Return the fingerprint of the data, or an empty string if it is unknown."""
         data = self.environment.get("data")
         return str(data.get("fingerprint", "")) if isinstance(data, dict) else ""
 
@@ -50,7 +50,7 @@ class Run(SavedResult):
 
     @cached_property
     def losses(self) -> Floats:
-        """Return the mean training loss of each epoch, task after task; empty if it was not kept."""
+        """Return the mean training loss of each epoch, task after task; empty if it was not logged."""
         found: dict[tuple[int, int], float] = {}
         for line in read_metrics(self.folder):
             task, epoch, value = line.get("task"), line.get("epoch"), line.get("value")
@@ -60,19 +60,19 @@ class Run(SavedResult):
 
     @cached_property
     def memory(self) -> Memory | None:
-        """Return what the memory held in the end, or None if it held nothing or cannot be read."""
+        """Return the memory after the last task; None if it is empty or cannot be read."""
         if not (self.folder / MEMORY).exists():
             return None
         try:
             memory = read_memory(self.folder, self).memory
-        except InputError as error:  # a page shows what there is
+        except InputError as error:  # the rest of the report does not depend on it
             warnings.warn(f"the memory is left out: {one_line(error)}", stacklevel=2)
             return None
         return memory if len(memory) else None
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run's folder; anything missing or wrong is an `InputError` of one sentence."""
+    """Read a run folder; missing or wrong content raises an `InputError` of one sentence."""
     result = read_result(folder)
     try:
         environment = read_environment(folder)

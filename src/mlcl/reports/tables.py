@@ -1,12 +1,12 @@
-"""The table of a section: means and deviations over seeds, differences to a reference, published numbers.
+"""The table of a section: means and standard deviations over seeds, differences to a reference, published numbers.
 
-`summarise` computes it, `grid` brings it to the form in which people read it; `formats` writes both.
+`summarise` computes it, `grid` formats its cells; `formats` writes both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlcl.metrics import Interval, mean_std, paired_interval
@@ -23,10 +23,10 @@ NAMES = {
     "seconds": "Seconds",
 }
 BRIEF = ("macro_auc", "forgetting", "pooled_macro_auc", "tail", "seconds")
-"""What fits the width of a terminal and of a paper."""
+"""The metrics that fit the width of a terminal and of a paper."""
 
 FULL = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "tail", "seconds")
-"""What fits the width of a page; its figures and the CSV files have the rest."""
+"""The metrics that fit the width of a page; the others are in its figures and in the CSV files."""
 
 LOWER_IS_BETTER = ("forgetting", "seconds")
 
@@ -39,12 +39,12 @@ class Line:
         label: name of the row.
         seeds: number of runs.
         mean: metric to mean over seeds; nan where undefined.
-        std: metric to sample deviation; nan for one seed.
+        std: metric to sample standard deviation; nan for one seed.
         reference: label of the row it is compared with.
         difference: mean difference to it in the table's metric, over the seeds that both have, with a
-            95 % t-interval (nan ends for one seed); None for the reference itself and where none can be had.
-        best: metrics in which this line is the best of those it stands against.
-        published: the paper's numbers.
+            95 % t-interval (nan ends for one seed); None for the reference itself and without common seeds.
+        best: metrics in which this line is the best of those it is compared with.
+        published: metric to the number that the paper reports.
     """
 
     label: str
@@ -83,7 +83,7 @@ def summarise(section: Section) -> list[Line]:
 
 
 def _difference(group: Group, other: Group | None, metric: str) -> Interval | None:
-    """Compare two rows seed by seed: what the runs of a seed have in common drops out."""
+    """Compare two rows seed by seed, so that variation common to the runs of a seed cancels."""
     if other is None or other is group:
         return None
     theirs = {run.seed: run.values[metric] for run in other.runs}
@@ -99,22 +99,27 @@ def _difference(group: Group, other: Group | None, metric: str) -> Interval | No
 def _best(groups: Sequence[Group], means: Mapping[str, Mapping[str, float]]) -> dict[str, set[str]]:
     """Find the best rows by metric: at each value of the axis where rows share it, else over all rows."""
     shared = len({group.row.x for group in groups}) < len(groups)
-    contests: dict[object, list[str]] = {}
+    compared: dict[object, list[str]] = {}
     for group in groups:
-        contests.setdefault(group.row.x if shared else None, []).append(group.label)
+        compared.setdefault(group.row.x if shared else None, []).append(group.label)
     best: dict[str, set[str]] = {metric: set() for metric in NAMES if metric != "seconds"}
-    for labels in contests.values():
-        for metric, winners in best.items():
-            known = {label: means[label][metric] for label in labels if math.isfinite(means[label][metric])}
-            if len(known) > 1:
-                choose: Callable[..., float] = min if metric in LOWER_IS_BETTER else max
-                top = choose(known.values())
-                winners |= {label for label, value in known.items() if value == top}
+    for labels in compared.values():
+        for metric, found in best.items():
+            found |= _best_of({label: means[label][metric] for label in labels}, metric)
     return best
 
 
+def _best_of(values: Mapping[str, float], metric: str) -> set[str]:
+    """Return the labels with the best value; none where fewer than two values are defined."""
+    known = {label: value for label, value in values.items() if math.isfinite(value)}
+    if len(known) < 2:
+        return set()
+    top = (min if metric in LOWER_IS_BETTER else max)(known.values())
+    return {label for label, value in known.items() if value == top}
+
+
 def columns(section: Section, lines: Sequence[Line], *, full: bool) -> list[str]:
-    """Return the metrics that the table shows: its own first, then what any run has a value for."""
+    """Return the metrics that the table shows: its own first, then those that any run has a value for."""
     wanted = FULL if full else BRIEF
     rest = [m for m in wanted if m != section.metric and any(math.isfinite(line.mean[m]) for line in lines)]
     return [section.metric, *rest]
@@ -122,7 +127,7 @@ def columns(section: Section, lines: Sequence[Line], *, full: bool) -> list[str]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table as it is shown."""
+    """A formatted cell of the table."""
 
     text: str
     best: bool = False
@@ -132,29 +137,29 @@ class Cell:
 def grid(
     section: Section, lines: Sequence[Line], *, full: bool = False
 ) -> tuple[list[str], list[list[Cell]]]:
-    """Return the heads and cells of the table as people read it; every printed form is made of this."""
+    """Return the heads and the formatted cells of the table, from which every printed format is made."""
     shown = columns(section, lines, full=full)
     published = [metric for metric in NAMES if any(metric in line.published for line in lines)]
-    references = {line.reference for line in lines}
-    against = f"vs {next(iter(references))}" if len(references) == 1 else f"vs {_common(references)}"
     compared = any(line.difference for line in lines)
-    heads = ["", "Seeds", NAMES[shown[0]], *([against] if compared else []), *(NAMES[m] for m in shown[1:])]
-    heads += [f"{NAMES[metric]} (published)" for metric in published]
-    body = []
-    for line in lines:
-        cells = [Cell(line.label), Cell(str(line.seeds)), _value(line, shown[0])]
-        if compared:
-            cells.append(Cell(interval(line.difference)))
-        cells += [_value(line, metric) for metric in shown[1:]]
-        for metric in published:
-            cells.append(Cell(_two(line.published.get(metric, math.nan)), published=True))
-        body.append(cells)
-    return heads, body
+    heads = ["", "Seeds", NAMES[shown[0]], *([_versus(lines)] if compared else [])]
+    heads += [NAMES[metric] for metric in shown[1:]] + [
+        f"{NAMES[metric]} (published)" for metric in published
+    ]
+    return heads, [_cells(line, shown, published, compared=compared) for line in lines]
 
 
-def _common(references: set[str]) -> str:
-    """Return what references along an axis have in common: the series."""
-    return min(references).rpartition(", ")[0] or min(references)
+def _versus(lines: Sequence[Line]) -> str:
+    """Return the head of the column of differences: the reference, or the series of references along an axis."""
+    references = {line.reference for line in lines}
+    first = min(references)
+    return f"vs {first}" if len(references) == 1 else f"vs {first.rpartition(', ')[0] or first}"
+
+
+def _cells(line: Line, shown: Sequence[str], published: Sequence[str], *, compared: bool) -> list[Cell]:
+    difference = [Cell(interval(line.difference))] if compared else []
+    own = [_value(line, metric) for metric in shown]
+    others = [Cell(_two(line.published.get(metric, math.nan)), published=True) for metric in published]
+    return [Cell(line.label), Cell(str(line.seeds)), own[0], *difference, *own[1:], *others]
 
 
 def _value(line: Line, metric: str) -> Cell:
@@ -183,22 +188,24 @@ def interval(difference: Interval | None) -> str:
 
 
 def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
-    """Return the sentences that a reader of the numbers needs."""
-    notes = ["Points (x 100); mean ± sample deviation over seeds; best in bold."]
+    """Return the sentences below the table that explain its numbers."""
+    notes = ["Points (x 100); mean ± sample standard deviation over seeds; best in bold."]
     if any(line.difference for line in lines):
         notes.append(
             f"Differences in {NAMES[section.metric]} are paired by seed, "
-            "with a 95 % t-interval where there are two or more."
+            "with a 95 % t-interval for two or more seeds."
         )
     if any(line.published for line in lines):
-        notes.append("Published: the paper's own numbers from its own protocol; context, not a target.")
+        notes.append(
+            "Published: numbers of the paper, from its own protocol; they are context, not a target."
+        )
     if any(run.config.get("validate") for run in section.runs):
-        notes.append("Measured on a validation part of the training split, not on test data.")
+        notes.append("Measured on a validation split of the training data, not on test data.")
     commits = sorted({run.commit for run in section.runs if run.commit})
     if len(commits) > 1:
         notes.append(
-            f"Runs were made by {len(commits)} commits ({', '.join(commits)}); what a setting left to its "
-            "default means may have changed between them."
+            f"Runs were made by {len(commits)} commits ({', '.join(commits)}); defaults of settings may have "
+            "changed between them."
         )
     if section.record and section.record.failed:
         names = ", ".join(f"{label} seed {seed}" for label, seed, _ in section.record.failed)

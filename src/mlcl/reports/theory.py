@@ -1,4 +1,4 @@
-"""What ``mlcl theory`` shows of a diagnosis: tables for the terminal, lines below them, JSON and CSV for programs."""
+"""The output of ``mlcl theory``: tables for the terminal, the lines below them, JSON and CSV for programs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TERMS = ("complexity", "complexity_equal", "complexity_best", "complexity_lipsc
 
 
 def headline(found: Diagnosis) -> str:
-    """Return what was looked at, in a line."""
+    """Return benchmark, seed and memory in one line."""
     held = f"memory {found.memory} holds {found.stored} of {found.size}" if found.stored else "no memory"
     return f"{found.benchmark}, seed {found.seed}: {held}"
 
 
 def terms_table(found: Diagnosis) -> Table:
-    """Return the imbalance terms of each task and of what is stored of it."""
+    """Return the imbalance terms of each task and of its stored samples."""
     table = Table(title=Text(f"Imbalance terms of Theorem 1: {headline(found)}"), title_justify="left")
     table.add_column("task", justify="right")
     heads = ["rows", "stored", "least tau", "term 1", "term 1, rho = 1", "term 2", "term 1 / √n"]
@@ -44,7 +44,7 @@ def terms_table(found: Diagnosis) -> Table:
 
 
 def distance_table(found: Diagnosis) -> Table:
-    """Return how far what is stored is from each task."""
+    """Return the distance of the stored samples from each task."""
     table = Table(title="How far the memory is from its task", title_justify="left")
     heads = ["task", "classes", "lost", "(random)", "WRU gap", "share gap", "(random)", "ratio by counts"]
     for head in [*heads, "risk ratio", "own weights"] if found.trained else heads:
@@ -61,7 +61,7 @@ def distance_table(found: Diagnosis) -> Table:
 
 
 def class_table(found: Diagnosis) -> Table:
-    """Return a line a class."""
+    """Return a table with one row per class."""
     table = Table(title="Classes, in the order of the tasks", title_justify="left")
     heads = ["task", "class", "P", "N", "margin", "tau"]
     if found.stored:
@@ -83,7 +83,7 @@ def class_table(found: Diagnosis) -> Table:
 
 
 def lines(found: Diagnosis) -> Iterator[str]:
-    """Yield the lines below the tables: how to read them, Proposition 1, and what all this does not say."""
+    """Yield the lines below the tables: how to read them, Proposition 1, and the limits of the theory."""
     chosen = found.settings
     count = "P_k" if chosen.margin_count == "positive" else "min(P_k, N_k)"
     yield f"Margins D_k = {chosen.margin:g} / {count}^{chosen.power:g}, base loss {chosen.base}." + (
@@ -95,16 +95,16 @@ def lines(found: Diagnosis) -> Iterator[str]:
     )
     if found.stored:
         yield (
-            "Task → memory; the last column is by what term 1 grows in the bound, where it stands over √n. "
-            "∞: a class has lost a sign; in brackets: without lost classes."
+            "Task → memory; the last column is the factor by which term 1 / √n, as in the bound, grows. "
+            "∞: the memory has no positives or no negatives of a class (lost); in brackets: without lost classes."
         )
         yield (
-            "WRU gap: sum_k |P_k/N_k - ratio in memory|; share gap: sum_k |P_k/n - share in memory|; (random): what as "
-            "many random rows give in expectation."
+            "WRU gap: sum_k |P_k/N_k - ratio in memory|; share gap: sum_k |P_k/n - share in memory|; (random): the "
+            "expected value for as many random rows."
         )
         yield (
-            "Ratio: least, median, largest over classes of the risk as the memory with stored constants estimates it, "
-            "over the full risk; 1 is faithful. By counts: if all samples had the same loss."
+            "Ratio: minimum, median and maximum over classes of the risk that the memory estimates with stored "
+            "constants, divided by the full risk; 1 is exact. By counts: if all samples had the same loss."
         )
         if found.trained:
             yield "Risk ratio: by the trained network. Own weights: counted in the memory instead of stored."
@@ -113,22 +113,22 @@ def lines(found: Diagnosis) -> Iterator[str]:
 
 
 def proposition_line(found: Diagnosis) -> str:
-    """Return how well the closed form of Proposition 1 agrees with the numeric optimum."""
+    """Return how closely the closed form of Proposition 1 agrees with the numeric optimum."""
     checks = [task.proposition for task in found.tasks if task.proposition is not None]
     if not checks:
-        return "Proposition 1: no class has both signs, so there is nothing to check."
+        return "Proposition 1: no class has positives and negatives, so there is nothing to check."
     off = max(check.difference for check in checks)
     within = max(abs(side - 1) for check in checks for side in check.within)
     gains = [100 * (1 - check.value / check.equal_value) for check in checks]
     return (
-        f"Proposition 1, by a numeric optimiser, task by task: margins differ from P_k^(-1/4) by "
-        f"{off:.1g} at most (relative), D+ and D- of a class by {within:.1g}; against equal margins of the same sum "
+        f"Proposition 1, by a numeric optimiser, task by task: margins differ from P_k^(-1/4) by at "
+        f"most {off:.1g} (relative), D+ and D- of a class by {within:.1g}; against equal margins of the same sum "
         f"they lower sum_k 1/(D_k sqrt(P_k)) by {min(gains):.1f} to {max(gains):.1f} %."
     )
 
 
 def to_json(found: Diagnosis) -> dict[str, Any]:
-    """Return everything for programs; infinite and undefined values become null."""
+    """Return the whole diagnosis for programs; infinite and undefined values become null."""
     chosen = found.settings
     return {
         "format": FORMAT,
@@ -150,12 +150,12 @@ def to_json(found: Diagnosis) -> dict[str, Any]:
 
 
 def tasks_csv(found: Diagnosis) -> str:
-    """Return a line a task, in full precision."""
+    """Return one line per task, in full precision."""
     return _csv([_task(task) for task in found.tasks])
 
 
 def classes_csv(found: Diagnosis) -> str:
-    """Return a line a class, in full precision."""
+    """Return one line per class, in full precision."""
     return _csv(list(_classes(found)))
 
 
@@ -221,7 +221,7 @@ def _classes(found: Diagnosis) -> Iterator[dict[str, Any]]:
 
 
 def _pair(task: TaskDiagnosis, name: str) -> str:
-    """Return a value of the task and of the memory, and where that is infinite that of the classes kept."""
+    """Return the value of the task and of the memory; where that is infinite, also without lost classes."""
     if not task.stored.total:
         return f"{_data(task, name)} → -"
     if name == "tau":
@@ -239,7 +239,7 @@ def _data(task: TaskDiagnosis, name: str) -> str:
 
 
 def _ends(values: Any) -> tuple[float, float, float]:
-    """Return the least, the median and the largest of the defined values."""
+    """Return minimum, median and maximum of the defined values."""
     known = values[np.isfinite(values)]
     if not len(known):
         return math.nan, math.nan, math.nan
@@ -251,7 +251,7 @@ def _span(values: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number with three digits.
+    """Return a number with three significant digits.
 
     >>> _number(0.01234), _number(1234.5), _number(math.inf), _number(math.nan)
     ('0.0123', '1234', '∞', '-')
@@ -274,5 +274,5 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return nothing for what is not defined."""
+    """Return an empty string for an undefined value."""
     return "" if isinstance(value, float) and math.isnan(value) else value

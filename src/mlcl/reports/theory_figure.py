@@ -1,4 +1,4 @@
-"""The figure of ``mlcl theory``: margins, imbalance, terms of the bound, and the risk that a memory shows."""
+"""The figure of ``mlcl theory``: margins, imbalance, terms of the bound, and the risk estimated from the memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.reports.drawing import INK, Picture, colour, plain_log, ticks
+from mlcl.reports.drawing import INK, ReportFigure, colour, plain_log, ticks
 from mlcl.reports.theory import headline
 from mlcl.theory import Diagnosis, TaskDiagnosis
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Panel = tuple[Callable[[Any], None], str]
 
 
-def picture(found: Diagnosis) -> Picture:
+def diagnosis_figure(found: Diagnosis) -> ReportFigure:
     """Return the figure of a diagnosis: four panels, or two where there is no memory."""
     panels = [_margins(found), _terms(found)]
     if found.stored:
@@ -26,8 +26,8 @@ def picture(found: Diagnosis) -> Picture:
         for axes, (panel, _) in zip(figure.subplots(len(panels) // 2, 2).flat, panels, strict=True):
             panel(axes)
 
-    alt = " ".join([f"{headline(found)}.", *(words for _, words in panels)])
-    return Picture("Theory as a diagnostic", alt, draw, (7.6, 2.9 * (len(panels) // 2)))
+    alt = " ".join([f"{headline(found)}.", *(text for _, text in panels)])
+    return ReportFigure("Theory as a diagnostic", alt, draw, (7.6, 2.9 * (len(panels) // 2)))
 
 
 def _margins(found: Diagnosis) -> Panel:
@@ -66,9 +66,7 @@ def _imbalance(found: Diagnosis) -> Panel:
         axes.scatter(data[there], held[there], s=18, lw=0, color=colour(0), label="class")
         if lost.any():
             at_edge = np.full(int(lost.sum()), low)
-            axes.scatter(
-                data[lost], at_edge, s=30, marker="x", color=colour(3), label="lost a sign", clip_on=False
-            )
+            axes.scatter(data[lost], at_edge, s=30, marker="x", color=colour(3), label="lost", clip_on=False)
             axes.legend()
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -83,8 +81,8 @@ def _imbalance(found: Diagnosis) -> Panel:
 
     off = float(np.abs(data - held)[there].mean()) if there.any() else float("nan")
     return draw, (
-        f"Tau of {int(there.sum())} classes in the memory against the task: they differ by {off:.3f} in the mean; "
-        f"classes that lost a sign: {int(lost.sum())}."
+        f"Tau of {int(there.sum())} classes in the memory against the task: they differ by {off:.3f} on average; "
+        f"classes without stored positives or negatives: {int(lost.sum())}."
     )
 
 
@@ -92,7 +90,7 @@ def _terms(found: Diagnosis) -> Panel:
     tasks = np.arange(1, len(found.tasks) + 1)
     names = {"complexity": "term 1", "deviation": "term 2"}
     data = {name: np.array([task.data.rate(name) for task in found.tasks]) for name in names}
-    # Without the classes that were lost: with them there would be nothing to draw.
+    # Without lost classes: with them the terms are infinite.
     held = {name: np.array([task.kept.rate(name) for task in found.tasks]) for name in names}
 
     def draw(axes: Any) -> None:
@@ -136,7 +134,7 @@ def _risks(found: Diagnosis) -> Panel:
             plain_log(axes.yaxis)
         else:
             axes.set_ylim(bottom=0)
-        axes.set_ylabel("risk by memory / risk of task")
+        axes.set_ylabel("risk from memory / risk of task")
         axes.set_title("Risk of each class")
 
     words = f"Risk estimated from the memory over the full risk: {_range(by_counts)} by label counts alone"
@@ -144,7 +142,7 @@ def _risks(found: Diagnosis) -> Panel:
 
 
 def _range(values: Floats) -> str:
-    """Return the least and the largest defined value as part of a sentence."""
+    """Return the range of the defined values as part of a sentence."""
     known = values[np.isfinite(values)]
     return f"{known.min():.3g} to {known.max():.3g}" if len(known) else "none"
 
@@ -154,7 +152,7 @@ def _classes(found: Diagnosis, name: str) -> Floats:
 
 
 def _optimum(task: TaskDiagnosis) -> Floats:
-    """Return the numeric optimum, with the sum of the margins in use so that both stand on one scale."""
+    """Return the numeric optimum, scaled to the sum of the margins in use, so that both can be compared."""
     out = np.full(len(task.classes), np.nan)
     if task.proposition is not None:
         share = task.proposition.numeric / task.proposition.total

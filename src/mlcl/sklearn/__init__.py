@@ -1,4 +1,4 @@
-"""scikit-learn's interface: a tagger on feature vectors that gains labels over the years."""
+"""scikit-learn's interface: a tagger on feature vectors that learns new labels call by call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a tagger knows, and how it learns from one more call: the paper's method on feature vectors.
+"""The state of a tagger, and how it learns from one more call: the paper's method on feature vectors.
 
-A call brings rows that were annotated for some classes, its *label set*. Rows with the same label set are one task,
-whenever they come; what is not in the label set is unknown, not negative.
+The rows of a call were annotated for some classes, the *label set* of the call. Rows with the same label set form one
+task, even if they come in several calls; a class outside the label set is unknown for these rows, not negative.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mlcl.models import Network, build_model
 from mlcl.models.network import grown
 from mlcl.seeds import derive_seed, numpy_generator
 from mlcl.training.batches import Normaliser, gather, plan_epoch, slices
-from mlcl.training.optimisation import TrainingError, learning_rate, make_optimiser
+from mlcl.training.optimisation import TrainingError, learning_rate, make_optimiser, memory_weights
 
 Ids = NDArray[np.int64]
 Inputs = NDArray[np.float32]
@@ -39,9 +39,9 @@ class Settings:
 
     Attributes:
         model: options of the network, with its name as ``kind``.
-        memory_size: rows that may be stored.
+        memory_size: the largest number of rows to store.
         margin: lambda of the margins.
-        train: optimiser and schedule of a call.
+        train: optimiser and learning-rate schedule of a call.
     """
 
     model: dict[str, Any]
@@ -52,18 +52,18 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """All that a tagger knows. A call makes a new one; this one stays as it is.
+    """The state of a tagger. A call returns a new one and leaves this one unchanged.
 
     Attributes:
         network: from normalised inputs to the logits of all K classes.
         normaliser: fitted to the rows of the first call.
-        memory: what is stored of each label set, whose number is the task; its rows number ``inputs``.
+        memory: the samples stored of each label set, one task per label set; its rows are indices into ``inputs``.
         inputs: the stored rows, raw, ``[M, D]``.
         label_sets: class numbers of each label set, ascending.
-        counts: of all K classes, over the rows that were annotated for them.
-        model: what the network was built from: its name as ``kind``, and its options.
-        seed: of everything that is drawn.
-        calls: how many calls there were.
+        counts: label counts of all K classes, each over the rows that were annotated for it.
+        model: the options that the network was built with, and its name as ``kind``.
+        seed: seed of all random draws.
+        calls: number of calls so far.
     """
 
     network: Network
@@ -78,7 +78,7 @@ class Learnt:
 
     @property
     def annotated(self) -> NDArray[np.bool_]:
-        """Return for each label set which of the K classes are in it, bool ``[sets, K]``."""
+        """Return which of the K classes each label set contains, bool ``[sets, K]``."""
         marks = np.zeros((len(self.label_sets), len(self.counts)), np.bool_)
         for row, ids in zip(marks, self.label_sets, strict=True):
             row[ids] = True
@@ -86,7 +86,7 @@ class Learnt:
 
 
 def begin(x: Inputs, settings: Settings, *, seed: int) -> Learnt:
-    """Return a tagger that knows no class yet; ``x`` says how inputs are normalised."""
+    """Return the state of a tagger without classes, whose normaliser is fitted to ``x``."""
     normaliser = Normaliser.fit(Split(x, np.zeros((len(x), 0), np.uint8)), normalise=True)
     nothing = np.zeros(0, np.int64)
     return Learnt(
@@ -103,20 +103,20 @@ def begin(x: Inputs, settings: Settings, *, seed: int) -> Learnt:
 
 
 def learn(before: Learnt, x: Inputs, labels: Labels, ids: Ids, *, classes: int, settings: Settings) -> Learnt:
-    """Learn from one more call and return what is known then.
+    """Learn from one more call and return the new state.
 
     Args:
-        before: what was known.
+        before: the state before the call.
         x: raw rows, ``[n, D]``.
         labels: 0 or 1, ``[n, len(ids)]``.
         ids: the class number of each column; new classes have numbers from K on.
-        classes: the number of classes from now on.
+        classes: the number of classes after the call.
         settings: how to learn.
     """
     if settings.model != before.model:
         raise InputError(
-            f"the network is {settings.model}, but partial_fit began with {before.model}; expected the same, or a call "
-            f"of fit"
+            f"the network is {settings.model}, but the first partial_fit had {before.model}; expected the same, or a "
+            f"call of fit"
         )
     ids, labels = np.sort(ids), labels[:, np.argsort(ids)]
     known, stored = len(before.counts), len(before.inputs)
@@ -141,21 +141,24 @@ def learn(before: Learnt, x: Inputs, labels: Labels, ids: Ids, *, classes: int, 
 
 
 def new_network(model: dict[str, Any], width: int, classes: int, seed: int) -> Network:
-    """Return a network that has learnt nothing yet."""
+    """Return an untrained network."""
     options = {name: value for name, value in model.items() if name != "kind"}
     return build_model(model["kind"], (width,), classes, seed=seed, **options)
 
 
 def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
-    """Train the network on a call's rows, with rows of the memory beside them (Algorithm 1 of the paper)."""
+    """Train the network on the rows of a call together with rows of the memory (Algorithm 1 of the paper)."""
     train, network, call = settings.train, now.network, now.calls - 1
     labels = _wide_labels(now.memory, samples, len(now.counts))
     annotated = torch.from_numpy(now.annotated)
-    past = {int(task) for task in now.memory.task_of_row} - {samples.task}
+    stored = np.bincount(now.memory.task_of_row, minlength=len(now.label_sets))
+    past = [int(task) for task in np.flatnonzero(stored) if task != samples.task]
     weights = torch.ones(len(now.label_sets))
-    weights[list(past)] = 1 / max(len(past), 1)  # Eq. 19: one term for the call, one for the memory
+    weights[[*past, samples.task]] = memory_weights("mean", stored[past].tolist(), len(samples))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # classes without a sign are told by name, by the tagger
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # the tagger itself warns of classes without positives or negatives
         criterion = build_loss("rldam", now.counts, margin=settings.margin)
     optimiser = make_optimiser(train, list(network.parameters()))
     network.train()
@@ -191,7 +194,7 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
 
 
 def _wide_labels(memory: Memory, samples: TaskSamples, classes: int) -> Tensor:
-    """Return the labels of stored rows, then of new ones, in the columns of all classes; unknown ones are 0."""
+    """Return the labels of stored rows, then of new rows, in the columns of all classes; unknown labels are 0."""
     wide = np.zeros((len(memory) + len(samples), classes), np.uint8)
     for part in (*memory.tasks, samples):
         wide[np.ix_(part.rows, part.classes)] = part.labels
@@ -199,7 +202,7 @@ def _wide_labels(memory: Memory, samples: TaskSamples, classes: int) -> Tensor:
 
 
 def _remember(memory: Memory, samples: TaskSamples, size: int, seed: int, call: int) -> Memory:
-    """Choose what to keep by WRU; a label set that comes again goes on, its new and stored rows weighed alike."""
+    """Select the rows to keep by WRU; rows of a known label set join those stored of it, with equal weight."""
     rest = tuple(part for part in memory.tasks if part.task != samples.task)
     for part in memory.tasks:
         if part.task == samples.task:
@@ -207,25 +210,26 @@ def _remember(memory: Memory, samples: TaskSamples, size: int, seed: int, call: 
     fresh = Memory("wru", size, seed=derive_seed(seed, "memory", call))
     fresh.tasks = rest
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # as above
+        warnings.simplefilter("ignore", UserWarning)  # as in _train
         fresh.update(samples)
     return fresh
 
 
 def scores(learnt: Learnt, x: Inputs, *, rows: int = 4096) -> NDArray[np.float64]:
-    """Return the log-odds of each class for raw rows, ``[n, K]``; rows go through the network in pieces.
+    """Return the log-odds of each class for raw rows, ``[n, K]``; rows pass through the network in chunks.
 
-    RLDAM weighs positives and negatives of a class alike, so a logit is the log of the likelihood ratio alone (Eq. 4
-    as if half of all rows were positive). The class's own odds, counted over the rows that were annotated for it, are
-    added; the order of rows within a class, and so its AUC, stays the same.
+    RLDAM gives the positives and the negatives of a class the same total weight, so a logit estimates the log of the
+    likelihood ratio alone (Eq. 4 as if half of all rows were positive). The log of the class's own odds, counted over
+    the rows that were annotated for it, is added. The order of rows within a class, and so its AUC, stays the same.
     """
-    network = (
-        copy.deepcopy(learnt.network).double().eval()
-    )  # so that a row's score does not hang on its neighbours
+    # In double precision, so that the score of a row does not depend on the other rows of its chunk.
+    network = copy.deepcopy(learnt.network).double().eval()
     with torch.inference_mode():
         found = [
             network(learnt.normaliser(gather(x, np.arange(piece.start, piece.stop))).double())
             for piece in slices(len(x), rows)
         ]
-    odds = (learnt.counts.positive + 1) / (learnt.counts.negative + 1)  # finite where a sign is missing yet
+    odds = (learnt.counts.positive + 1) / (
+        learnt.counts.negative + 1
+    )  # finite without positives or negatives
     return torch.cat(found).numpy() + np.log(odds)

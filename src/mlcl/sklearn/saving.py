@@ -1,10 +1,10 @@
-"""A tagger as one safetensors file: tensors, and JSON in its header. Files are untrusted: nothing in them runs."""
+"""A tagger as one safetensors file: tensors, and JSON in its header. Files are untrusted; loading one runs no code."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_int, one_line
 from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
-from mlcl.sklearn.learning import Learnt, new_network
+from mlcl.models import Network
+from mlcl.sklearn.learning import Ids, Learnt, new_network
 from mlcl.sklearn.targets import Name, check_names
 from mlcl.training.batches import Normaliser
 
@@ -35,15 +36,10 @@ def write_tagger(
     feature_names: list[str] | None,
     overwrite: bool,
 ) -> None:
-    """Write a tagger, whole or not at all."""
+    """Write a tagger; a failure leaves no partial file."""
     if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; expected a new file, or overwrite=True")
-    tensors = {f"network.{name}": value for name, value in learnt.network.state_dict().items()}
-    tensors |= {f"memory.{name}": torch.from_numpy(v) for name, v in learnt.memory.state().items()}
-    tensors |= {"normaliser.scale": learnt.normaliser.scale, "normaliser.shift": learnt.normaliser.shift}
-    tensors["inputs"] = torch.from_numpy(learnt.inputs)
-    for name in ("positive", "negative"):
-        tensors[f"counts.{name}"] = torch.tensor(getattr(learnt.counts, name))
+        raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
+    tensors = _tensors(learnt)
     state = params.get("random_state")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     header = {
@@ -62,90 +58,137 @@ def write_tagger(
     write_bytes(path, save({k: v.contiguous() for k, v in tensors.items()}, {KEY: json.dumps(header)}))
 
 
+def _tensors(learnt: Learnt) -> dict[str, Tensor]:
+    """Return all arrays of a tagger by name."""
+    tensors = {f"network.{name}": value for name, value in learnt.network.state_dict().items()}
+    tensors |= {f"memory.{name}": torch.from_numpy(v) for name, v in learnt.memory.state().items()}
+    tensors |= {"normaliser.scale": learnt.normaliser.scale, "normaliser.shift": learnt.normaliser.shift}
+    tensors["inputs"] = torch.from_numpy(learnt.inputs)
+    for name in ("positive", "negative"):
+        tensors[f"counts.{name}"] = torch.tensor(getattr(learnt.counts, name))
+    return tensors
+
+
 def read_tagger(path: Path) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
-    """Return what is known, the parameters, the names of classes, and those of features."""
+    """Return the state, the parameters, the class names and the feature names of a saved tagger."""
     if not path.is_file():
         raise InputError(f"{path}: cannot be read: no such file.")
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get(KEY, "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
-    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{path}: is no tagger, or damaged: {_brief(error)}.") from None
+    except Exception as error:  # the parser of an untrusted file may raise anything
+        raise InputError(f"{path} is not a saved tagger, or corrupt: {one_line(error)}.") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise InputError(f"{path}: is a safetensors file, but not one of a ContinualTagger.")
+        raise InputError(f"{path} is a safetensors file, but not one of a ContinualTagger.")
     if header.get("version") != VERSION:
         raise InputError(
             f"{path} has the format version {header.get('version')!r}, but this mlcl reads {VERSION}."
         )
     if header.get("sha256") != _digest(tensors):
-        raise InputError(f"{path}: is damaged: its checksum is not that of its content.")
+        raise InputError(f"{path} is corrupt: its checksum does not match its content.")
     try:
         return _restore(header, tensors)
+    except KeyError as missing:
+        raise InputError(f"{path} is corrupt: it has no entry {one_line(missing)}.") from None
     except Exception as error:  # names, shapes and values come from a file
-        raise InputError(f"{path}: is damaged: {_brief(error)}.") from None
+        raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
 
 
 def _restore(
     header: Mapping[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
-    """Put a tagger together; anything that does not fit raises something."""
-    classes, sets = (
-        check_names(header["classes"], "classes", []),
-        [np.array(ids, np.int64) for ids in header["label_sets"]],
-    )
-    width, inputs = len(classes), tensors["inputs"]
-    counts = LabelCounts(
-        tensors["counts.positive"].numpy(), tensors["counts.negative"].numpy(), header["total"]
-    )
-    weights = _section(tensors, "network.")
-    _refuse_bombs(header["model"], sum(value.numel() for value in weights.values()))
-    network = new_network(header["model"], inputs.shape[1], width, 0)
-    network.load_state_dict(weights)
-    memory = Memory.from_state({name: value.numpy() for name, value in _section(tensors, "memory.").items()})
-    scale, shift = tensors["normaliser.scale"], tensors["normaliser.shift"]
-    names = header["feature_names"]
-    sound = (
-        type(header["seed"]) is int
-        and header["seed"] >= 0
-        and type(header["calls"]) is int
-        and header["calls"] >= 1
-        and width == len(counts)
-        and all(
-            np.array_equal(ids, np.unique(ids)) and len(ids) and ids[0] >= 0 and ids[-1] < width
-            for ids in sets
-        )
-        and inputs.dtype == torch.float32
-        and inputs.shape == (len(memory), scale.shape[1])
-        and scale.shape == shift.shape == (1, scale.shape[1])
-        and scale.dtype == shift.dtype == torch.float32
-        and np.array_equal(memory.rows, np.arange(len(memory)))
-        and sorted(part.task for part in memory.tasks) == list(range(len(sets)))
-        and all(np.array_equal(part.classes, sets[part.task]) for part in memory.tasks)
-        and (names is None or (len(names) == inputs.shape[1] and all(type(name) is str for name in names)))
-    )
-    if not sound:
-        raise ValueError("its parts do not fit together")
+    """Rebuild a tagger from untrusted values; whatever does not fit raises an error."""
+    classes = check_names(header["classes"], "classes", [])
+    label_sets = _read_label_sets(header["label_sets"], len(classes))
+    memory = _read_memory(tensors, label_sets)
+    inputs = _read_inputs(tensors["inputs"], len(memory))
+    features = inputs.shape[1]
     learnt = Learnt(
-        network=network.eval(),
-        normaliser=Normaliser(scale, shift),
+        network=_read_network(header["model"], _section(tensors, "network."), features, len(classes)),
+        normaliser=_read_normaliser(tensors, features),
         memory=memory,
         inputs=inputs.numpy(),
-        label_sets=tuple(sets),
-        counts=counts,
+        label_sets=label_sets,
+        counts=_read_counts(tensors, header["total"], len(classes)),
         model=header["model"],
-        seed=header["seed"],
-        calls=header["calls"],
+        seed=check_int("seed", header["seed"], 0),
+        calls=check_int("calls", header["calls"], 1),
     )
-    return learnt, dict(header["params"]), classes, names
+    return learnt, dict(header["params"]), classes, _read_feature_names(header["feature_names"], features)
 
 
-def _refuse_bombs(model: Mapping[str, int], weights: int) -> None:
-    """Refuse a network that would be larger than its weights before any memory is taken for it."""
-    if any(model.get(name, 1) > weights for name in ("hidden", "depth")) or (
-        model.get("hidden", 1) ** 2 * (model.get("depth", 1) - 1) > weights
-    ):
-        raise ValueError("its network is not one of these weights")
+def _read_label_sets(content: Any, classes: int) -> tuple[Ids, ...]:
+    """Read the class numbers of each label set: ascending, distinct, at least one."""
+    label_sets = tuple(np.array(ids, np.int64) for ids in content)
+    for ids in label_sets:
+        if not ids.size or not np.array_equal(ids, np.unique(ids)) or ids[0] < 0 or ids[-1] >= classes:
+            raise InputError(
+                f"a label set is {ids.tolist()}; expected ascending class numbers from 0 to {classes - 1}"
+            )
+    return label_sets
+
+
+def _read_counts(tensors: Mapping[str, Tensor], total: Any, classes: int) -> LabelCounts:
+    counts = LabelCounts(tensors["counts.positive"].numpy(), tensors["counts.negative"].numpy(), total)
+    if len(counts) != classes:
+        raise InputError(f"counts has {len(counts)} classes; expected {classes}")
+    return counts
+
+
+def _read_memory(tensors: Mapping[str, Tensor], label_sets: Sequence[Ids]) -> Memory:
+    """Read the memory: one task per label set, with the classes of that set, and rows numbered from 0."""
+    memory = Memory.from_state({name: value.numpy() for name, value in _section(tensors, "memory.").items()})
+    if not np.array_equal(memory.rows, np.arange(len(memory))):
+        raise InputError(f"the rows of the memory are not numbered from 0 to {len(memory) - 1}")
+    tasks = sorted(part.task for part in memory.tasks)
+    if tasks != list(range(len(label_sets))):
+        raise InputError(f"the memory has the tasks {tasks}; expected one per label set ({len(label_sets)})")
+    for part in memory.tasks:
+        if not np.array_equal(part.classes, label_sets[part.task]):
+            raise InputError(f"task {part.task} of the memory does not have the classes of its label set")
+    return memory
+
+
+def _read_inputs(inputs: Tensor, rows: int) -> Tensor:
+    """Check the stored rows, one for each row of the memory."""
+    if inputs.dtype != torch.float32 or inputs.ndim != 2 or len(inputs) != rows:
+        raise InputError(
+            f"inputs is {inputs.dtype} of shape {tuple(inputs.shape)}; expected float32 [{rows}, features]"
+        )
+    return inputs
+
+
+def _read_normaliser(tensors: Mapping[str, Tensor], features: int) -> Normaliser:
+    scale, shift = tensors["normaliser.scale"], tensors["normaliser.shift"]
+    for name, value in (("scale", scale), ("shift", shift)):
+        if value.dtype != torch.float32 or value.shape != (1, features):
+            raise InputError(
+                f"normaliser.{name} is {value.dtype} of shape {tuple(value.shape)}; "
+                f"expected float32 [1, {features}]"
+            )
+    return Normaliser(scale, shift)
+
+
+def _read_network(
+    model: Mapping[str, Any], weights: dict[str, Tensor], features: int, classes: int
+) -> Network:
+    """Build the network and load its weights, unless it would be larger than they are: that check needs no memory."""
+    size = sum(value.numel() for value in weights.values())
+    hidden, depth = model.get("hidden", 1), model.get("depth", 1)
+    if hidden > size or depth > size or hidden**2 * (depth - 1) > size:
+        raise InputError(f"its network, {dict(model)}, is larger than its {size} weights")
+    network = new_network(dict(model), features, classes, 0)
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def _read_feature_names(names: Any, features: int) -> list[str] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != features or not all(type(name) is str for name in names):
+        raise InputError(f"feature_names is {names!r}; expected {features} strings, or null")
+    return names
 
 
 def _section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -159,7 +202,3 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {value.dtype} {list(value.shape)} ".encode())
         digest.update(value.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _brief(error: Exception) -> str:
-    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

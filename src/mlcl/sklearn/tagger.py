@@ -13,10 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlcl.config.schema import TrainConfig
-from mlcl.errors import InputError
-from mlcl.losses.batch import number, one_of
+from mlcl.errors import InputError, check_choice, check_int, check_number, one_line
 from mlcl.memories import Memory
-from mlcl.memories.base import check_int
 from mlcl.metrics import macro_auc
 from mlcl.models import MODELS
 from mlcl.sklearn.learning import Inputs, Learnt, Settings, begin, learn, scores
@@ -27,35 +25,35 @@ Floats = NDArray[np.float64]
 
 
 class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A multi-label tagger on feature vectors that gains labels call by call, with the RLDAM loss and a WRU memory.
+    """A multi-label tagger on feature vectors that learns new labels over time, with the RLDAM loss and a WRU memory.
 
-    ``partial_fit(X, y, classes=names)`` may bring names that nobody has heard of, known ones, or both. The names are
-    the columns of ``y``. A known class that is not among them is *unknown* for these rows, not negative; so rows are
-    judged on what they were annotated for. Each call makes ``epochs`` passes over its rows, beside rows of earlier
-    calls that are stored in the estimator, raw: at most ``memory_size``, chosen so that every label set keeps its
-    proportions.
+    The ``classes`` of ``partial_fit(X, y, classes=names)`` name the columns of ``y``; they may be new classes, known
+    classes, or both. A known class that is not among them is *unknown* for these rows, not negative: a row contributes
+    to the loss only for the classes that it was annotated for. Each call makes ``epochs`` passes over its rows,
+    together with rows of earlier calls. Those are stored in the estimator without any transformation, at most
+    ``memory_size`` of them, selected so that every label set keeps its proportions of positives.
 
-    Bring rows in calls of hundreds or more, not one by one: inputs are normalised by the first call, and the loss
-    compares the positives and negatives of a batch. Rows with the same label set belong together whenever they come;
-    many label sets with few rows each are hard to learn from.
+    Pass hundreds of rows or more per call, not single rows: inputs are normalised by the statistics of the first call,
+    and the loss compares the positives and negatives of a batch. Rows with the same label set form one task, even if
+    they come in several calls; many label sets with few rows each are hard to learn from.
 
     Args:
-        model: ``mlp``, or ``linear``: a row of weights for each class and no layer that all share.
+        model: ``mlp``, or ``linear``: one weight vector per class and no shared layer.
         hidden: width of the hidden layers (``mlp``; 256 if not given).
         depth: number of hidden layers (``mlp``; 2 if not given).
-        memory_size: rows to store over all calls.
+        memory_size: the number of rows to store, over all calls.
         margin: lambda of the margins lambda / P_k^(1/4).
         epochs: passes over the rows of a call.
-        batch_size: rows of the call a step, and as many of the memory.
-        lr: learning rate of SGD, cut to 0.4 of itself after 3/8 and 5/8 of the epochs, anew in each call.
+        batch_size: rows of the call per step; as many rows of the memory are added.
+        lr: learning rate of SGD, multiplied by 0.4 after 3/8 and again after 5/8 of the epochs of each call.
         weight_decay: weight decay.
-        random_state: seed of everything that is drawn. The same calls with the same seed give the same tagger, on the
+        random_state: seed of all random draws. The same calls with the same seed give the same tagger, on the
             same number of CPU threads.
 
     Attributes:
-        classes_: names of all classes, in the order in which they came: the columns of every output.
-        memory_: the stored rows' labels and the counts of each label set, a `Memory`.
-        memory_inputs_: the stored rows, raw.
+        classes_: names of all classes, in order of first appearance: the columns of every output.
+        memory_: the labels of the stored rows and the label counts of each label set, a `Memory`.
+        memory_inputs_: the stored rows, as they were passed.
         n_features_in_: number of features.
         feature_names_in_: their names, if the first ``X`` had names that are strings.
 
@@ -64,7 +62,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     >>> x = y + rng.normal(0, 0.25, y.shape)
     >>> tagger = ContinualTagger(epochs=5, random_state=0)
     >>> tagger = tagger.partial_fit(x[:300], y[:300, :2], classes=["cat", "dog"])
-    >>> tagger = tagger.partial_fit(x[:300], y[:300, 2:], classes=["car"])  # a label nobody knew before
+    >>> tagger = tagger.partial_fit(x[:300], y[:300, 2:], classes=["car"])  # a new label
     >>> tagger.classes_
     array(['cat', 'dog', 'car'], dtype=object)
     >>> tagger.score(x[300:], y[300:]) > 0.95
@@ -100,7 +98,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn: many labels, each 0 or 1, in a matrix."""
+        """Declare that targets are a matrix of labels, each 0 or 1."""
         tags = super().__sklearn_tags__()
         tags.target_tags.one_d_labels = tags.target_tags.single_output = False
         tags.target_tags.two_d_labels = tags.target_tags.multi_output = True
@@ -109,22 +107,22 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return tags
 
     def fit(self, X: ArrayLike, y: Any, classes: Any | None = None) -> Self:
-        """Forget everything and learn from these rows alone; arguments as of `partial_fit`."""
-        return self._take_in(X, y, classes, first=True)
+        """Discard the state and learn from these rows alone; the arguments are those of `partial_fit`."""
+        return self._learn(X, y, classes, first=True)
 
     def partial_fit(self, X: ArrayLike, y: Any, classes: Any | None = None) -> Self:
-        """Learn from more rows, which may have new classes, known ones, or both.
+        """Learn from more rows, annotated for new classes, known classes, or both.
 
         Args:
             X: features, ``[n, D]``: an array, or a data frame, whose columns must then be those of the first call.
             y: 0 or 1, ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame, whose columns name the
                 classes.
-            classes: a name (string or whole number) for each column of ``y``. Not given: the columns of a data frame,
+            classes: a name (string or whole number) for each column of ``y``. By default the columns of a data frame,
                 or else the classes known so far; in the first call 0, 1, 2, ...
         """
-        return self._take_in(X, y, classes, first=not hasattr(self, "classes_"))
+        return self._learn(X, y, classes, first=not hasattr(self, "classes_"))
 
-    def _take_in(self, X: ArrayLike, y: Any, classes: Any | None, *, first: bool) -> Self:
+    def _learn(self, X: ArrayLike, y: Any, classes: Any | None, *, first: bool) -> Self:
         settings = self._settings()
         x = self._inputs(X, reset=first)
         known = [] if first else self.classes_.tolist()
@@ -141,7 +139,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         lacking = [name for name, k in zip(names, ids, strict=True) if not self._learnt.counts.defined[k]]
         if lacking:
             warnings.warn(
-                f"the classes {lacking} have no positive or no negative row so far: nothing is learnt of them yet",
+                f"the classes {lacking} have no positive or no negative row so far; they are not learnt yet",
                 UserWarning,
                 stacklevel=3,
             )
@@ -153,15 +151,15 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return scores(self._learnt, self._inputs(X, reset=False))
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the probability of each class, ``[n, K]``; the rows do not add up to 1, for labels are independent."""
+        """Return the probability of each class, ``[n, K]``; a row need not sum to 1, because labels are independent."""
         return np.exp(-np.logaddexp(0, -self.decision_function(X)))
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Return 1 for each class that is more likely than not, ``[n, K]``."""
+        """Return 1 for each class whose probability exceeds one half, ``[n, K]``."""
         return (self.decision_function(X) > 0).astype(np.int64)
 
     def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
-        """Return the Macro-AUC over the columns of ``y``; classes without both signs are left out.
+        """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
 
         Args:
             X: features, ``[n, D]``.
@@ -175,24 +173,25 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     @property
     def memory_(self) -> Memory:
-        """Labels and counts of what is stored, one task a label set."""
+        """Labels and label counts of the stored samples, one task per label set."""
         check_is_fitted(self, "classes_")
         return self._learnt.memory
 
     @property
     def memory_inputs_(self) -> Inputs:
-        """The stored rows ``[M, D]``, numbered as ``memory_.rows`` says."""
+        """The stored rows ``[M, D]``, in the order that ``memory_.rows`` refers to."""
         check_is_fitted(self, "classes_")
         return self._learnt.inputs
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write everything to one file that holds tensors and JSON (safetensors); loading it runs no code.
+        """Write the tagger to one safetensors file of tensors and JSON; loading it runs no code.
 
-        A ``random_state`` that is not a number is not kept; a loaded tagger goes on exactly as this one all the same.
+        A ``random_state`` that is not a number is not saved. A loaded tagger nevertheless continues exactly as this one
+        would, because its seed is saved.
 
         Args:
             path: the file.
-            overwrite: replace a file that is there already.
+            overwrite: replace an existing file.
         """
         check_is_fitted(self, "classes_")
         names = getattr(self, "feature_names_in_", None)
@@ -207,13 +206,13 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Return the tagger that `save` wrote; a file that is damaged or something else is an `InputError`."""
+        """Return the tagger that `save` wrote; a corrupt file, or one of another kind, raises an `InputError`."""
         learnt, params, classes, feature_names = read_tagger(Path(path))
         try:
             tagger = cls(**params)
             tagger._settings()
         except (TypeError, InputError) as error:
-            raise InputError(f"{path}: is damaged: {error}.") from None
+            raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
         tagger._learnt, tagger.classes_ = learnt, class_array(classes)
         tagger.n_features_in_ = learnt.inputs.shape[1]
         if feature_names is not None:
@@ -221,13 +220,13 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return tagger
 
     def _inputs(self, X: ArrayLike, *, reset: bool) -> Inputs:
-        """Check features the way scikit-learn does, and in its words."""
+        """Check features as scikit-learn does, with its error messages."""
         x: Inputs = validate_data(self, X, reset=reset, dtype=np.float32)
         return x
 
     def _settings(self) -> Settings:
-        """Check the parameters; scikit-learn wants that done here and not in ``__init__``."""
-        one_of("model", self.model, ("mlp", "linear"))
+        """Check the parameters: by scikit-learn's conventions when fitting, not in ``__init__``."""
+        check_choice("model", self.model, ("mlp", "linear"))
         given = {"hidden": self.hidden, "depth": self.depth}
         options = {name: check_int(name, value, 1) for name, value in given.items() if value is not None}
         MODELS.check(self.model, options)
@@ -235,7 +234,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         check_int("epochs", self.epochs, 1)
         check_int("batch_size", self.batch_size, 1)
         for name in ("margin", "lr", "weight_decay"):
-            number(name, getattr(self, name))
+            check_number(name, getattr(self, name))
         train = TrainConfig(
             epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay
         )

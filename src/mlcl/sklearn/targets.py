@@ -1,4 +1,4 @@
-"""Reading targets: which classes the columns of y are, and whether they are 0 and 1."""
+"""Read and check targets: the class of each column of y, and labels that are 0 or 1."""
 
 from __future__ import annotations
 
@@ -38,20 +38,9 @@ def read_targets(
     """
     if y is None:
         raise InputError("ContinualTagger requires y to be passed, but the target y is None")
-    columns = None if not hasattr(y, "columns") else check_names(list(y.columns), "y.columns", known)
-    given = None if classes is None else check_names(classes, "classes", known)
-    if given is not None and columns is not None and given != columns:
-        raise InputError(f"classes is {_shown(given)}, but the columns of y are {_shown(columns)}")
+    given = _given_names(y, classes, known)
     labels = _as_labels(y, rows)
-    names = given or columns
-    if names is None:
-        names = list(known) or list(range(labels.shape[1]))
-        if len(names) != labels.shape[1]:
-            are = "class is" if len(known) == 1 else "classes are"
-            raise InputError(
-                f"y has {labels.shape[1]} columns without names and {len(known)} {are} known; expected as many, "
-                f"or names in classes"
-            )
+    names = given or _default_names(known, labels.shape[1])
     if len(names) != labels.shape[1] or not names:
         raise InputError(
             f"classes has {len(names)} names and y has {labels.shape[1]} columns; expected one name for each, "
@@ -63,8 +52,29 @@ def read_targets(
     return names, labels
 
 
+def _given_names(y: Any, classes: Any | None, known: Sequence[Name]) -> list[Name] | None:
+    """Return the names in ``classes`` or of the columns of a data frame, which must agree; None without either."""
+    columns = check_names(list(y.columns), "y.columns", known) if hasattr(y, "columns") else None
+    given = None if classes is None else check_names(classes, "classes", known)
+    if given is not None and columns is not None and given != columns:
+        raise InputError(f"classes is {_shown(given)}, but the columns of y are {_shown(columns)}")
+    return given or columns
+
+
+def _default_names(known: Sequence[Name], columns: int) -> list[Name]:
+    """Return the names of columns that have none: the known classes, or else 0, 1, 2, ..."""
+    names: list[Name] = list(known) or list(range(columns))
+    if len(names) != columns:
+        are = "class is" if len(known) == 1 else "classes are"
+        raise InputError(
+            f"y has {columns} columns without names and {len(known)} {are} known; expected as many, "
+            f"or names in classes"
+        )
+    return names
+
+
 def _as_labels(y: Any, rows: int) -> Labels:
-    """Return any kind of matrix as labels; what is none is told in scikit-learn's words, then in ours."""
+    """Return any kind of matrix as labels; errors begin with the words that scikit-learn's checks look for."""
     try:
         matrix = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
         if matrix.dtype == object and hasattr(y, "columns"):  # a data frame with columns of several types
@@ -74,11 +84,11 @@ def _as_labels(y: Any, rows: int) -> Labels:
     if matrix.ndim == 1:
         raise InputError(
             f"Unknown label type: y has shape {matrix.shape}, but a matrix [samples, classes] was expected: for one "
-            f"class y.reshape(-1, 1), for sets of names scikit-learn's MultiLabelBinarizer"
+            f"class use y.reshape(-1, 1), for sets of names use scikit-learn's MultiLabelBinarizer"
         )
     if matrix.ndim == 2 and len(matrix) != rows:
         raise InputError(
-            f"y has {len(matrix)} rows and X has {rows}, but a row of y for each of X was expected"
+            f"y has {len(matrix)} rows and X has {rows}, but one row of y per row of X was expected"
         )
     try:
         return as_labels(matrix, name="y")
@@ -94,11 +104,11 @@ def class_array(names: Sequence[Name]) -> NDArray[Any]:
     """
     if all(isinstance(name, int) for name in names):
         return np.array(names, dtype=np.int64)
-    return np.array(names, dtype=object)  # fixed-width strings would be cut short by whoever assigns to them
+    return np.array(names, dtype=object)  # an array of fixed-width strings would truncate longer names
 
 
 def check_names(classes: Any, source: str, known: Sequence[Name]) -> list[Name]:
-    """Check that names are distinct, not blank, and all strings or all whole numbers, as those known before."""
+    """Check that names are distinct, not blank, and all strings or all whole numbers, like the known ones."""
     names = classes.tolist() if hasattr(classes, "tolist") else classes
     if isinstance(names, str) or not isinstance(names, list | tuple):
         raise InputError(f"{source} is {classes!r}, but a list of names was expected")
@@ -106,19 +116,24 @@ def check_names(classes: Any, source: str, known: Sequence[Name]) -> list[Name]:
     seen: set[Name] = set()
     wanted = type((list(known) or names or [""])[0])
     for name in names:
-        if type(name) not in (str, int) or (isinstance(name, str) and not name.strip()):
-            raise InputError(f"{source} has the entry {name!r}, but a name that is not blank was expected")
-        if type(name) is not wanted:
-            raise InputError(
-                f"{source} has the entry {name!r}, but names of one kind were expected, as the others "
-                f"({'strings' if wanted is str else 'whole numbers'})"
-            )
-        if isinstance(name, int) and not 0 <= name < 2**63:
-            raise InputError(f"{source} has the entry {name}, but numbers from 0 to 2^63 - 1 were expected")
+        _check_name(name, source, wanted)
         if name in seen:
             raise InputError(f"{source} has the name {name!r} twice, but distinct names were expected")
         seen.add(name)
     return names
+
+
+def _check_name(name: Any, source: str, wanted: type) -> None:
+    """Check one name: a string that is not blank or a whole number, and of the same type as the others."""
+    if type(name) not in (str, int) or (isinstance(name, str) and not name.strip()):
+        raise InputError(f"{source} has the entry {name!r}, but a name that is not blank was expected")
+    if type(name) is not wanted:
+        kind = "strings" if wanted is str else "whole numbers"
+        raise InputError(
+            f"{source} has the entry {name!r}, but names of one type were expected: the others are {kind}"
+        )
+    if isinstance(name, int) and not 0 <= name < 2**63:
+        raise InputError(f"{source} has the entry {name}, but numbers from 0 to 2^63 - 1 were expected")
 
 
 def _shown(names: Sequence[Name]) -> str:

@@ -1,4 +1,7 @@
-"""Task streams: a data set becomes tasks, each with its own classes, rows and counts (SPEC 2)."""
+"""Task streams: a dataset becomes tasks, each with its own classes, rows and counts.
+
+What a stream is made of is defined in docs/specification.md#streams.
+"""
 
 from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark
 from mlcl.streams.holdout import hold_out

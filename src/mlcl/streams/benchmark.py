@@ -1,4 +1,4 @@
-"""A benchmark: a data set and its stream of tasks."""
+"""A benchmark: a dataset and its stream of tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mlcl.datasets.base import Dataset
-from mlcl.errors import InputError
+from mlcl.errors import check_choice
 from mlcl.labels import Labels
 from mlcl.streams.orders import Order, class_groups
 from mlcl.streams.tasks import Imbalance, Negatives, Setting, Task, build_tasks
@@ -19,7 +19,7 @@ from mlcl.streams.tasks import Imbalance, Negatives, Setting, Task, build_tasks
 
 @dataclass(frozen=True, eq=False)
 class TaskInfo:
-    """What a task looks like, class by class in the task's order.
+    """Size, classes and imbalance of a task; arrays have one entry per class, in the task's order.
 
     Attributes:
         index: the task's place in the stream, from 0.
@@ -48,7 +48,7 @@ class TaskInfo:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A data set cut into tasks: iterate over it, or take ``len``.
+    """A dataset cut into tasks: iterate over it, or take ``len``.
 
     >>> y = [[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1]]
     >>> stream = Benchmark.from_arrays(np.eye(4), y, np.eye(4), y, tasks=2, order="sorted")
@@ -91,9 +91,8 @@ class Benchmark:
         return digest.hexdigest()[:16]
 
     def task_labels(self, task: Task | int, *, split: Literal["train", "test"] = "train") -> Labels:
-        """Return the labels of a task's rows over its own classes, ``[n, Kt]``: all that the task shows."""
-        if split not in ("train", "test"):
-            raise InputError(f"split is {split!r}, but 'train' or 'test' was expected")
+        """Return the labels of a task's rows over its own classes, ``[n, Kt]``: all labels that the task reveals."""
+        check_choice("split", split, ("train", "test"))
         task = task if isinstance(task, Task) else self.tasks[task]
         rows, labels = (
             (task.train, self.dataset.train.labels)
@@ -139,23 +138,23 @@ class Benchmark:
         imbalance: Imbalance = "none",
         seed: int = 0,
     ) -> Benchmark:
-        """Make a benchmark of anybody's arrays: numpy, torch or lists.
+        """Make a benchmark from arrays: numpy, torch or lists.
 
         Args:
             x_train: uint8 images ``[N, C, H, W]`` with 1 or 3 channels, or numbers ``[N, D]``.
             y_train: 0 or 1, ``[N, K]``.
             x_test: like ``x_train``.
             y_test: like ``y_train``.
-            tasks: number of tasks; None if ``order`` or ``increment`` says how many.
+            tasks: number of tasks; None if ``order`` or ``increment`` determines it.
             classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ...
-            name: what to call it.
+            name: the name of the benchmark.
             order: see `class_groups`, as for ``base`` and ``increment``.
             base: see ``order``.
             increment: see ``order``.
             setting: see `build_tasks`, as for ``negatives`` and ``imbalance``.
             negatives: see ``setting``.
             imbalance: see ``setting``.
-            seed: seed of everything that is drawn.
+            seed: seed of all random draws.
         """
         return build_benchmark(
             Dataset.of(name, classes, x_train, y_train, x_test, y_test),
@@ -183,7 +182,7 @@ def build_benchmark(
     imbalance: Imbalance = "none",
     seed: int = 0,
 ) -> Benchmark:
-    """Cut a data set into tasks (SPEC 2): `class_groups`, then `build_tasks`, which explain the options.
+    """Cut a dataset into tasks: `class_groups`, then `build_tasks`, which describe the options.
 
     >>> y = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 1]])
     >>> data = Dataset.of("tiny", ["cat", "dog", "hen", "cow"], np.eye(5), y, np.eye(5), y)

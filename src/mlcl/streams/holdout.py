@@ -14,14 +14,14 @@ from mlcl.streams.draws import HOLD_OUT, generator
 
 
 def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """Return a data set whose test split is a part of the training rows; the real test split is not in it.
+    """Return a dataset whose test split is a part of the training rows; the real test split is not in it.
 
-    Rows are drawn evenly, once for all tasks, and stay in their order. Inputs in memory are copied; of a
-    memory map only the row numbers are kept, and rows are read when asked for.
+    Rows are drawn uniformly, once for all tasks, and stay in their order. Inputs in memory are copied; of a
+    memory map only the row numbers are kept, and rows are read when they are needed.
 
     Args:
-        dataset: what to take the training split of.
-        fraction: share of the training rows to hold out, over 0 and below 1; at least one row on either side.
+        dataset: the dataset whose training split is divided.
+        fraction: share of the training rows to hold out, above 0 and below 1; either part has at least one row.
         seed: seed of the draw.
 
     >>> y = np.ones((10, 1))
@@ -30,7 +30,7 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
     (array([0., 1., 2., 3., 4., 6., 7., 8.], dtype=float32), array([5., 9.], dtype=float32))
     """
     if not 0 < fraction < 1:
-        raise InputError(f"fraction is {fraction}, but a number over 0 and below 1 was expected")
+        raise InputError(f"fraction is {fraction}; expected a number above 0 and below 1")
     total = len(dataset.train)
     if total < 2:
         raise InputError(
@@ -39,7 +39,7 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
     count = min(max(1, round(total * fraction)), total - 1)
     order = generator(seed, HOLD_OUT).permutation(total)
     held, kept = np.sort(order[:count]), np.sort(order[count:])
-    # Derived, not hashed anew: the rows of a known content.
+    # Derived from the known fingerprint and the row numbers: the content need not be read again.
     digest = hashlib.sha256(dataset.fingerprint.encode() + held.astype("<i8").tobytes())
     return Dataset(
         name=f"{dataset.name}-validation",
@@ -53,7 +53,7 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
 
 
 class RowView:
-    """Some rows of an array that is too large to copy; indexed by row only, and what is asked is copied."""
+    """Some rows of an array that is too large to copy; indexed by row only, and the rows that are taken are copied."""
 
     def __init__(self, base: NDArray[Any], rows: NDArray[np.int64]) -> None:
         self.base, self.rows = base, rows

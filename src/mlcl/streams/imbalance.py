@@ -1,4 +1,7 @@
-"""The artificial imbalance of the released code: training rows are deleted towards drawn goals (SPEC 2.4)."""
+"""The artificial imbalance of the released code: training rows are deleted towards random goals.
+
+It is defined in docs/specification.md#imbalance.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def official_imbalance(labels: Labels, *, rng: np.random.Generator) -> NDArray[n
 
     Args:
         labels: 0 or 1, ``[n, Kt]``, the training labels of the task over its own classes.
-        rng: where goals and candidates are drawn from.
+        rng: generator of goals and candidates.
 
     >>> labels = np.repeat(np.eye(3, dtype=np.uint8), 200, axis=0)
     >>> kept = official_imbalance(labels, rng=np.random.default_rng(0))
@@ -30,10 +33,10 @@ def official_imbalance(labels: Labels, *, rng: np.random.Generator) -> NDArray[n
 
 
 def draw_goals(positive: NDArray[np.int64], *, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw the positives each class shall keep: ``int(u_k P_k)``, ``u_k`` uniform on 0.05, 0.06, ..., 0.99.
+    """Draw how many positives each class is to keep: ``int(u_k P_k)``, ``u_k`` uniform on 0.05, 0.06, ..., 0.99.
 
-    The largest class (the first of several) keeps all. Worked out in whole numbers, so that rounding of
-    ``u_k`` decides nothing.
+    The largest class (the first of several) keeps all. Computed in whole numbers, so that the rounding of
+    ``u_k`` has no effect.
 
     >>> draw_goals(np.array([100, 1000, 300]), rng=np.random.default_rng(0))
     array([  85, 1000,  159])
@@ -52,9 +55,9 @@ def delete_rows(labels: Labels, goals: NDArray[np.int64], *, rng: np.random.Gene
     ``mean_k |P_k - goal_k|`` most (the first drawn of several), if any lowers it. It ends after 10 rounds in
     a row without a deletion.
 
-    To delete a row lowers ``|P_k - goal_k|`` by one for each of its classes that is above its goal, and
+    Deleting a row lowers ``|P_k - goal_k|`` by one for each of its classes that is above its goal, and
     raises it by one for each other of its classes. So its gain is a sum of +1 and -1: whole numbers, one
-    product a round.
+    matrix product per round.
     """
     signed = labels.astype(np.int64)
     positive = signed.sum(axis=0)
@@ -73,5 +76,5 @@ def delete_rows(labels: Labels, goals: NDArray[np.int64], *, rng: np.random.Gene
         deleted.append(int(rows[at]))
         positive -= signed[rows[at]]
         left -= 1
-        rows[at] = rows[left]  # the last one left takes the place of the deleted one
+        rows[at] = rows[left]  # the last remaining row takes the place of the deleted one
     return np.array(deleted, dtype=np.int64)

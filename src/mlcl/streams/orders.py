@@ -1,4 +1,4 @@
-"""Which classes come in which task (SPEC 2.2)."""
+"""Which classes come in which task (docs/specification.md#class-order)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Order = str | Sequence[ClassRef] | Sequence[Sequence[ClassRef]]
 NAMED_ORDERS = ("random", "sorted", "paper")
 DEFAULT_TASKS = 5
 
-# The order of the authors' released code for its seed 2222 (SPEC 2.2).
+# The order of the authors' released code for its seed 2222.
 _VOC = ((13, 15, 7, 17), (11, 9, 10, 14), (16, 19, 5, 12), (1, 3, 0, 18), (4, 2, 8, 6))
 _COCO = (
     (63, 30, 37, 53, 15, 48, 38, 69, 70, 58),
@@ -57,13 +57,13 @@ def class_groups(
 
     Args:
         classes: the names; a class's id is its place here.
-        tasks: number of equal slices, 5 if nothing else says how many. If the classes cannot be shared out
-            evenly, the first tasks have one more. Where ``order`` or ``increment`` says how many, it may be
-            left out, and must not differ.
+        tasks: number of equal slices, 5 if nothing else determines it. If the classes cannot be divided
+            evenly, the first tasks have one more. Where ``order`` or ``increment`` determines the number, this
+            may be left out, and must not differ.
         order: ``random`` (a permutation by ``seed``), ``sorted`` (by id), ``paper`` (`PAPER_ORDERS`, which
-            has its own tasks), a flat list of all class ids or names, or one list a task.
+            has its own tasks), a flat list of all class ids or names, or one list per task.
         base: classes of the first task, with ``increment``.
-        increment: classes of every task after ``base``: ``B10-C2`` is base 10, increment 2. What is left over
+        increment: classes of every task after ``base``: ``B10-C2`` is base 10, increment 2. The rest
             makes a smaller last task.
         seed: seed of the random order.
 
@@ -102,28 +102,45 @@ def _ordered(names: list[str], order: Order, seed: int) -> tuple[NDArray[np.int6
             return generator(seed, ORDER).permutation(len(names)).astype(np.int64), None
         if order == "sorted":
             return np.arange(len(names), dtype=np.int64), None
-        if order != "paper":
-            raise InputError(
-                f"order is {order!r}, but {', '.join(NAMED_ORDERS)} or a list of classes was expected."
-                f"{nearest(order, NAMED_ORDERS)}"
-            )
-        if len(names) not in PAPER_ORDERS:
-            raise InputError(
-                f"order is 'paper' and the data set has {len(names)} classes, but the paper's orders are "
-                f"for 20 (VOC), 80 (COCO) or 81 (NUS-WIDE)"
-            )
-        order = PAPER_ORDERS[len(names)]
-    entries: list[Any] = list(order)
+        order = _paper_order(order, len(names))
+    groups, grouped = _groups(list(order))
+    place = {name: k for k, name in enumerate(names)}
+    ids = [_class_id(entry, place) for group in groups for entry in group]
+    _check_each_once(ids, names)
+    return np.array(ids, dtype=np.int64), [len(group) for group in groups] if grouped else None
+
+
+def _paper_order(order: str, classes: int) -> tuple[tuple[int, ...], ...]:
+    """Return the paper's order for a number of classes; refuse any other name of an order."""
+    if order != "paper":
+        raise InputError(
+            f"order is {order!r}; expected one of: {', '.join(NAMED_ORDERS)}, or a list of classes."
+            f"{nearest(order, NAMED_ORDERS)}"
+        )
+    if classes not in PAPER_ORDERS:
+        raise InputError(
+            f"order is 'paper' and the dataset has {classes} classes, but the paper's orders are "
+            f"for 20 (VOC), 80 (COCO) or 81 (NUS-WIDE)"
+        )
+    return PAPER_ORDERS[classes]
+
+
+def _groups(entries: list[Any]) -> tuple[list[list[Any]], bool]:
+    """Return the groups of a list of lists; a flat list is one group. The flag says which of the two it was."""
     nested = [isinstance(entry, list | tuple | np.ndarray) for entry in entries]
-    if any(nested) and not all(nested):
+    grouped = any(nested)
+    if grouped and not all(nested):
         raise InputError(
             f"order is {entries!r}, but either a list of classes or a list of lists was expected"
         )
-    groups = [list(entry) for entry in entries] if any(nested) else [entries]
+    groups = [list(entry) for entry in entries] if grouped else [entries]
     if not all(groups):
-        raise InputError("order has a task with no class, but at least one class a task was expected")
-    place = {name: k for k, name in enumerate(names)}
-    ids = [_class_id(entry, place) for group in groups for entry in group]
+        raise InputError("order has a task with no class, but at least one class per task was expected")
+    return groups, grouped
+
+
+def _check_each_once(ids: list[int], names: list[str]) -> None:
+    """Refuse an order that has a class twice or leaves one out."""
     seen: set[int] = set()
     for k in ids:
         if k in seen:
@@ -134,7 +151,6 @@ def _ordered(names: list[str], order: Order, seed: int) -> tuple[NDArray[np.int6
         raise InputError(
             f"order leaves out {', '.join(map(repr, missing))}, but every class once was expected"
         )
-    return np.array(ids, dtype=np.int64), [len(group) for group in groups] if any(nested) else None
 
 
 def _class_id(entry: Any, place: dict[str, int]) -> int:
@@ -142,7 +158,7 @@ def _class_id(entry: Any, place: dict[str, int]) -> int:
     if isinstance(entry, str):
         if entry not in place:
             raise InputError(
-                f"order has the class {entry!r}, which the data set has not.{nearest(entry, place)}"
+                f"order has the class {entry!r}, which the dataset does not have.{nearest(entry, place)}"
             )
         return place[entry]
     if isinstance(entry, bool) or not isinstance(entry, int | np.integer) or not 0 <= entry < len(place):
@@ -153,7 +169,7 @@ def _class_id(entry: Any, place: dict[str, int]) -> int:
 
 
 def _equal(count: int, tasks: int) -> list[int]:
-    """Share ``count`` classes out among tasks; where it does not come out even, the first have one more."""
+    """Divide ``count`` classes among tasks; if that is not possible evenly, the first tasks have one more."""
     if not 1 <= tasks <= count:
         raise InputError(
             f"tasks is {tasks} and there are {count} classes, but 1 to {count} tasks were expected"
@@ -168,7 +184,7 @@ def _increments(count: int, base: int, increment: int) -> list[int]:
             f"base is {base} and there are {count} classes, but a number from 0 to {count - 1} was expected"
         )
     if increment < 1:
-        raise InputError(f"increment is {increment}, but at least 1 class a task was expected")
+        raise InputError(f"increment is {increment}, but at least 1 class per task was expected")
     rest = count - base
     sizes = [base] * (base > 0) + [increment] * (rest // increment)
     return sizes + [rest % increment] * (rest % increment > 0)

@@ -1,4 +1,4 @@
-"""Tasks: which rows of a data set belong to which classes (SPEC 2.3 to 2.5)."""
+"""Tasks: which rows of a dataset belong to which classes (docs/specification.md#task-rows)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.base import Dataset
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError, check_choice
 from mlcl.labels import LabelCounts, Labels
 from mlcl.streams.draws import DISJOINT, IMBALANCE, generator
 from mlcl.streams.imbalance import official_imbalance
@@ -51,14 +51,14 @@ def build_tasks(
 ) -> tuple[Task, ...]:
     """Give each group of classes its rows of both splits.
 
-    A class with no positive or no negative in a task, or a task with no training row of two labels, is a
+    A class with no positive or no negative in a task, or a task with no training row of two labels, causes a
     warning; a task with no row is an `InputError`.
 
     Args:
         dataset: labels of both splits; its inputs are not read.
         groups: the class ids of each task, from `class_groups`.
         setting: ``overlap``: a row is in every task that it has a class of. ``disjoint``: it is in one of
-            those tasks, drawn evenly; train and test alike.
+            those tasks, drawn uniformly, in both splits.
         negatives: ``in_task``: a task has only rows with one of its classes. ``all``: every task has every
             row, and those without any of its classes are negatives (refused with ``disjoint``).
         imbalance: ``official`` deletes training rows of each task, see `official_imbalance`.
@@ -70,9 +70,9 @@ def build_tasks(
     >>> first.train.tolist(), second.train.tolist(), first.counts.positive.tolist()
     ([0, 1, 2], [1, 2, 3], [2, 2])
     """
-    _one_of("setting", setting, ("overlap", "disjoint"))
-    _one_of("negatives", negatives, ("in_task", "all"))
-    _one_of("imbalance", imbalance, ("none", "official"))
+    check_choice("setting", setting, ("overlap", "disjoint"))
+    check_choice("negatives", negatives, ("in_task", "all"))
+    check_choice("imbalance", imbalance, ("none", "official"))
     if setting == "disjoint" and negatives == "all":
         raise InputError(
             "negatives is 'all' and setting is 'disjoint', but a row cannot be in every task and in one only"
@@ -119,7 +119,7 @@ def _rows(
 
 
 def _check(labels: Labels, index: int, split: str, names: list[str]) -> None:
-    """Raise for a task without rows; warn of what makes a task odd but not useless."""
+    """Refuse a task without rows; warn of one that has rows but lacks what the metric or the theory needs."""
     shown = ", ".join(names)
     if len(labels) == 0:
         raise InputError(f"task {index} (classes {shown}) has no {split} row, but at least one was expected")
@@ -135,16 +135,7 @@ def _check(labels: Labels, index: int, split: str, names: list[str]) -> None:
     if split == "training" and labels.sum(axis=1).max() < 2:
         warnings.warn(
             f"task {index} (classes {shown}) has no training row with two labels, "
-            f"which the paper's assumption 1.2 asks for",
+            f"which the paper's assumption 1.2 requires",
             UserWarning,
             stacklevel=4,
-        )
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a word that is not known."""
-    if value not in known:
-        raise InputError(
-            f"{name} is {value!r}, but {' or '.join(map(repr, known))} was expected."
-            f"{nearest(str(value), known)}"
         )

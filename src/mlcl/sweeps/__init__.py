@@ -1,9 +1,9 @@
-"""Sweeps: tables as data, expanded into runs that are done on all cores, or on a cluster, and never twice."""
+"""Sweeps: tables described as data, expanded into runs that are executed on all cores or on a cluster, each once."""
 
-from mlcl.sweeps.experiment import Axis, Experiment, Row, experiments, load_experiment, parse_experiment
+from mlcl.sweeps.experiment import Axis, Experiment, TableRow, experiments, load_experiment, parse_experiment
 from mlcl.sweeps.plan import PlannedRun, plan_runs
 from mlcl.sweeps.sweep import run_all
-from mlcl.sweeps.work import Finished, Position, Watch
+from mlcl.sweeps.work import Finished, Position, SweepCallback
 
 __all__ = [
     "Axis",
@@ -11,8 +11,8 @@ __all__ = [
     "Finished",
     "PlannedRun",
     "Position",
-    "Row",
-    "Watch",
+    "SweepCallback",
+    "TableRow",
     "experiments",
     "load_experiment",
     "parse_experiment",

@@ -1,6 +1,6 @@
-"""An experiment is a table as data, a YAML file: rows that are choices of settings, perhaps along an axis.
+"""An experiment describes a table in a YAML file: rows are choices of settings, optionally repeated along an axis.
 
-`Experiment` is what the file says; `Experiment.rows_on` makes the rows of the table on one benchmark.
+`Experiment` is the content of the file; `Experiment.rows_on` makes the rows of the table on one benchmark.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 import yaml
 
 from mlcl.config.resolve import Layer, PlainLoader, checked, merge, read_text
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError, check_choice, nearest, one_line
 from mlcl.files import slug
+from mlcl.methods.presets import PRESETS
 
 METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "pooled_map", "head", "medium", "tail")
-"""What a table may be about; ``metric`` of an experiment is the one that rows are judged by."""
+"""The metrics that a table may show; ``metric`` of an experiment is the one that rows are compared by."""
 
 FIGURES = ("points", "lines", "curves", "imbalance")
 _FIELDS = ("title", "claim", "rows", "reference", "common", "metric", "figure", "axis")
@@ -34,7 +35,7 @@ class Axis:
 
     Attributes:
         setting: dotted name, such as ``memory.size``.
-        name: what labels and figures call it.
+        name: its name in labels and figures.
         values: its values.
         benchmarks: other values for some benchmarks.
     """
@@ -46,16 +47,16 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row of a table.
 
     Attributes:
         label: its name.
-        settings: what makes it.
+        settings: the settings of its runs.
         series: its label without the axis; the rows of a series are one line in a figure.
         x: its value on the axis, if there is one.
         reference: label of the row that it is compared with.
-        published: the paper's numbers, metric to value.
+        published: metric to the number that the paper reports.
     """
 
     label: str
@@ -71,14 +72,14 @@ class Experiment:
     """A table of the paper, or one of ours.
 
     Attributes:
-        name: what it is asked for by.
-        title: what stands above the table.
-        claim: what the paper says of it.
+        name: its name on the command line.
+        title: the title of the table.
+        claim: what the paper concludes from it.
         series: label, settings and published numbers of each row, before the axis multiplies them.
         reference: label that differences are taken against: of a series (then each row is compared with the
             row of that series at its own value of the axis) or of one row.
-        metric: what rows are judged by.
-        figure: how it is drawn.
+        metric: the metric that rows are compared by.
+        figure: the kind of figure.
         axis: the setting that rows are repeated along.
     """
 
@@ -91,7 +92,7 @@ class Experiment:
     figure: str = "points"
     axis: Axis | None = None
 
-    def rows_on(self, benchmark: str) -> tuple[Row, ...]:
+    def rows_on(self, benchmark: str) -> tuple[TableRow, ...]:
         """Return the rows on a benchmark, with the paper's numbers for it.
 
         >>> [(row.label, row.reference) for row in load_experiment("table3").rows_on("c-digits")][:3]
@@ -99,7 +100,7 @@ class Experiment:
         """
         if self.axis is None:
             return tuple(
-                Row(label, settings, label, None, self.reference, _published(published, benchmark, None))
+                TableRow(label, settings, label, None, self.reference, _published(published, benchmark, None))
                 for label, settings, published in self.series
             )
         axis = self.axis
@@ -108,7 +109,7 @@ class Experiment:
         for value in of_benchmark(axis.benchmarks, benchmark, axis.values):
             for label, settings, published in self.series:
                 rows.append(
-                    Row(
+                    TableRow(
                         label=_at(label, axis.name, value),
                         settings=merge(settings, nested(axis.setting, value)),
                         series=label,
@@ -121,7 +122,7 @@ class Experiment:
                 )
         if rows[0].reference not in [row.label for row in rows]:
             raise InputError(
-                f"{self.name}: reference {self.reference!r} is no row on {benchmark}; "
+                f"{self.name}: reference {self.reference!r} is not a row on {benchmark}; "
                 f"rows are: {', '.join(row.label for row in rows)}."
             )
         return tuple(rows)
@@ -156,7 +157,7 @@ def experiments() -> dict[str, str]:
 
 
 def load_experiment(name: str) -> Experiment:
-    """Return a shipped experiment by name, or one in a YAML file of the user's.
+    """Return a shipped experiment by name, or the one in a YAML file.
 
     >>> [row.label for row in load_experiment("core").rows_on("c-digits")]
     ['ft', 'ft-rldam', 'er', 'rldam-wru']
@@ -169,23 +170,28 @@ def load_experiment(name: str) -> Experiment:
     return parse_experiment(name, known[name], source=f"{name}.yaml")
 
 
-def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
-    """Read an experiment from YAML; what is wrong with it is told in one sentence that names ``source``."""
+def load_yaml(text: str | bytes, source: str) -> Any:
+    """Parse YAML with the safe loader, without aliases; a syntax error raises an `InputError`."""
     try:
-        content = yaml.load(text, Loader=PlainLoader)  # noqa: S506  (a safe loader)
+        return yaml.load(text, Loader=PlainLoader)  # noqa: S506  (a safe loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"{source}: not valid YAML: {' '.join(str(error).split())[:200]}.") from None
+        raise InputError(f"{source}: not valid YAML: {one_line(error)}.") from None
+
+
+def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
+    """Read an experiment from YAML; an error in it raises an `InputError` of one sentence that names ``source``."""
+    content = load_yaml(text, source)
     if not isinstance(content, dict) or "rows" not in content:
         raise InputError(f"{source}: expected a mapping with a list of 'rows'.")
     _known(content, _FIELDS, source)
     axis = _axis(content.get("axis"), source)
     series = _series(content["rows"], _layer(content.get("common", {}), source, "common"), source)
     labels = [label for label, _, _ in series]
-    metric = _choice(content.get("metric", "macro_auc"), METRICS, source, "metric")
-    figure = _choice(content.get("figure", "points"), FIGURES, source, "figure")
+    metric = check_choice(f"{source}: metric", content.get("metric", "macro_auc"), METRICS)
+    figure = check_choice(f"{source}: figure", content.get("figure", "points"), FIGURES)
     reference = str(content.get("reference", labels[0]))
     if axis is None and reference not in labels:
-        raise InputError(f"{source}: reference {reference!r} is no row; rows are: {', '.join(labels)}.")
+        raise InputError(f"{source}: reference {reference!r} is not a row; rows are: {', '.join(labels)}.")
     if figure in ("lines", "imbalance") and axis is None:
         raise InputError(f"{source}: figure {figure!r} needs an 'axis'.")
     for label, settings, _ in series:
@@ -196,25 +202,28 @@ def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
 
 
 def _series(rows: Any, common: Layer, source: str) -> tuple[tuple[str, Layer, Published], ...]:
-    if rows == "presets":  # every method with a name; `replay` is a base to build on, and the same as er
-        from mlcl.methods.presets import PRESETS
-
+    if rows == "presets":  # every method; `replay` is a base for others, and the same as er
         rows = [{"label": name, "method": name} for name in PRESETS if name != "replay"]
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{source}: rows is {rows!r}; expected a list of rows, or 'presets'.")
     found: dict[str, tuple[str, Layer, Published]] = {}
     for number, entry in enumerate(rows):
-        if not isinstance(entry, dict) or not isinstance(entry.get("label"), str) or not slug(entry["label"]):
-            raise InputError(f"{source}: row {number} has no 'label'.")
-        label = entry["label"]
-        own = {key: value for key, value in entry.items() if key not in ("label", "published")}
-        settings = merge(common, _layer(own, source, f"row {label!r}"))
+        label, own, published = _entry(entry, number, source)
         if slug(label) in found:
             raise InputError(f"{source}: rows {found[slug(label)][0]!r} and {label!r} have the same name.")
-        published = entry.get("published", {})
-        _check_published(published, f"{source}: row {label!r}")
-        found[slug(label)] = (label, settings, published)
+        found[slug(label)] = (label, merge(common, own), published)
     return tuple(found.values())
+
+
+def _entry(content: Any, number: int, source: str) -> tuple[str, Layer, Published]:
+    """Return the label, the settings and the published numbers of one entry of ``rows``."""
+    label = content.get("label") if isinstance(content, dict) else None
+    if not isinstance(label, str) or not slug(label):
+        raise InputError(f"{source}: row {number} has no 'label'.")
+    settings = {key: value for key, value in content.items() if key not in ("label", "published")}
+    published = content.get("published", {})
+    _check_published(published, f"{source}: row {label!r}")
+    return label, _layer(settings, source, f"row {label!r}"), published
 
 
 def _axis(content: Any, source: str) -> Axis | None:
@@ -239,7 +248,7 @@ def _values(values: Any, setting: str, source: str) -> tuple[Value, ...]:
             f"{source}: values of axis {setting!r} are {values!r}; expected a list of numbers or names."
         )
     if len({slug(str(value)) for value in values}) != len(values):
-        raise InputError(f"{source}: values of axis {setting!r} are {values!r}; expected different ones.")
+        raise InputError(f"{source}: values of axis {setting!r} are {values!r}; expected distinct values.")
     for value in values:
         _layer(nested(setting, value), source, "axis")
     return tuple(values)
@@ -259,19 +268,13 @@ def _known(content: Mapping[Any, Any], known: tuple[str, ...], source: str) -> N
             )
 
 
-def _choice(value: Any, known: tuple[str, ...], source: str, name: str) -> str:
-    if value not in known:
-        raise InputError(f"{source}: {name} is {value!r}; expected one of {', '.join(known)}.")
-    return str(value)
-
-
 def _check_published(published: Any, source: str) -> None:
-    """Published numbers are: benchmark family to metric to a number, or to numbers by value of the axis."""
+    """Check published numbers: benchmark family to metric to a number, or to numbers by value of the axis."""
     if not isinstance(published, dict) or not all(isinstance(found, dict) for found in published.values()):
         raise InputError(f"{source}: published is {published!r}; expected benchmarks with numbers.")
     for found in published.values():
         for metric, value in found.items():
-            _choice(metric, METRICS, source, "published metric")
+            check_choice(f"{source}: published metric", metric, METRICS)
             for number in value.values() if isinstance(value, dict) else [value]:
                 if isinstance(number, bool) or not isinstance(number, int | float):
                     raise InputError(f"{source}: published {metric} is {number!r}; expected a number.")

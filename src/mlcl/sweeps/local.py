@@ -1,24 +1,29 @@
-"""The local engine: runs on a few processes of this machine, which die with it."""
+"""The local engine: executes runs in worker processes of this machine, which end with this process."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import os
+import signal
+import threading
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
-from mlcl.sweeps.plan import PlannedRun
-from mlcl.sweeps.work import Finished, Position, Watch, attempt
+import torch
 
-_SPAWN = multiprocessing.get_context("spawn")  # a fork of a process that has used torch's threads may hang
+from mlcl.sweeps.plan import PlannedRun
+from mlcl.sweeps.work import Finished, Position, SweepCallback, attempt
+
+_SPAWN = multiprocessing.get_context("spawn")  # after a fork, torch's threads may deadlock
 
 
 @dataclass
 class _Worker:
-    """A process that does one run after the other, and the pipe to it."""
+    """A process that executes one run after the other, and the pipe to it."""
 
     process: Any
     pipe: Connection
@@ -28,9 +33,12 @@ class _Worker:
     def start(cls) -> _Worker:
         ours, theirs = _SPAWN.Pipe()
         process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
-        with _environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE"):
+        policy = os.environ.get(
+            "OMP_WAIT_POLICY", "PASSIVE"
+        )  # threads that spin take the cores of other workers
+        with _environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY=policy):
             process.start()
-        theirs.close()  # or the pipe would not end with the process
+        theirs.close()  # so that the pipe closes when the process ends
         return cls(process, ours)
 
     def give(self, run: PlannedRun) -> None:
@@ -45,7 +53,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Set variables for a process that is started meanwhile: OpenMP reads its own when torch is loaded."""
+    """Set environment variables while a process is started: OpenMP reads its own when torch is loaded."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -57,10 +65,12 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Generator[Finished, None, None]:
-    """Do runs on ``jobs`` processes and yield each as it ends.
+def run_local(
+    runs: Sequence[PlannedRun], *, jobs: int, callback: SweepCallback
+) -> Generator[Finished, None, None]:
+    """Execute runs in ``jobs`` worker processes and yield each as it ends.
 
-    A process that is killed (for want of memory, say) takes its run with it, and no other.
+    If a worker is killed, for example because memory runs out, only its own run fails.
     """
     queue = iter(runs)
     workers: list[_Worker] = []
@@ -69,7 +79,7 @@ def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Generat
         worker.run = None
         if (run := next(queue, None)) is not None:
             worker.give(run)
-            watch.started(run)
+            callback.on_run_start(run)
 
     try:
         for _ in range(min(jobs, len(runs))):
@@ -85,12 +95,12 @@ def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Generat
                     worker.pipe.close()
                     workers[workers.index(worker)] = successor = _Worker.start()
                     feed(successor)
-                    yield Finished(run, None, _obituary(worker.process.exitcode))
+                    yield Finished(run, None, _exit_message(worker.process.exitcode))
                     continue
                 if isinstance(message, Position):
-                    watch.moved(run, message)
+                    callback.on_progress(run, message)
                     continue
-                feed(worker)  # first, so that no core waits while the caller looks at the result
+                feed(worker)  # first, so that the worker is not idle while the caller handles the result
                 yield Finished(run, *message)
     finally:
         for worker in workers:
@@ -98,23 +108,19 @@ def run_local(runs: Sequence[PlannedRun], *, jobs: int, watch: Watch) -> Generat
 
 
 def default_jobs(device: str) -> int:
-    """Return the number of processes: one a core, or one in all where the runs share an accelerator."""
-    import torch
-
+    """Return the number of workers: one per core, or a single one where runs share an accelerator."""
     if device != "cpu" and (torch.cuda.is_available() or device != "auto"):
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _serve(pipe: Connection) -> None:
-    """Be a worker: take runs from the pipe, tell positions and ends."""
-    import signal
-    import threading
-    import warnings
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    warnings.simplefilter("ignore", UserWarning)  # the parent has told what holds for all runs
+    """Run a worker: receive runs through the pipe; send their positions and results."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole process group; the parent handles it
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    warnings.simplefilter("ignore", UserWarning)  # the parent has shown warnings that concern all runs
     try:
         while True:
             pipe.send(attempt(pipe.recv(), pipe.send))
@@ -122,15 +128,15 @@ def _serve(pipe: Connection) -> None:
         return
 
 
-def _die_with_parent() -> None:
-    """End this process at once when its parent is gone, even by SIGKILL: nobody would read its result."""
+def _exit_with_parent() -> None:
+    """End this process when its parent ends, even by SIGKILL: nothing would receive its result."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _obituary(code: int | None) -> str:
+def _exit_message(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"the process was ended by signal {-code}; too little memory is a common cause of 9."
-    return f"the process ended with code {code} before the run was done."
+        return f"the worker was ended by signal {-code}; running out of memory is a common cause of signal 9."
+    return f"the worker ended with code {code} before the run was done."

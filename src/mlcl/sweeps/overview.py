@@ -1,4 +1,4 @@
-"""What a sweep shows while it goes on: a live overview in a terminal, a line a run otherwise."""
+"""The progress of a sweep: a live overview in a terminal, otherwise one line per run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mlcl.sweeps.plan import PlannedRun
-from mlcl.sweeps.work import Finished, Position
+from mlcl.sweeps.work import Finished, Position, SweepCallback
 
 
 @dataclass
@@ -26,15 +26,15 @@ class _Running:
         return self.position.share if self.position else 0.0
 
 
-class Overview:
-    """Counts what is done, running and failed, and shows it; to be used as a context and as a `Watch`."""
+class Overview(SweepCallback):
+    """Counts and shows the runs that are done, running and failed; a context manager and a callback."""
 
     def __init__(self, runs: Sequence[PlannedRun], console: Console) -> None:
         self.total = len(runs)
         self.console = console
         self.running: dict[PlannedRun, _Running] = {}
         self.found = self.done = self.failed = 0
-        self.seconds = 0.0  # of the runs done here, from start to end
+        self.seconds = 0.0  # of the runs executed by this sweep, from start to end
         self.jobs = 1
         self.live = Live(get_renderable=self.render, console=console, refresh_per_second=2, transient=True)
 
@@ -47,17 +47,17 @@ class Overview:
         if self.console.is_terminal:
             self.live.stop()
 
-    def started(self, run: PlannedRun) -> None:
-        """Take in a run."""
+    def on_run_start(self, run: PlannedRun) -> None:
+        """Add a run to those that are running."""
         self.running[run] = _Running(time.monotonic())
         self.jobs = max(self.jobs, len(self.running))
 
-    def moved(self, run: PlannedRun, position: Position) -> None:
-        """Take in how far a run is."""
+    def on_progress(self, run: PlannedRun, position: Position) -> None:
+        """Update the position of a run."""
         if run in self.running:
             self.running[run].position = position
 
-    def ended(self, finished: Finished) -> None:
+    def on_run_end(self, finished: Finished) -> None:
         """Count a run and print its line."""
         run = finished.run
         row = self.running.pop(run, None)
@@ -75,7 +75,7 @@ class Overview:
         self.console.print(Text(head) + line)
 
     def time_left(self) -> float | None:
-        """Return an estimate in seconds, from the runs done here or else from the shares of those running."""
+        """Return an estimate in seconds, from the runs executed so far or else from the progress of those running."""
         now = time.monotonic()
         shares = [row.share for row in self.running.values()]
         if self.done:
@@ -106,7 +106,7 @@ class Overview:
         waiting = self.total - done - self.failed - len(self.running)
         summary = Text.from_markup(
             f"{done} of {self.total} runs done, {len(self.running)} running, {waiting} waiting, {failed}, "
-            f"{'time left unknown yet' if left is None else f'about {clock(left)} left'}"
+            f"{'time left unknown' if left is None else f'about {clock(left)} left'}"
         )
         return Group(table, summary)
 
@@ -127,7 +127,7 @@ def _number(value: object) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as people say it.
+    """Return a duration in readable form.
 
     >>> clock(8), clock(95), clock(7300)
     ('8 s', '1 min 35 s', '2 h 1 min')

@@ -1,4 +1,4 @@
-"""From an experiment to runs with stable names, and what is known of each from an earlier time."""
+"""Expand an experiment into runs with stable folders, and find which of them were done before."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mlcl.config.schema import PARTS, Config, flat, to_dict
 from mlcl.errors import InputError, nearest
 from mlcl.files import slug
 from mlcl.plugins import Plugin
-from mlcl.runs.folder import has_result, read_data_record, read_result_json
-from mlcl.sweeps.experiment import Experiment, Row
+from mlcl.runs.folder import has_result, read_environment, read_result_json
+from mlcl.sweeps.experiment import Experiment, TableRow
 
-# What makes a method: rows choose it, so it cannot be set over all of them.
+# These settings define a method; rows choose them, so they cannot be set for all rows at once.
 _ROWS_OWN = (
     "method",
     "protocol",
@@ -29,7 +29,16 @@ _ROWS_OWN = (
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run of an experiment, with a folder that is the same every time. Equal means identical."""
+    """One run of an experiment; its folder is the same every time. Compared by identity.
+
+    Attributes:
+        label: label of its row.
+        seed: its seed.
+        config: its resolved config.
+        folder: its run folder.
+        track: names of the trackers to log to.
+        plugins: the plugins that its parts come from; a worker loads them before it runs.
+    """
 
     label: str
     seed: int
@@ -40,23 +49,23 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """Return what the run is called in messages."""
+        """Return the name of the run in messages."""
         return f"{self.label}, seed {self.seed}"
 
     @property
     def error_file(self) -> Path:
-        """Return where a failure is told in full."""
+        """Return the file that the traceback of a failure is written to."""
         return self.folder.with_name(f"{self.folder.name}.error.txt")
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a run's folder holds: the result of this very run, or why what is there is none.
+    """What the folder of a planned run holds from before; all fields are empty if it holds no result.
 
     Attributes:
-        result: the finished run's ``result.json``.
-        other: the folder holds a finished run that differs; how.
-        broken: the folder holds a result that cannot be read; why.
+        result: ``result.json`` of the same run.
+        other: how the finished run in the folder differs from the planned one.
+        broken: why the result in the folder cannot be read.
     """
 
     result: dict[str, Any] | None = None
@@ -66,18 +75,18 @@ class Earlier:
 
 def plan_runs(
     experiment: Experiment, *, benchmark: str, seeds: int, out: Path, given: Layer | None = None
-) -> tuple[tuple[Row, ...], list[PlannedRun]]:
-    """Expand an experiment into rows and runs, seed by seed, so that the first seed's table is whole first.
+) -> tuple[tuple[TableRow, ...], list[PlannedRun]]:
+    """Expand an experiment into rows and runs, seed by seed, so that all rows have their first seed early.
 
-    Every run has one CPU thread unless ``given`` says otherwise, so that numbers do not depend on the
-    number of jobs.
+    Every run uses one CPU thread unless ``given`` sets another number, so that results do not depend on the number
+    of jobs.
 
     Args:
         experiment: the table.
         benchmark: a shipped benchmark's name or the folder of a store.
         seeds: number of seeds, from 0.
         out: folder of the sweep.
-        given: settings that go over all rows (shorter training, say).
+        given: settings that override those of all rows, such as fewer epochs.
     """
     if seeds < 1:
         raise InputError(f"--seeds is {seeds}; expected at least 1.")
@@ -99,8 +108,8 @@ def plan_runs(
     return rows, runs
 
 
-def choose_rows(rows: Sequence[Row], names: Sequence[str]) -> set[str]:
-    """Return the labels of the rows that are named, each by its label, with or without its value on the axis.
+def choose_rows(rows: Sequence[TableRow], names: Sequence[str]) -> set[str]:
+    """Return the labels of the chosen rows, each named by its label, with or without its value on the axis.
 
     >>> from mlcl.sweeps.experiment import load_experiment
     >>> rows = load_experiment("table3").rows_on("c-voc-small")
@@ -119,8 +128,8 @@ def choose_rows(rows: Sequence[Row], names: Sequence[str]) -> set[str]:
     return chosen
 
 
-def _check_given(given: Layer, rows: Sequence[Row], table: str) -> None:
-    """Refuse to set what the rows differ in: all rows would become the same."""
+def _check_given(given: Layer, rows: Sequence[TableRow], table: str) -> None:
+    """Refuse settings in which the rows differ: all rows would become the same."""
     taken = {key for row in rows for key in flat(row.settings)} | set(_ROWS_OWN)
     for key in flat(given):
         if key in taken:
@@ -128,8 +137,8 @@ def _check_given(given: Layer, rows: Sequence[Row], table: str) -> None:
             raise InputError(f"--{key} is what the rows of {table} choose; it cannot be set for all{hint}.")
 
 
-def _fitting(given: Layer, row: Row, benchmark: str) -> Layer:
-    """Return what fits a row of settings that go over all: ``--loss.margin`` means nothing to BCE."""
+def _fitting(given: Layer, row: TableRow, benchmark: str) -> Layer:
+    """Return the settings for all rows that this row takes: BCE has no ``--loss.margin``."""
     plain = to_dict(resolve(given=merge({"benchmark": benchmark}, row.settings)))
     out = merge(given)
     for part in PARTS:
@@ -140,31 +149,39 @@ def _fitting(given: Layer, row: Row, benchmark: str) -> Layer:
 
 
 def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
-    """Look at a run's folder: was this run, with these settings on these data, done before?
+    """Find out whether a run with the same settings, data and plugins is in its folder already.
 
     Args:
         run: the planned run.
-        fingerprint: of the data that the run would use now; the same settings on other data are another run.
+        fingerprint: fingerprint of the data now; the same settings on other data are another run.
     """
     if not has_result(run.folder):
         return Earlier()
     try:
         result = read_result_json(run.folder)
-        data = read_data_record(run.folder)
+        environment = read_environment(run.folder)
     except InputError as error:
         return Earlier(broken=str(error))
-    then = flat(
-        merge(to_dict(Config()), result["config"])
-    )  # settings that are newer than the run had their defaults
+    # Settings that are newer than the run had their defaults.
+    then = flat(merge(to_dict(Config()), result["config"]))
     now = flat(json.loads(json.dumps(to_dict(run.config))))
     for key in sorted({*then, *now}):
         if then.get(key) != now.get(key) and not key.startswith("checkpoint."):
             return Earlier(other=f"{key} is {_shown(then.get(key))} there and {_shown(now.get(key))} here")
-    if data.get("fingerprint") != fingerprint:
-        return Earlier(
-            other=f"its data had the fingerprint {data.get('fingerprint')} and have {fingerprint} now"
-        )
+    data = environment.get("data")
+    before = data.get("fingerprint") if isinstance(data, dict) else None
+    if before != fingerprint:
+        return Earlier(other=f"its data had the fingerprint {before}, now it is {fingerprint}")
+    if changed := _changed_plugin(environment.get("plugins"), run.plugins):
+        return Earlier(other=changed)
     return Earlier(result=result)
+
+
+def _changed_plugin(records: Any, plugins: Sequence[Plugin]) -> str:
+    """Return which plugin had another content when the run was made; an empty string if none had."""
+    then = [record.get("sha256") for record in records or () if isinstance(record, dict)]
+    changed = [plugin.source for plugin in plugins if plugin.sha256 not in then]
+    return f"the plugin {changed[0]} has changed since" if changed else ""
 
 
 def _shown(value: Any) -> str:

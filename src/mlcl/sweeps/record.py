@@ -1,7 +1,10 @@
-"""``sweep.yaml``: what a sweep was, so that its table can be made again and its numbers can be cited."""
+"""``sweep.yaml``: the record of a sweep, from which its table can be made again and its numbers be cited."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +14,11 @@ from typing import Any
 import yaml
 
 from mlcl.config.resolve import Layer
-from mlcl.errors import InputError
-from mlcl.files import read_bounded
+from mlcl.errors import InputError, check_choice, one_line
+from mlcl.files import read_bounded, write_text
+from mlcl.runs.environment import source_commit
 from mlcl.runs.folder import read_environment
-from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, Row
+from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, TableRow, load_yaml
 from mlcl.sweeps.work import Finished
 
 FILE = "sweep.yaml"
@@ -23,24 +27,24 @@ _MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """What ``sweep.yaml`` holds.
+    """The content of ``sweep.yaml``.
 
     Attributes:
         table: name of the experiment.
-        title: what stands above the table.
-        claim: what the paper says.
+        title: title of the table.
+        claim: what the paper concludes from it.
         benchmark: name of the benchmark.
-        command: what was typed.
+        command: the command line.
         seeds: number of seeds.
-        metric: what rows are judged by.
-        figure: how it is drawn.
+        metric: the metric that rows are compared by.
+        figure: the kind of figure.
         axis: name of the axis, or empty.
-        rows: the rows, without their settings, which the runs have.
+        rows: the rows, without their settings, which are in the run folders.
         runs: label, seed and folder (inside the sweep's) of each finished run.
         failed: label, seed and error of each run that failed.
-        machine: where the table was made: commit, platform, cores, versions.
+        machine: what made the table: commit, platform, cores, versions.
         commits: the commits that made the runs.
-        settings: what was set over all rows.
+        settings: the settings that override those of all rows.
     """
 
     table: str
@@ -52,7 +56,7 @@ class SweepRecord:
     metric: str
     figure: str
     axis: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     runs: tuple[tuple[str, int, str], ...]
     failed: tuple[tuple[str, int, str], ...] = ()
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +66,7 @@ class SweepRecord:
 
 def make_record(
     experiment: Experiment,
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     ends: Sequence[Finished],
     *,
     out: Path,
@@ -70,7 +74,17 @@ def make_record(
     seeds: int,
     given: Layer,
 ) -> SweepRecord:
-    """Describe a sweep that has come to its end."""
+    """Describe a sweep that has ended.
+
+    Args:
+        experiment: the table.
+        rows: its rows on the benchmark.
+        ends: how each run ended.
+        out: folder of the sweep.
+        arguments: the command line of ``mlcl reproduce``, without ``--plugin``, which the runs know.
+        seeds: number of seeds.
+        given: settings that override those of all rows.
+    """
     done = [end.run for end in ends if end.result is not None]
     made = [_environment(run.folder) for run in done]
     return SweepRecord(
@@ -78,7 +92,7 @@ def make_record(
         title=experiment.title,
         claim=experiment.claim,
         benchmark=ends[0].run.config.benchmark,
-        command=shlex.join(["mlcl", "reproduce", *arguments]),
+        command=_command(arguments, ends),
         seeds=seeds,
         metric=experiment.metric,
         figure=experiment.figure,
@@ -92,10 +106,15 @@ def make_record(
     )
 
 
+def _command(arguments: Sequence[str], ends: Sequence[Finished]) -> str:
+    """Return the whole command line, with the plugins that its runs use."""
+    sources = dict.fromkeys(plugin.source for end in ends for plugin in end.run.plugins)
+    options = [word for source in sources for word in ("--plugin", source)]
+    return shlex.join(["mlcl", "reproduce", *arguments, *options])
+
+
 def write_record(record: SweepRecord, out: Path) -> None:
     """Write ``sweep.yaml``."""
-    from mlcl.files import write_text
-
     rows = [
         {
             "label": row.label,
@@ -127,59 +146,52 @@ def write_record(record: SweepRecord, out: Path) -> None:
 
 
 def read_record(folder: Path) -> SweepRecord:
-    """Read ``sweep.yaml``; anything missing or wrong is an `InputError` of one sentence."""
+    """Read ``sweep.yaml``; missing or wrong content raises an `InputError` of one sentence."""
     path = folder / FILE
-    text = read_bounded(path, limit=_MAX_BYTES, expected="the record of a sweep")
+    content = load_yaml(read_bounded(path, limit=_MAX_BYTES, expected="the record of a sweep"), str(path))
     try:
-        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())[:200]}.") from None
-    try:
-        rows = tuple(_row(row) for row in content["rows"])
-        labels = {row.label for row in rows}
-        record = SweepRecord(
-            **{
-                name: str(content[name])
-                for name in ("table", "title", "claim", "benchmark", "command", "axis")
-            },
-            seeds=int(content["seeds"]),
-            metric=_one_of(content["metric"], METRICS),
-            figure=_one_of(content["figure"], FIGURES),
-            rows=rows,
-            runs=tuple((str(r["label"]), int(r["seed"]), _inside(r["folder"])) for r in content["runs"]),
-            failed=tuple((str(r["label"]), int(r["seed"]), str(r["error"])) for r in content["failed"]),
-            machine=dict(content["machine"]),
-            commits=tuple(str(commit) for commit in content["commits"]),
-            settings=dict(content["settings"]),
-        )
-        if unknown := ({run[0] for run in record.runs} | {row.reference for row in rows}) - labels:
-            raise ValueError(f"{min(unknown)!r} is no row")
+        record = _parse(content)
+        labels = {row.label for row in record.rows}
+        named = {label for label, _, _ in record.runs} | {row.reference for row in record.rows}
+        if unknown := named - labels:
+            raise InputError(f"{min(unknown)!r} is not a row")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: no record of a sweep: {' '.join(str(error).split())[:200]}.") from None
+        raise InputError(f"{path} is not the record of a sweep: {one_line(error)}.") from None
     return record
 
 
-def _row(content: Any) -> Row:
-    published = {
-        _one_of(metric, METRICS): float(value) for metric, value in content.get("published", {}).items()
-    }
+def _parse(content: Any) -> SweepRecord:
+    texts = ("table", "title", "claim", "benchmark", "command", "axis")
+    return SweepRecord(
+        **{name: str(content[name]) for name in texts},
+        seeds=int(content["seeds"]),
+        metric=check_choice("metric", content["metric"], METRICS),
+        figure=check_choice("figure", content["figure"], FIGURES),
+        rows=tuple(_row(row) for row in content["rows"]),
+        runs=tuple((str(r["label"]), int(r["seed"]), _inside(r["folder"])) for r in content["runs"]),
+        failed=tuple((str(r["label"]), int(r["seed"]), str(r["error"])) for r in content["failed"]),
+        machine=dict(content["machine"]),
+        commits=tuple(str(commit) for commit in content["commits"]),
+        settings=dict(content["settings"]),
+    )
+
+
+def _row(content: Any) -> TableRow:
+    found = content.get("published", {})
+    published = {check_choice("published metric", key, METRICS): float(value) for key, value in found.items()}
     x = content.get("x")
     if x is not None and not isinstance(x, str | int | float):
-        raise ValueError(f"x is {x!r}")
-    return Row(str(content["label"]), {}, str(content["series"]), x, str(content["reference"]), published)
-
-
-def _one_of(value: Any, known: Sequence[str]) -> str:
-    if value not in known:
-        raise ValueError(f"{value!r} is none of {', '.join(known)}")
-    return str(value)
+        raise InputError(f"x is {x!r}; expected a number or a name")
+    return TableRow(
+        str(content["label"]), {}, str(content["series"]), x, str(content["reference"]), published
+    )
 
 
 def _inside(folder: Any) -> str:
-    """Refuse folders outside the sweep's own."""
+    """Refuse a folder outside that of the sweep."""
     path = Path(str(folder))
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"folder {str(folder)!r} is outside the sweep")
+        raise InputError(f"folder {str(folder)!r} is outside the sweep")
     return path.as_posix()
 
 
@@ -191,18 +203,12 @@ def _environment(folder: Path) -> Mapping[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    """Return what a number in the documentation is cited with."""
-    import importlib.metadata as metadata
-    import os
-    import platform
-
-    from mlcl.runs.environment import source_commit
-
+    """Return the commit, platform, cores and versions, which are cited with the numbers."""
     packages = ("mlcl", "torch", "numpy", "scikit-learn", "lightning-fabric", "matplotlib")
     return {
         "commit": source_commit(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "versions": {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in packages},
+        | {name: importlib.metadata.version(name) for name in packages},
     }

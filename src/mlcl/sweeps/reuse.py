@@ -1,4 +1,4 @@
-"""Take finished runs from other sweeps: Table 2 holds two rows of Table 1, and nobody wants to train them twice."""
+"""Copy finished runs from other sweeps: tables share rows (two rows of Table 2 are in Table 1), trained once."""
 
 from __future__ import annotations
 
@@ -14,33 +14,49 @@ from mlcl.sweeps.sweep import Fingerprints
 
 
 def reuse(runs: Sequence[PlannedRun], folders: Sequence[Path]) -> int:
-    """Copy from other sweeps what they hold of these very runs; return how many were copied.
+    """Copy those of the planned runs that other sweeps have finished; return how many were copied.
 
-    A run is the same if all settings and the data's fingerprint are, whatever its row is called there. Runs that have
-    a folder already are left alone.
+    Runs are the same if their settings, the fingerprint of their data and their plugins are; labels may differ. A run
+    that has a folder already is skipped.
 
     Args:
-        runs: what a sweep is about to do.
+        runs: the planned runs of a sweep.
         folders: folders of other sweeps.
     """
-    for folder in folders:
-        if not (folder / "runs").is_dir():
-            raise InputError(f"--reuse {folder} holds no runs; expected the folder of a sweep.")
-    found = [path for folder in folders for path in sorted((folder / "runs").iterdir())]
-    there = [path for path in found if has_result(path)]
+    finished = _finished(folders)
     fingerprints, copied = Fingerprints(), 0
     for run in runs:
         if run.folder.exists():
             continue
-        for candidate in there:
-            # A seed in the name is only a hint, but it spares reading most of the files.
-            if not candidate.name.endswith(f"-seed{run.seed}"):
-                continue
-            if earlier(replace(run, folder=candidate), fingerprints.of(run.config)).result is not None:
-                partial = run.folder.with_name(f".{run.folder.name}.copy")
-                shutil.rmtree(partial, ignore_errors=True)
-                shutil.copytree(candidate, partial)
-                partial.rename(run.folder)
-                copied += 1
-                break
+        # Folders end in their seed; other seeds need not be read.
+        candidates = [path for path in finished if path.name.endswith(f"-seed{run.seed}")]
+        source = _find(run, candidates, fingerprints)
+        if source is not None:
+            _copy(source, run.folder)
+            copied += 1
     return copied
+
+
+def _finished(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders of all finished runs of some sweeps."""
+    for folder in folders:
+        if not (folder / "runs").is_dir():
+            raise InputError(f"--reuse {folder} holds no runs; expected the folder of a sweep.")
+    found = [path for folder in folders for path in sorted((folder / "runs").iterdir())]
+    return [path for path in found if has_result(path)]
+
+
+def _find(run: PlannedRun, candidates: Sequence[Path], fingerprints: Fingerprints) -> Path | None:
+    """Return the first folder that holds the same run."""
+    for candidate in candidates:
+        if earlier(replace(run, folder=candidate), fingerprints.of(run.config)).result is not None:
+            return candidate
+    return None
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder; ``target`` is complete or does not exist."""
+    partial = target.with_name(f".{target.name}.copy")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial)
+    partial.rename(target)

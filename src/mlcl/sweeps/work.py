@@ -1,11 +1,11 @@
-"""One run of a sweep: done, followed, and its end reported. Engines differ only in where they call `attempt`."""
+"""One run of a sweep: executed, its progress and its end reported. Engines differ in where they call `attempt`."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mlcl.errors import InputError, one_line
 from mlcl.plugins import ensure_loaded
@@ -21,7 +21,7 @@ from mlcl.training.optimisation import TrainingError
 
 @dataclass(frozen=True)
 class Position:
-    """How far a run is: tasks and epochs done, of how many."""
+    """The progress of a run: tasks and epochs done, and their total numbers."""
 
     task: int
     tasks: int
@@ -30,7 +30,7 @@ class Position:
 
     @property
     def share(self) -> float:
-        """Return the part of the run that is done.
+        """Return the fraction of the run that is done.
 
         >>> Position(task=1, tasks=4, epoch=5, epochs=10).share
         0.375
@@ -40,7 +40,14 @@ class Position:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a run ended: its result, or its error in one sentence."""
+    """How a run ended.
+
+    Attributes:
+        run: the planned run.
+        result: its ``result.json``; None if it failed.
+        error: why it failed, in one sentence.
+        was_there: whether it was finished before the sweep.
+    """
 
     run: PlannedRun
     result: dict[str, Any] | None
@@ -48,32 +55,32 @@ class Finished:
     was_there: bool = False
 
 
-class Watch(Protocol):
-    """Called while a sweep goes on."""
+class SweepCallback:
+    """Called at events of a sweep. Each method does nothing by default; override those you need."""
 
-    def started(self, run: PlannedRun) -> None:
-        """A run was given to a worker."""
+    def on_run_start(self, run: PlannedRun) -> None:
+        """Called when a run is sent to a worker."""
 
-    def moved(self, run: PlannedRun, position: Position) -> None:
-        """A run has come so far."""
+    def on_progress(self, run: PlannedRun, position: Position) -> None:
+        """Called when a run starts a task or ends an epoch."""
 
-    def ended(self, finished: Finished) -> None:
-        """A run is over, or was found done."""
+    def on_run_end(self, finished: Finished) -> None:
+        """Called when a run has ended, or was finished before the sweep."""
 
 
 def attempt(
     run: PlannedRun, report: Callable[[Position], None] | None = None
 ) -> tuple[dict[str, Any] | None, str]:
-    """Do one run in this process; return its result, or None and what went wrong.
+    """Execute one run in this process; return its result, or None and the error in one sentence.
 
-    The traceback of an unforeseen error is written to the run's ``error_file``.
+    The plugins of the run are loaded first. The traceback of an unexpected error is written to its ``error_file``.
     """
     run.error_file.unlink(missing_ok=True)
     try:
         for plugin in run.plugins:
             ensure_loaded(plugin)
         with tracked(run.track, run.folder, run.config) as trackers:
-            _do(run, CallbackList(_Reporting(report), trackers) if report else trackers)
+            _run_or_resume(run, CallbackList(_Reporting(report), trackers) if report else trackers)
         return read_result_json(run.folder), ""
     except (InputError, TrainingError) as error:
         return None, one_line(error, limit=500)
@@ -83,20 +90,20 @@ def attempt(
         return None, one_line(f"{type(error).__name__}: {error}", limit=500)
 
 
-def _do(run: PlannedRun, callback: Callback) -> None:
-    """Resume from the newest checkpoint of an earlier attempt at this very run, or else start anew."""
+def _run_or_resume(run: PlannedRun, callback: Callback) -> None:
+    """Resume an interrupted attempt at the same run from its newest checkpoint, or else run from the start."""
     if (run.folder / CHECKPOINTS).is_dir():
         try:
             if read_config(run.folder) == run.config:
                 resume(run.folder, callback=callback)
                 return
         except InputError:
-            pass  # of other data or tasks, or damaged: what is left of it is replaced
+            pass  # made with other data or tasks, or corrupt: it is replaced
     start(run.config, out=run.folder, overwrite=True, callback=callback)
 
 
 class _Reporting(Callback):
-    """Reports the position after each epoch."""
+    """Reports the position at the start of each task and after each epoch."""
 
     def __init__(self, report: Callable[[Position], None]) -> None:
         self.report = report

@@ -1,6 +1,6 @@
-"""Theory as tools (SPEC 7): margins, imbalance terms of Theorem 1, and how far a memory is from its task.
+"""Theory diagnostics: margins, imbalance terms of Theorem 1, and the distance of a memory from its task.
 
-A diagnostic, not a guarantee; `REMARK` says why.
+They are defined in docs/specification.md#theory. A diagnostic, not a guarantee; `REMARK` says why.
 """
 
 from mlcl.theory.diagnosis import (

@@ -1,4 +1,4 @@
-"""What the theory says of one task and of what a memory holds of it."""
+"""The theory diagnostics of one task and of the samples that a memory holds of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REMARK = (
 
 
 class Scored(NamedTuple):
-    """Logits of a task's classes: of all its training rows with their labels, and of those that are stored."""
+    """Logits of a task's classes: for all its training rows with their labels, and for the stored rows."""
 
     logits: NDArray[Any]
     labels: NDArray[Any]
@@ -35,7 +35,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class RiskSettings:
-    """The risk that is looked at, that of RLDAM: margins ``margin / P_k^power`` and the base loss."""
+    """Settings of the risk, which is that of RLDAM: margins ``margin / P_k^power`` and the base loss."""
 
     margin: float = 1.0
     power: float = 0.25
@@ -44,7 +44,7 @@ class RiskSettings:
 
     @classmethod
     def of(cls, loss: LossConfig) -> RiskSettings:
-        """Take what a loss sets; a loss without margins gives RLDAM's defaults, and its base.
+        """Return the settings of a loss; a loss without margins has RLDAM's defaults and its own base loss.
 
         >>> RiskSettings.of(LossConfig(kind="rldam", margin=3.5)).margin, RiskSettings.of(LossConfig(kind="bce")).margin
         (3.5, 1.0)
@@ -55,23 +55,24 @@ class RiskSettings:
 
 @dataclass(frozen=True, eq=False)
 class TaskDiagnosis:
-    """What the theory says of one task and of what is stored of it. Values of classes are ``[Kt]``, nan if undefined.
+    """The diagnostics of one task and of its stored samples. Values per class are ``[Kt]``, nan if undefined.
 
     Attributes:
         task: number of the task, from 0.
         class_ids: ids of its classes.
         classes: their names.
         counts: ``P_k``, ``N_k``, ``n`` of the task.
-        stored: the same of what the memory holds of it.
+        stored: the same for its samples in the memory.
         margins: ``D_k``.
-        proposition: Proposition 1 for these classes; None if none has both signs.
+        proposition: Proposition 1 for these classes; None if no class has positives and negatives.
         data: imbalance terms of the task.
-        memory: those of what is stored, over the same classes; infinite if one has lost a sign.
-        kept: those of what is stored, over the classes that have lost none.
+        memory: those of the stored samples, over the same classes; infinite if a class has lost all positives or
+            all negatives.
+        kept: those of the stored samples, over the classes that still have positives and negatives.
         gap: the WRU gap, ``sum_k |P_k/N_k - ratio in memory|``; nan if nothing is stored.
         gap_prevalence: ``sum_k |P_k/n - share in memory|``.
-        random: what as many random rows would give in expectation.
-        risk: full risk of each class, by a network; nan without one, as are its estimates.
+        random: the expected values for the same number of random rows.
+        risk: full risk of each class, for a network; nan without one, as are its estimates.
         risk_memory: its estimate from the memory with the stored constants.
         risk_own: its estimate from the memory with weights counted in the memory.
     """
@@ -95,15 +96,15 @@ class TaskDiagnosis:
 
     @property
     def lost(self) -> NDArray[np.bool_]:
-        """Return which classes have both signs in the task and not in what is stored; none if nothing is stored."""
+        """Return which classes are defined in the task but not in the memory; none if nothing is stored."""
         return self.counts.defined & ~self.stored.defined & (self.stored.total > 0)
 
     @property
     def ratio_counts(self) -> Floats:
-        """Return the memory estimate of each class's risk over the full risk if all samples had the same loss.
+        """Return the memory estimate of each class's risk over the full risk, if all samples had the same loss.
 
-        With ``c_k`` positives among ``m`` rows it is ``(c_k/m / (P_k/n) + (m - c_k)/m / (N_k/n)) / 2``: what the label
-        counts alone do to the estimate. It is the `ratio` of a network whose logits are all 0.
+        With ``c_k`` positives among ``m`` rows it is ``(c_k/m / (P_k/n) + (m - c_k)/m / (N_k/n)) / 2``: the effect of
+        the label counts alone on the estimate. It is the `ratio` of a network whose logits are all 0.
         """
         counts, stored = self.counts, self.stored
         if not stored.total:
@@ -114,28 +115,28 @@ class TaskDiagnosis:
 
     @property
     def ratio(self) -> Floats:
-        """Return the memory estimate of each class's risk over the full risk, by a network: 1 is faithful."""
-        with np.errstate(divide="ignore", invalid="ignore"):  # a hinge may cost nothing
+        """Return the memory estimate of each class's risk over the full risk, for a network; 1 is exact."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # a hinge loss may be 0
             return self.risk_memory / self.risk
 
     @property
     def ratio_own(self) -> Floats:
-        """Return the same with weights counted in the memory, as the released code has them."""
+        """Return the same with weights counted in the memory, as in the released code."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.risk_own / self.risk
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What the theory says of a memory, task by task. See `REMARK` for what it does not say.
+    """The diagnostics of a memory, per task. `REMARK` states their limits.
 
     Attributes:
         benchmark: name of the benchmark.
         memory: kind of the memory.
-        size: samples that it may hold.
+        size: the number of samples that it may hold.
         seed: of the run.
-        loss: kind of the run's loss; where it has no margins, they are those that RLDAM would have.
-        trained: whether there are risks, by a trained network.
+        loss: kind of the run's loss; if it has no margins, those of RLDAM are used.
+        trained: whether there are risks, computed with a trained network.
         settings: margins and base loss.
         tasks: the tasks.
     """
@@ -162,10 +163,10 @@ def diagnose_task(
     settings: RiskSettings | None = None,
     scored: Scored | None = None,
 ) -> TaskDiagnosis:
-    """Say what the theory says of one task and of what is stored of it.
+    """Return the diagnostics of one task and of its stored samples.
 
     Args:
-        samples: the stored rows with the constants of their task; without rows only the task is looked at.
+        samples: the stored rows with the constants of their task; without rows only the task is diagnosed.
         classes: names of its classes; their ids if not given.
         settings: margins and base loss.
         scored: logits of a network, for its risks; without it they are nan.
@@ -183,10 +184,10 @@ def diagnose_task(
     defined, kept = counts.defined, counts.defined & stored.defined
     risk = risk_memory = risk_own = np.full(len(counts), np.nan)
     if scored is not None:
-        wide: dict[str, Any] = {"margins": margins, "base": chosen.base}
-        risk = class_risks(scored.logits, scored.labels, counts, **wide)
-        risk_memory = class_risks(scored.stored, samples.labels, counts, **wide)
-        risk_own = class_risks(scored.stored, samples.labels, stored, **wide)
+        options: dict[str, Any] = {"margins": margins, "base": chosen.base}
+        risk = class_risks(scored.logits, scored.labels, counts, **options)
+        risk_memory = class_risks(scored.stored, samples.labels, counts, **options)
+        risk_own = class_risks(scored.stored, samples.labels, stored, **options)
 
     return TaskDiagnosis(
         task=samples.task,

@@ -1,4 +1,4 @@
-"""Optimal margins, and Proposition 1 checked by an optimiser that does not know its answer (SPEC 7)."""
+"""Optimal margins, and a numerical check of Proposition 1 (docs/specification.md#margins)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def optimal_margins(
     power: float = 0.25,
     margin_count: MarginCount = "positive",
 ) -> Floats:
-    """Return ``D_k = margin / P_k^(1/4)``, ``[K]``: the margins of the loss; nan for a class without both signs.
+    """Return ``D_k = margin / P_k^(1/4)``, ``[K]``: the margins of the loss; nan for an undefined class.
 
     Args:
         counts: of one task.
         margin: ``lambda``, above 0.
         power: of the count; 1/4 is the optimum of Proposition 1.
-        margin_count: ``positive`` (the paper) or ``minority``, ``min(P_k, N_k)``, which Theorem 1 has.
+        margin_count: ``positive`` (the paper) or ``minority``, ``min(P_k, N_k)``, which Theorem 1 contains.
 
     >>> optimal_margins(LabelCounts([1, 16, 81], [99, 84, 19], 100))
     array([1.        , 0.5       , 0.33333333])
@@ -55,11 +55,11 @@ def best_margins(weights: ArrayLike, total: float) -> Floats:
 
 
 def numeric_margins(weights: ArrayLike, total: float) -> Floats:
-    """Return what `best_margins` does, found by a quasi-Newton method that is told the objective alone.
+    """Return the same margins as `best_margins`, found by a quasi-Newton method from the objective alone.
 
     Positive margins of a fixed sum are ``D = total * softmax(theta)``, and the logarithm of the objective is
-    convex in ``theta``, so there is one minimum and no constraint. The search starts away from equal
-    margins, which would be the answer already where the weights are equal.
+    convex in ``theta``, so there is one minimum and no constraint. The search does not start from equal
+    margins, which would already be the answer for equal weights.
 
     >>> numeric_margins([1.0, 4.0], 3.0).round(6)
     array([1., 2.])
@@ -80,7 +80,7 @@ class Proposition:
     """Proposition 1 for the classes of one task: closed form against a numeric optimum.
 
     Attributes:
-        total: the sum that the margins share.
+        total: the sum of the margins.
         closed: ``D_k ~ P_k^(-1/4)``, ``[K]``.
         numeric: what the optimiser found, ``[K]``.
         difference: the largest relative difference of the two.
@@ -101,7 +101,7 @@ class Proposition:
 
 
 def check_proposition(positive: ArrayLike, *, total: float | None = None) -> Proposition:
-    """Minimise ``sum_k 1 / (D_k sqrt(P_k))`` under a fixed sum of margins, by formula and by search (SPEC 7).
+    """Minimise ``sum_k 1 / (D_k sqrt(P_k))`` for a fixed sum of margins, in closed form and numerically.
 
     Args:
         positive: ``P_k`` of the classes, ``[K]``, all above 0.

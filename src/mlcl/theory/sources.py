@@ -1,4 +1,4 @@
-"""Where a diagnosis comes from: a benchmark with the memory that a run would have, or a finished run's own."""
+"""Diagnoses of a benchmark, with the memory that a run would have, and of a finished run, with its own memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mlcl.methods.joint import joint_task
 from mlcl.runs.folder import read_data_record, read_extends, read_memory
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.trained import load_trained
-from mlcl.streams import Benchmark
+from mlcl.streams import Benchmark, Task
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
 
 
 def diagnose(
     config: Config | Mapping[str, Any] | str | Path = "c-digits", *, benchmark: Benchmark | None = None
 ) -> Diagnosis:
-    """Say what the theory says of a benchmark and of the memory that a run would have in the end; nothing is trained.
+    """Return the diagnostics of a benchmark and of the memory that a run would have at its end; nothing is trained.
 
     Args:
         config: a `Config`, a dict of settings, the name of a shipped config, or a YAML file, as for `mlcl.run`.
@@ -46,18 +46,17 @@ def diagnose(
             f"expected another memory, or the folder of a finished run."
         )
     found = benchmark if benchmark is not None else load_benchmark(config)
-    stages = [joint_task(found)] if config.joint else found.tasks
-    for stage in stages:
-        labels = found.task_labels(stage)
-        memory.update(TaskSamples.of(stage.index, stage.classes, stage.train, labels))
+    for task in _trained_tasks(found, config):
+        labels = found.task_labels(task)
+        memory.update(TaskSamples(task.index, task.classes, task.counts, task.train, labels))
     return _diagnosis(config, memory, found.classes)
 
 
 def diagnose_run(folder: str | Path) -> Diagnosis:
-    """Say what the theory says of a finished run: its own memory, and risks by its trained network.
+    """Return the diagnostics of a finished run: of its own memory, with the risks of its trained network.
 
     Terms and gaps need the run folder alone. The full risk needs the data; if they are not found, or the run was
-    extended and the data of old tasks are gone, that is a warning and risks are left out.
+    extended and the data of old tasks are not kept, there is a warning, and risks are left out.
     """
     path = Path(folder)
     trained = load_trained(path)
@@ -75,15 +74,15 @@ def _diagnosis(
     logits: NDArray[Any] | None = None,
 ) -> Diagnosis:
     settings = RiskSettings.of(config.loss)
-    joint = config.joint
+    trained_on = None if benchmark is None else _trained_tasks(benchmark, config)
     tasks = []
     for number, samples in enumerate(memory.tasks):
         scored = None
-        if benchmark is not None and logits is not None:
-            stage = joint_task(benchmark) if joint else benchmark.tasks[number]
-            own = np.ix_(stage.train, stage.classes)
+        if benchmark is not None and trained_on is not None and logits is not None:
+            task = trained_on[number]
+            own = np.ix_(task.train, task.classes)
             labels = benchmark.dataset.train.labels[own]
-            scored = Scored(logits[own], labels, logits[np.ix_(samples.rows, stage.classes)])
+            scored = Scored(logits[own], labels, logits[np.ix_(samples.rows, task.classes)])
         names = [classes[k] for k in samples.classes]
         tasks.append(diagnose_task(samples, classes=names, settings=settings, scored=scored))
     return Diagnosis(
@@ -105,11 +104,11 @@ def _data_of(folder: Path, config: Config, memory: Memory) -> Benchmark | None:
             raise InputError("the run was extended, and the data of its old tasks are not kept")
         record = read_data_record(folder)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # told when the run was made
+            warnings.simplefilter("ignore", UserWarning)  # shown when the run was made
             found = load_benchmark(config)
         if found.dataset.fingerprint != record.get("fingerprint"):
             raise InputError("they have another fingerprint now")
-        _check_rows(memory, found, joint=config.joint)
+        _check_rows(memory, found, config)
     except InputError as error:
         warnings.warn(
             f"the data of {folder} were not found ({str(error).rstrip('.')}), so risks are left out.",
@@ -120,18 +119,24 @@ def _data_of(folder: Path, config: Config, memory: Memory) -> Benchmark | None:
     return found
 
 
-def _check_rows(memory: Memory, benchmark: Benchmark, *, joint: bool) -> None:
+def _trained_tasks(benchmark: Benchmark, config: Config) -> tuple[Task, ...]:
+    """Return the tasks as a run trains them: joint training has a single one."""
+    masked = config.protocol == "joint-masked"
+    return (joint_task(benchmark, masked=masked),) if config.joint else benchmark.tasks
+
+
+def _check_rows(memory: Memory, benchmark: Benchmark, config: Config) -> None:
     """Refuse a memory whose rows are not those of the benchmark."""
-    stages = (joint_task(benchmark),) if joint else benchmark.tasks
-    fits = len(stages) == len(memory.tasks)
-    for stage, samples in zip(stages, memory.tasks, strict=False):
+    tasks = _trained_tasks(benchmark, config)
+    fits = len(tasks) == len(memory.tasks)
+    for task, samples in zip(tasks, memory.tasks, strict=False):
         fits = (
             fits
-            and np.array_equal(stage.classes, samples.classes)
-            and stage.counts == samples.counts
-            and bool(np.isin(samples.rows, stage.train).all())
+            and np.array_equal(task.classes, samples.classes)
+            and task.counts == samples.counts
+            and bool(np.isin(samples.rows, task.train).all())
             and np.array_equal(
-                benchmark.dataset.train.labels[np.ix_(samples.rows, stage.classes)], samples.labels
+                benchmark.dataset.train.labels[np.ix_(samples.rows, task.classes)], samples.labels
             )
         )
     if not fits:

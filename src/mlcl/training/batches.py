@@ -27,13 +27,8 @@ class Normaliser:
     layout: torch.memory_format = torch.contiguous_format
 
     @classmethod
-    def fit(cls, split: Split, *, normalise: bool, rows: Rows | None = None) -> Normaliser:
-        """Measure mean and standard deviation on rows of a training split; else images only go to [0, 1].
-
-        Args:
-            split: the training split.
-            normalise: whether to measure.
-            rows: where to measure, such as the rows of the first task; all if not given.
+    def fit(cls, split: Split, *, normalise: bool) -> Normaliser:
+        """Measure mean and standard deviation on a training split; without ``normalise`` images only go to [0, 1].
 
         >>> images = np.full((2, 1, 2, 2), 255, np.uint8)
         >>> n = Normaliser.fit(Split(images, np.ones((2, 1), np.uint8)), normalise=False)
@@ -45,7 +40,7 @@ class Normaliser:
             size = split.inputs.shape[1]
             scale = torch.full((size,), 1 / 255 if is_image else 1.0)
             return cls(*cls._shaped(scale, torch.zeros(size), is_image))
-        mean, std = _moments(split.inputs, rows, (0, 2, 3) if is_image else (0,))
+        mean, std = _moments(split.inputs, (0, 2, 3) if is_image else (0,))
         std = np.where(std > 1e-6, std, 1.0)  # a constant column carries nothing and stays finite
         scale = torch.from_numpy(1 / std).float()
         return cls(*cls._shaped(scale, torch.from_numpy(-mean / std).float(), is_image))
@@ -66,14 +61,12 @@ class Normaliser:
         return torch.addcmul(self.shift, inputs, self.scale)
 
 
-def _moments(
-    inputs: NDArray[Any], rows: Rows | None, axes: tuple[int, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(inputs: NDArray[Any], axes: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard deviation in one pass over pieces, so that a memory map need not fit in memory."""
     total = squares = np.float64(0)
     count = 0
-    for part in slices(len(inputs) if rows is None else len(rows), 4096):
-        piece = np.asarray(inputs[part if rows is None else rows[part]], np.float64)
+    for start in range(0, len(inputs), 4096):
+        piece = np.asarray(inputs[start : start + 4096], np.float64)
         total = total + piece.sum(axes)
         squares = squares + (piece**2).sum(axes)
         count += piece.size // piece.shape[1]

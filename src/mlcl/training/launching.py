@@ -32,6 +32,11 @@ _LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
 """What torch and Fabric put into the environment when processes meet."""
 
 
+SPINS = "10000"
+"""How often an OpenMP thread looks for work before it sleeps: with GNU's 300,000 a run beside other work is 1.5 to 7 x
+slower, without any (``OMP_WAIT_POLICY=PASSIVE`` alone) a quiet machine is 1.5 x slower; see docs/performance.md."""
+
+
 class ProcessError(RuntimeError):
     """Another process of the run failed."""
 
@@ -54,6 +59,12 @@ class Member:
 
 
 _member: Member | None = None
+
+
+def share_cores() -> None:
+    """Let OpenMP threads that wait leave their cores to others, unless the user has decided; before torch is loaded."""
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
+        os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT=SPINS)
 
 
 def member() -> Member | None:
@@ -107,7 +118,7 @@ def launched(devices: int, function: Callable[..., Any], *args: Any, **kwargs: A
     except Exception as error:
         # Only a broken connection is a consequence; every other failure is this process's own, and comes first.
         broken = type(error) is RuntimeError or type(error).__module__ == "torch.distributed"
-        if broken and (failure := children.failure(wait=2.0)) is not None:
+        if broken and (failure := children.failure(wait=PATIENCE)) is not None:
             raise failure from error
         raise
     finally:

@@ -49,7 +49,6 @@ from mlcl.training.batches import (
 from mlcl.training.evaluation import Evaluations
 from mlcl.training.optimisation import (
     TrainingError,
-    class_factors,
     learning_rate,
     load_optimiser_state,
     make_optimiser,
@@ -124,9 +123,7 @@ class Learner:
             self.network = share_statistics(self.network, self.device)
         self.outputs = Outputs(self.network, compile=config.train.compile)
         normalise = config.train.normalise and not self.network.backbone.normalises
-        # On the first task's rows: those of later tasks are not there yet.
-        first = benchmark.tasks[0].train
-        normaliser = Normaliser.fit(data.train, normalise=normalise, rows=first if len(first) else None)
+        normaliser = Normaliser.fit(data.train, normalise=normalise)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
@@ -181,14 +178,9 @@ class Learner:
         self.weights = memory_weights(
             config.memory.weight, stored, len(task.train), scale=config.memory.weight_scale
         ).to(self.device)
-        self.weights *= class_factors(self._class_counts(task), settings.class_power).to(self.device)
         self.stored = self._stored_logits() if self.parts.regulariser.needs_stored else None
         decay = settings.average
         self.average = None if decay is None else RunningAverage(self.network, decay=decay)
-
-    def _class_counts(self, task: Task) -> list[int]:
-        """Return the number of classes of each task up to the given one."""
-        return [len(known.classes) for known in self.tasks[: task.index + 1]]
 
     def add_classes(self, task: Task) -> None:
         """Add a task's classes and constants; an attention head grows by one session."""
@@ -319,8 +311,8 @@ class Learner:
         found = macro_auc(scores, self.data.train.labels[np.ix_(rows, task.classes)])
         if found < NEAR_CHANCE:
             warnings.warn(
-                f"after task {task.index + 1} the Macro-AUC on its own training rows is {100 * found:.1f}; "
-                "chance is 50, so the network has hardly learnt: more epochs, another train.lr or a larger loss.scale may help.",
+                f"after task {task.index + 1} the Macro-AUC on its own training rows is {100 * found:.1f}, chance is 50: "
+                "the network has hardly learnt; more epochs, another train.lr or a larger loss.scale may help.",
                 UserWarning,
                 stacklevel=2,
             )

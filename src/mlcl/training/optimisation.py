@@ -40,18 +40,6 @@ def memory_weights(
     return weights
 
 
-def class_factors(classes: Sequence[int], power: float) -> Tensor:
-    """Return ``max(K_i / 4, 1)^power`` for tasks with K_i classes: what the mean over their classes is multiplied by.
-
-    A loss is a mean over classes, so each class's share of a step shrinks as 1/K: with hundreds of classes a network
-    hardly moves at the learning rate that suits four. See docs/decisions.md.
-
-    >>> class_factors([4, 100], 0.5)
-    tensor([1., 5.])
-    """
-    return (torch.tensor(classes, dtype=torch.float32) / 4).clamp_min(1) ** power
-
-
 def learning_rate(settings: TrainConfig, epoch: int, epochs: int) -> float:
     """Return the learning rate of an epoch of a task.
 

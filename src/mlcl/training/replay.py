@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_choice, check_int
 from mlcl.memories import Memory
-from mlcl.memories.base import check_choice, check_int
 from mlcl.seeds import numpy_generator
 from mlcl.training.batches import EpochPlan, Rows, Stored, plan_epoch
 

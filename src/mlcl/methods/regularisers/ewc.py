@@ -85,7 +85,8 @@ class ElasticWeights(Regulariser):
             share = new / (old + new).clamp(min=torch.finfo(new.dtype).tiny)
             self.importance[name] = old + new
             self.anchor[name] = weights - (1 - share) * gap
-            self.spread += (old * share * gap.square()).sum().double().cpu()
+            # Not in place: a state that was taken before stays as it was.
+            self.spread = self.spread + (old * share * gap.square()).sum().double().cpu()
 
     def state(self) -> dict[str, Tensor]:
         """Return Fisher, anchor and spread."""

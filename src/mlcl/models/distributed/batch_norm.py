@@ -1,6 +1,6 @@
-"""Batch normalisation over the rows of all processes: torch's own on a GPU, the same here for a CPU.
+"""Batch normalisation over the rows of all processes: torch's own on a GPU, an equivalent on a CPU.
 
-Without it every process would normalise by the statistics of its own rows, and two processes would train another
+Without it every process would normalise by the statistics of its own rows, and two processes would train a different
 network than one.
 """
 
@@ -22,12 +22,12 @@ _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def share_statistics(network: Network, device: torch.device) -> Network:
-    """Return the network with every batch normalisation going over the rows of all processes.
+    """Return the network with batch normalisations over the rows of all processes.
 
-    Parameters, statistics and their names stay; in evaluation mode nothing changes.
+    Parameters, statistics and their names do not change, nor does anything in evaluation mode.
     """
     for module in network.modules():
-        # timm has batch normalisations with an activation inside, which would be lost without a word.
+        # timm has batch normalisations with an activation inside, which would be lost silently.
         if isinstance(module, _BatchNorm) and type(module) not in _PLAIN:
             raise InputError(
                 f"the network has layers of the kind {type(module).__name__}, whose statistics several processes "
@@ -114,7 +114,7 @@ class _Normalise(torch.autograd.Function):
         wide = _wide(gradient)
         normal = (_wide(x) - mean.view(shape)) * scale.view(shape)
         own = torch.stack([wide.sum(axes), (wide * normal).sum(axes)])
-        # Own rows alone: DDP adds up the gradients of parameters. Both are None if there are no parameters.
+        # Of own rows only: DDP adds up the gradients of parameters. Both are None if there are no parameters.
         to_bias, to_weight = own.clone() if weight is not None else (None, None)
         dist.all_reduce(own)
         own /= count

@@ -15,16 +15,16 @@ from PIL import Image
 
 def shared_data() -> Path:
     """Return the folder of real data, or skip the test and say so."""
-    path = Path(os.environ.get("MLCL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+    path = Path(os.environ.get("MLCL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
     if not path.is_dir():
         pytest.skip(f"no real data at {path}; set MLCL_DATA to its folder")
     return path
 
 
-def picture(
+def encoded_image(
     seed: int = 0, *, size: tuple[int, int] = (24, 18), mode: str = "RGB", kind: str = "JPEG"
 ) -> bytes:
-    """Return an encoded picture of smooth noise."""
+    """Return an encoded image of smooth noise."""
     rng = np.random.default_rng(seed)
     image = Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)).resize(
         size, Image.Resampling.BICUBIC
@@ -67,7 +67,7 @@ def voc_files(train: int = 4, test: int = 3, *, year: int = 2012) -> dict[str, b
         f"{base}ImageSets/Main/{lists[1]}.txt": "\n".join(ids[train:]) + "\n",
     }
     for i, name in enumerate(ids):
-        files[f"{base}JPEGImages/{name}.jpg"] = picture(i)
+        files[f"{base}JPEGImages/{name}.jpg"] = encoded_image(i)
         files[f"{base}Annotations/{name}.xml"] = annotation(*(("cat",) if i % 2 else ("cat", "dog")))
     return files
 
@@ -90,7 +90,7 @@ def coco_files(train: int = 4, test: int = 3, *, year: int = 2017) -> dict[str, 
     files: dict[str, bytes | str] = {}
     for split, first, count in (("train", 1, train), ("val", 1 + train, test)):
         files[f"annotations/instances_{split}{year}.json"] = json.dumps(coco_split(first, count))
-        files |= {f"{split}{year}/{i:012d}.jpg": picture(i) for i in range(first, first + count)}
+        files |= {f"{split}{year}/{i:012d}.jpg": encoded_image(i) for i in range(first, first + count)}
     return files
 
 
@@ -104,4 +104,4 @@ def nus_files(labels: np.ndarray, train: int, classes: list[str]) -> dict[str, b
         for k, name in enumerate(classes):
             column = "".join(f"{labels[i, k]}\n" for i in rows)
             files[f"Groundtruth/TrainTestLabels/Labels_{name}_{split}.txt"] = column
-    return files | {f"Flickr/{path}": picture(i) for i, path in enumerate(paths)}
+    return files | {f"Flickr/{path}": encoded_image(i) for i, path in enumerate(paths)}

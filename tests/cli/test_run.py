@@ -1,18 +1,12 @@
-"""The command line as its users meet it: outputs, exit codes, and sentences."""
+"""``mlcl run``: outputs, folders, exit codes, and sentences."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import mlcl
-from helpers import small_arrays
 from mlcl.cli.main import main
 
 QUICK = ["--train.epochs", "1", "--train.batch_size", "256", "--memory.size", "40", "--model.width", "2"]
@@ -25,6 +19,7 @@ def finished(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_a_table_and_the_folder(capsys, tmp_path):
     out = tmp_path / "run"
     assert main(["run", "c-digits", "--method", "er", "--out", str(out), "--seed", "3", *QUICK]) == 0
@@ -39,6 +34,7 @@ def test_a_run_ends_in_a_table_and_the_folder(capsys, tmp_path):
     assert result["macro_auc"] == pytest.approx(np.mean(result["matrix"][-1]))
 
 
+@pytest.mark.slow
 def test_quiet_prints_the_folder_only_and_its_config_runs_again(capsys, tmp_path, finished):
     out = tmp_path / "again"
     assert main(["run", str(finished / "config.yaml"), "--quiet", "--out", str(out)]) == 0
@@ -48,6 +44,7 @@ def test_quiet_prints_the_folder_only_and_its_config_runs_again(capsys, tmp_path
     assert first["matrix"] == second["matrix"]
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_kept_unless_told(capsys, tmp_path, finished):
     before = (finished / "result.json").read_bytes()
     assert main(["run", "--out", str(finished), *QUICK]) == 2
@@ -59,6 +56,7 @@ def test_an_existing_folder_is_kept_unless_told(capsys, tmp_path, finished):
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
+@pytest.mark.slow
 def test_runs_without_a_folder_never_collide(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -67,40 +65,6 @@ def test_runs_without_a_folder_never_collide(monkeypatch, tmp_path, capsys):
         "runs/c-digits-rldam-wru-seed0",
         "runs/c-digits-rldam-wru-seed0-2",
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["rnu"], "unknown command 'rnu'; known are: .*Did you mean 'run'"),
-        (["run", "--method", "erx"], "unknown method 'erx'.*Did you mean 'er'"),
-        (["run", "--benchmark", "c-digts"], "unknown benchmark 'c-digts'.*Did you mean 'c-digits'"),
-        (["run", "c-digts"], "unknown config 'c-digts'.*Did you mean 'c-digits'"),
-        (["run", "absent.yaml"], "absent.yaml: cannot be read"),
-        (["run", "--memory.size", "-1"], "memory.size is -1; expected a number of at least 0"),
-        (["run", "--memory.size", "many"], "memory.size is 'many'; expected int"),
-        (["run", "--train.epochs", "0"], "train.epochs is 0; expected a number of at least 1"),
-        (["run", "--memroy.size", "3"], "unknown option '--memroy.size'. Did you mean '--memory.size'"),
-        (["run", "--stream.tasks", "21"], "tasks is 21"),
-        (["run", "--model", "mlp"], "model 'mlp' takes feature vectors"),
-        (["run", "--method", "krt", "--model.kind", "resnet9"], "unknown model 'resnet9'"),
-        (["run", "--loss", "bce", "--loss.margin", "2"], "loss 'bce' takes no option 'margin'"),
-        (["ls", "method"], "unknown list 'method'.*Did you mean 'methods'"),
-        (["ls", "a", "b", "c"], "unrecognized arguments"),
-        (["cp", "c-digts", "x.yaml"], "unknown config 'c-digts'"),
-        (["cp", "c-digits"], "required: file"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, capsys, monkeypatch, tmp_path):
-    import re
-
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert re.search(words, captured.err), captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_loss_that_explodes_stops_the_run(capsys, tmp_path):
@@ -118,61 +82,30 @@ def test_a_loss_that_explodes_stops_the_run(capsys, tmp_path):
     assert not (tmp_path / "x/result.json").exists()
 
 
-def test_ls_names_everything_and_globs(capsys):
-    assert main(["ls"]) == 0
-    text = capsys.readouterr().out
-    for word in (
-        "methods:",
-        "rldam-wru",
-        "losses:",
-        "asl",
-        "memories:",
-        "wru",
-        "models:",
-        "resnet8",
-        "c-digits",
-    ):
-        assert word in text
-    assert main(["ls", "methods", "ft*"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["ft", "ft-rldam"]
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--method", "erx"], "unknown method 'erx'.*Did you mean 'er'"),
+        (["run", "--benchmark", "c-digts"], "unknown benchmark 'c-digts'.*Did you mean 'c-digits'"),
+        (["run", "c-digts"], "unknown config 'c-digts'.*Did you mean 'c-digits'"),
+        (["run", "absent.yaml"], "absent.yaml: cannot be read"),
+        (["run", "--memory.size", "-1"], "memory.size is -1; expected a number of at least 0"),
+        (["run", "--memory.size", "many"], "memory.size is 'many'; expected int"),
+        (["run", "--train.epochs", "0"], "train.epochs is 0; expected a number of at least 1"),
+        (["run", "--memroy.size", "3"], "unknown option '--memroy.size'. Did you mean '--memory.size'"),
+        (["run", "--stream.tasks", "21"], "tasks is 21"),
+        (["run", "--model", "mlp"], "model 'mlp' takes feature vectors"),
+        (["run", "--method", "krt", "--model.kind", "resnet9"], "unknown model 'resnet9'"),
+        (["run", "--loss", "bce", "--loss.margin", "2"], "loss 'bce' takes no option 'margin'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, capsys, monkeypatch, tmp_path):
+    import re
 
-
-def test_cp_gives_a_config_to_change(capsys, tmp_path):
-    path = tmp_path / "mine.yaml"
-    assert main(["cp", "c-digits", str(path)]) == 0
-    assert main(["cp", "c-digits", str(path)]) == 2
-    assert "exists" in capsys.readouterr().err
-    assert mlcl.Config() is not None
-    from mlcl.config.resolve import config_from
-
-    assert config_from(path) == config_from("c-digits")
-
-
-def test_help_and_import_do_not_load_torch():
-    code = (
-        "import sys, mlcl, mlcl.cli.main; mlcl.cli.main.main(['--help']); "
-        "sys.exit(any(name in sys.modules for name in ('torch', 'sklearn', 'lightning_fabric', 'matplotlib')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "usage: mlcl" in done.stdout
-
-
-def test_the_installed_command_runs():
-    command = Path(sys.executable).with_name("mlcl")
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False, env=os.environ)
-    assert done.stdout == f"mlcl {mlcl.__version__}\n"
-
-
-def test_public_names_are_all_there():
-    for name in mlcl.__all__:
-        assert getattr(mlcl, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        mlcl.nonsense  # noqa: B018
-
-
-def test_anybodys_arrays_run_in_four_lines():
-    benchmark = mlcl.Benchmark.from_arrays(*small_arrays(), *small_arrays(seed=1), tasks=2, seed=0)
-    result = mlcl.run({"model": "mlp", "train": {"epochs": 2}}, benchmark=benchmark)
-    assert result.matrix.shape == (2, 2)
-    assert result.macro_auc == pytest.approx(result.matrix[-1].mean())
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert re.search(words, captured.err), captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The figure of a table: panels that stand side by side in a file for a paper, and one by one in the page."""
+"""The figure of a table: panels, side by side in a file for a paper and one by one in the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcl.reports.averages import mean_and_spread
 from mlcl.reports.drawing import (
     INK,
     QUIET,
-    Picture,
+    ReportFigure,
     colour,
     legend,
     legend_height,
@@ -36,12 +36,12 @@ class Panel:
 
     Attributes:
         title: short name.
-        alt: what it shows, in numbers.
-        caption: what a reader must know.
-        draw: draws it on axes.
-        height: of the axes, in inches.
+        alt: alternative text: what it shows, in numbers.
+        caption: text below it.
+        draw: draws it on axes of matplotlib.
+        height: height of the axes, in inches.
         labels: names in its legend.
-        listed: whether the rows stand along its side.
+        listed: whether its vertical axis lists the rows.
     """
 
     title: str
@@ -53,20 +53,19 @@ class Panel:
     listed: bool = False
 
 
-def pictures(section: Section, lines: Sequence[Line]) -> list[Picture]:
-    """Return the panels of a section's figure one by one, for the page; its curves are there already."""
+def panel_figures(section: Section, lines: Sequence[Line]) -> list[ReportFigure]:
+    """Return the panels of a section's figure one by one, for the page, which has curves of its own."""
     if section.figure == "curves":
         return [_single(panel) for panel in _points(section, lines)]
     return [_single(panel) for panel in _panels(section, lines)]
 
 
-def plate(section: Section, lines: Sequence[Line]) -> Picture:
+def table_figure(section: Section, lines: Sequence[Line]) -> ReportFigure:
     """Return the whole figure of a section's table, of the kind that its experiment names."""
     panels = _panels(section, lines)
     listed = [panel for panel in panels if panel.listed]
-    wide = (
-        listed if len(listed) < len(panels) and len(panels) > 2 else []
-    )  # below the others, over all columns
+    # Beside other panels, those that list the rows are placed below, over the whole width.
+    wide = listed if len(listed) < len(panels) and len(panels) > 2 else []
     top = [panel for panel in panels if panel not in wide]
     labels = panels[-1].labels
 
@@ -76,7 +75,7 @@ def plate(section: Section, lines: Sequence[Line]) -> Picture:
         for place, panel in zip(axes, top, strict=True):
             panel.draw(place)
         for place in axes[1:]:
-            if len(listed) == len(panels):  # the rows are named on the left
+            if len(listed) == len(panels):  # the first panel names the rows
                 place.set_yticklabels([])
         for row, panel in zip(rows[1:, 0], wide, strict=True):
             panel.draw(row.subplots())
@@ -85,7 +84,7 @@ def plate(section: Section, lines: Sequence[Line]) -> Picture:
     width = 3.4 * len(top) + (0.6 if listed else 0.0) if len(top) > 1 else 4.8
     height = max(panel.height for panel in top) + sum(panel.height for panel in wide)
     alt = " ".join(panel.alt for panel in panels)
-    return Picture(section.title, alt, draw, (width, height + legend_height(labels, width)))
+    return ReportFigure(section.title, alt, draw, (width, height + legend_height(labels, width)))
 
 
 def _panels(section: Section, lines: Sequence[Line]) -> list[Panel]:
@@ -93,18 +92,18 @@ def _panels(section: Section, lines: Sequence[Line]) -> list[Panel]:
     return kinds[section.figure](section, lines)
 
 
-def _single(panel: Panel) -> Picture:
+def _single(panel: Panel) -> ReportFigure:
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         panel.draw(axes)
         legend(figure, axes, panel.labels)
 
     size = (_WIDTH, panel.height + legend_height(panel.labels, _WIDTH))
-    return Picture(panel.title, panel.alt, draw, size, panel.caption)
+    return ReportFigure(panel.title, panel.alt, draw, size, panel.caption)
 
 
 def _points(section: Section, lines: Sequence[Line]) -> list[Panel]:
-    """Give each row a point with its deviation; the paper's numbers are hollow diamonds."""
+    """Draw each row as a point with its standard deviation; the paper's numbers are hollow diamonds."""
     metrics = [section.metric]
     if section.metric != "forgetting" and any(math.isfinite(line.mean["forgetting"]) for line in lines):
         metrics.append("forgetting")
@@ -130,17 +129,17 @@ def _metric_points(section: Section, lines: Sequence[Line], metric: str) -> Pane
 
     values = listing([(line.label, line.mean[metric]) for line in lines])
     alt = f"{NAMES[metric]} on {section.benchmark}: {values}."
-    caption = "Whiskers: sample deviation over seeds."
+    caption = "Error bars: sample standard deviation over seeds."
     if published:
         known = listing([(line.label, line.published[metric]) for line in lines if metric in line.published])
-        alt, caption = f"{alt} Published: {known}.", f"{caption} Hollow: the paper's own numbers (published)."
+        alt, caption = f"{alt} Published: {known}.", f"{caption} Hollow: numbers published in the paper."
     return Panel(
         f"{NAMES[metric]} by row", alt, caption, draw, max(1.7, 0.7 + 0.24 * len(lines)), listed=True
     )
 
 
 def _lines(section: Section, lines: Sequence[Line]) -> list[Panel]:
-    """Draw the metric along the axis, a line a series."""
+    """Draw the metric along the axis, one line per series."""
     pairs = list(zip(section.groups, lines, strict=True))
     series = list(dict.fromkeys(group.row.series for group in section.groups))
     values = list(dict.fromkeys(group.row.x for group in section.groups))
@@ -168,7 +167,9 @@ def _lines(section: Section, lines: Sequence[Line]) -> list[Panel]:
     published = any(metric in line.published for line in lines)
     labels = [*series, *([f"{name} (published)" for name in series] if published else [])]
     alt = f"{NAMES[metric]} on {section.benchmark}: {listing([(li.label, li.mean[metric]) for li in lines])}."
-    caption = "Whiskers: sample deviation over seeds." + (" Dashed: published." if published else "")
+    caption = "Error bars: sample standard deviation over seeds." + (
+        " Dashed: published." if published else ""
+    )
     title = f"{NAMES[metric]} along {section.axis}"
     return [Panel(title, alt, caption, draw, 2.8, labels=tuple(labels))]
 
@@ -198,10 +199,16 @@ def _curves(section: Section, lines: Sequence[Line]) -> list[Panel]:
 
     ends = listing([(line.label, line.mean["macro_auc"]) for line in lines])
     loss_alt = "Lines of the mean training loss of each epoch, task after task."
-    caption = "Losses of different kinds have different scales; compare shapes, not heights."
+    caption = "Different losses have different scales; compare shapes, not values."
     return [
         Panel("Training loss", loss_alt, caption, losses, labels=labels),
-        Panel("Test curves", f"Macro-AUC over the tasks seen; in the end: {ends}.", "", seen, labels=labels),
+        Panel(
+            "Test curves",
+            f"Macro-AUC over the tasks seen; after the last task: {ends}.",
+            "",
+            seen,
+            labels=labels,
+        ),
     ]
 
 
@@ -230,4 +237,4 @@ def _counts(name: str, run: Run) -> Panel:
 
     low, high = int(run.positive.min()), int(run.positive.max())
     alt = f"Bars of the positives of each class, task by task, {name}: {low} to {high}."
-    return Panel(f"Positives a class, {name}", alt, f"Colours change with the task (seed {run.seed}).", draw)
+    return Panel(f"Positives per class, {name}", alt, f"Colours alternate by task (seed {run.seed}).", draw)

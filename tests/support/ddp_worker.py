@@ -26,7 +26,7 @@ def data(case: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]
 
 
 def measured(rank: int, case: str) -> dict[str, Any]:
-    """Update with this process's rows in three batches, compute, go on, compute again."""
+    """Update with the rows of this process in three batches, compute, update, and compute again."""
     from mlcl.metrics import MacroAUC
 
     scores, labels, mask, shares = data(case)
@@ -43,10 +43,10 @@ def measured(rank: int, case: str) -> dict[str, Any]:
 
 
 def main(rank: int, world: int, rendezvous: str) -> None:
-    """Go through the cases in step with the other process."""
+    """Compute all cases in the same order as the other process."""
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world, timeout=timedelta(minutes=10)
     )
     print(json.dumps({case: measured(rank, case) for case in CASES}))
     dist.destroy_process_group()

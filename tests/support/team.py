@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -11,14 +13,14 @@ from mlcl.config.resolve import config_from
 from mlcl.config.schema import TrainConfig
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
-from mlcl.models.batch_norm import SharedBatchNorm
+from mlcl.models.distributed.batch_norm import SharedBatchNorm
 from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
 from mlcl.training.processes import join
 
 DEVICES = 2
-RUNS = {
+RUNS: dict[str, tuple[dict[str, Any], bool]] = {
     # name -> settings, on images or features; together they use every part that looks beyond a row
     "rldam-wru, flip-crop": ({"method": "rldam-wru", "augment": {"kind": "flip-crop"}}, True),
     "krt-r": ({"method": "krt-r", "train": {"epochs": 1, "optimiser": "sgd"}}, True),

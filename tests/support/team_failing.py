@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+from children import FOREVER
 from mlcl.errors import InputError
 from mlcl.training.launching import launched, member
 
@@ -35,7 +36,7 @@ def unnoticed():
     with launched(2, unnoticed):
         if member().rank == 1:
             os._exit(9)
-        time.sleep(60)
+        time.sleep(FOREVER)
 
 
 def abandoned():
@@ -44,6 +45,6 @@ def abandoned():
         if member().rank == 1:
             sys.stderr.write(f"{os.getpid()}\n")
             member().meet()
-            time.sleep(60)
+            time.sleep(FOREVER)
         member().meet()
         os.kill(os.getpid(), signal.SIGKILL)

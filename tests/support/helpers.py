@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from mlcl.config.resolve import config_from, merge
 from mlcl.streams import Benchmark
 
 
@@ -29,16 +32,25 @@ def small_benchmark(*, images=False, tasks=3, n=120, classes=6, seed=0, **option
     return Benchmark.from_arrays(*train, *test, tasks=tasks, seed=seed, **options)
 
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "model": {"kind": "mlp", "hidden": 16, "depth": 1},
     "memory": {"size": 30},
     "train": {"epochs": 3, "batch_size": 16, "lr": 0.1},
 }
 """Settings for `small_benchmark` with features."""
 
-SMALL_IMAGES = {
+SMALL_IMAGES: dict[str, Any] = {
     "model": {"kind": "resnet8", "width": 8},
     "memory": {"size": 30},
     "train": {"epochs": 8, "batch_size": 16, "lr": 0.01},
 }
 """Settings for `small_benchmark` with images, for KRT: it learns with Adam."""
+
+CONVOLUTIONAL = ("krt", "krt-r")
+"""Methods whose model has a map of features."""
+
+
+def settings_for(method, **changes):
+    """The config of a method for the small benchmark that suits it."""
+    base = SMALL_IMAGES if method in CONVOLUTIONAL else SMALL
+    return config_from(merge(base, {"method": method}, changes))

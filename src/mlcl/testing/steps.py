@@ -1,0 +1,117 @@
+"""Small tasks and training steps, as regularisers and label policies see them: what they are checked with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mlcl.methods.step import Step, TaskContext
+from mlcl.models import Network, build_model, frozen_copy
+
+WIDTH = 4
+FUTURE = 1
+"""Classes after those of all tasks: nobody has met them yet."""
+
+
+@dataclass(frozen=True)
+class StreamCase:
+    """Tasks with these numbers of classes, the rows of each, and a seed for inputs, labels and networks."""
+
+    classes: tuple[int, ...]
+    rows: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"tasks of {', '.join(map(str, self.classes))} classes, {self.rows} rows each and seed {self.seed}"
+
+    def columns(self, index: int) -> list[int]:
+        """Return the classes of a task."""
+        first = sum(self.classes[:index])
+        return list(range(first, first + self.classes[index]))
+
+    def network(self) -> Network:
+        """Return a small network for all classes, in evaluation mode."""
+        total = sum(self.classes) + FUTURE
+        return build_model("mlp", (WIDTH,), total, seed=self.seed, hidden=6, depth=1).eval()
+
+    def data(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of a task: float ``[rows, K]``, zero outside the task's classes."""
+        generator = torch.Generator().manual_seed(1000 * self.seed + index)
+        inputs = torch.randn(self.rows, WIDTH, generator=generator)
+        labels = torch.zeros(self.rows, sum(self.classes) + FUTURE)
+        own = self.columns(index)
+        labels[:, own] = (torch.rand(self.rows, len(own), generator=generator) < 0.4).float()
+        return inputs, labels
+
+    def context(self, index: int, network: Network, teacher: Network | None) -> TaskContext:
+        """Return a task."""
+        inputs, labels = self.data(index)
+        first, last = self.columns(index)[0], self.columns(index)[-1]
+        numbers = torch.arange(sum(self.classes) + FUTURE)
+        half = (self.rows + 1) // 2
+        return TaskContext(
+            index=index,
+            classes=torch.tensor(self.columns(index)),
+            seen=numbers <= last,
+            old=numbers < first,
+            model=network,
+            teacher=teacher,
+            batches=lambda: iter(
+                [
+                    (inputs[rows], labels[rows])
+                    for rows in (slice(half), slice(half, None))
+                    if len(inputs[rows])
+                ]
+            ),
+            generator=torch.Generator().manual_seed(self.seed + index),
+        )
+
+    def batch(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a training step's inputs, known labels and own classes: rows of the task, then of each past task."""
+        parts = [(*self.data(task), task) for task in (index, *range(index))]
+        own = torch.zeros(self.rows * len(parts), sum(self.classes) + FUTURE, dtype=torch.bool)
+        for place, (_, _, task) in enumerate(parts):
+            own[place * self.rows : (place + 1) * self.rows, self.columns(task)] = True
+        return torch.cat([inputs for inputs, _, _ in parts]), torch.cat([y for _, y, _ in parts]), own
+
+    def step(self, context: TaskContext, *, stored: bool = False) -> Step:
+        """Return a training step on `batch`; with ``stored`` its memory rows have the logits they were stored with."""
+        inputs, _, _ = self.batch(context.index)
+        logits, embeddings = context.model.forward_with_embeddings(inputs)
+        step = Step(context, inputs, logits, embeddings)
+        if not stored or context.index == 0:
+            return step
+        before = torch.randn(logits.shape, generator=torch.Generator().manual_seed(self.seed))
+        before[: self.rows] = torch.nan
+        before[:, ~context.old] = torch.nan
+        return replace(step, stored=before)
+
+
+def stream_cases(count: int, seed: int) -> list[StreamCase]:
+    """Return streams of two and three tasks, the ones with the fewest rows first."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=generator))
+
+    found = [
+        StreamCase(tuple(draw(1, 4) for _ in range(draw(2, 4))), draw(1, 9), draw(0, 1000))
+        for _ in range(count)
+    ]
+    return sorted(found, key=lambda case: case.rows * len(case.classes))
+
+
+def drift(network: Network, seed: int) -> None:
+    """Move the weights of a network a little, as training would."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+
+
+def teacher_of(network: Network, index: int, *, needed: Sequence[bool]) -> Network | None:
+    """Return the frozen network as it was before the task, if a part asked for it and there is one."""
+    return frozen_copy(network) if any(needed) and index > 0 else None

@@ -1,0 +1,57 @@
+"""Processes that fail, die or are left alone: an exception in the first one, and an end for all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+import torch
+
+import team_failing
+from children import complete
+from mlcl.errors import InputError
+from mlcl.training import launching
+from mlcl.training.launching import ProcessError
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [
+        ("input", InputError, r"^the second cannot come\.$"),
+        ("error", ProcessError, "process 1 of the run failed: ValueError: the second has enough"),
+        ("dead", ProcessError, "process 1 of the run failed: it ended with code 9"),
+    ],
+)
+def test_the_failure_of_another_process_is_an_exception_here(kind, error, words):
+    with pytest.raises(error, match=words) as caught:
+        team_failing.failing(kind)
+    assert ("team_failing.py" in "".join(getattr(caught.value, "__notes__", ()))) == (kind == "error")
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
+    code = "import team_failing, mlcl.training.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
+    done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert done.stderr == "mlcl: error: process 1 of the run failed: it ended with code 9\n"
+
+
+def test_the_others_end_when_the_first_process_is_killed():
+    code = "import team_failing; team_failing.abandoned()"
+    # Returns when the second process, which holds the same pipe, has ended too: of itself it sleeps longer.
+    done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
+    assert done.returncode == -signal.SIGKILL
+    assert done.stderr.strip().isdecimal()
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
+def test_waiting_threads_leave_their_cores_unless_the_user_decided(given, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(given))
+    launching.share_cores()
+    assert os.environ == (given or {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": launching.SPINS})
