@@ -173,7 +173,7 @@ def test_bad_input_raises_one_sentence(scores, labels, mask, sentence):
 def test_other_bad_input():
     metric = MacroAUC()
     metric.update(torch.zeros(2, 3), torch.zeros(2, 3))
-    with pytest.raises(InputError, match="scores has 2 columns here and 3 there"):
+    with pytest.raises(InputError, match="scores has 2 columns in one batch or process and 3 in another"):
         metric.update(torch.zeros(2, 2), torch.zeros(2, 2))
     with pytest.raises(InputError, match="average is 'micro'"):
         MacroAUC(average="micro")
