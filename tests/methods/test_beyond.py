@@ -82,13 +82,15 @@ def test_the_penalty_is_the_mean_square_over_what_is_stored():
     stored = torch.tensor([[1.0, 2.0, torch.nan]] * 2 + [[torch.nan] * 3] * 2)
     seen = torch.ones(3, dtype=torch.bool)
     step = a_step(old=seen, seen=seen, logits=logits, stored=stored)
-    penalty = DarkReplay(strength=2.0).penalty(step)
+    penalty = DarkReplay(strength=2.0, distance="mse").penalty(step)
     cells = [(logits[r, k] - stored[r, k]) ** 2 for r in range(2) for k in range(2)]
     torch.testing.assert_close(penalty, 2 * sum(cells) / 4)
     penalty.backward()
     assert torch.count_nonzero(logits.grad[2:]) == 0
     assert torch.count_nonzero(logits.grad[:, 2]) == 0
     assert DarkReplay().penalty(a_step(old=seen, seen=seen, logits=logits)) is None
+    robust = [min(abs(d) ** 2, 2 * abs(d) - 1) if abs(d) >= 1 else d**2 for d in (c.sqrt() for c in cells)]
+    torch.testing.assert_close(DarkReplay(strength=2.0).penalty(step), 2 * sum(robust) / 4)
 
 
 def test_stored_logits_without_a_memory_are_refused():

@@ -311,8 +311,8 @@ class Learner:
         found = macro_auc(scores, self.data.train.labels[np.ix_(rows, task.classes)])
         if found < NEAR_CHANCE:
             warnings.warn(
-                f"after task {task.index + 1} the Macro-AUC on its own training rows is {100 * found:.1f}, chance is 50: "
-                "the network has hardly learnt; more epochs, another train.lr or a larger loss.scale may help.",
+                f"after task {task.index + 1} the Macro-AUC on its training rows is {100 * found:.1f}, where chance is "
+                "50: the network has hardly learnt; more epochs, another train.lr or a larger loss.scale may help.",
                 UserWarning,
                 stacklevel=2,
             )
