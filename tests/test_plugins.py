@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def _clean(monkeypatch):
     monkeypatch.setattr(plugins, "_loaded", {})
     yield
     REGISTRATIONS.undo_to(before)
-    (cache_dir() / plugins.TRUSTED).unlink(missing_ok=True)
+    shutil.rmtree(cache_dir() / plugins.TRUSTED, ignore_errors=True)
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_predict_loads_a_plugin_that_was_given_here_before(finished, tmp_path):
 @pytest.mark.slow
 def test_a_plugin_that_was_never_given_here_does_not_run(finished, tmp_path, capsys):
     forget_loaded()
-    (cache_dir() / plugins.TRUSTED).unlink()
+    shutil.rmtree(cache_dir() / plugins.TRUSTED)
     assert predict(finished, tmp_path) == 2
     err = capsys.readouterr().err
     assert "was never given on this machine; to run its code, give it with --plugin" in err
@@ -261,6 +262,7 @@ def test_an_entry_point_is_loaded_by_itself(tmp_path, monkeypatch):
     assert config_from({"memory": "newest"}).memory.kind == "newest"
     REGISTRATIONS.undo_to(before)
     plugins._loaded.clear()
+    sys.modules.pop("announced")
     (tmp_path / "announced.py").write_text("1 / 0\n")
     monkeypatch.setattr(plugins, "_entry_points_loaded", False)
     with pytest.raises(InputError, match=r"ZeroDivisionError.*entry point 'mine'"):
@@ -320,3 +322,155 @@ def test_processes_that_train_together_have_the_plugin_too(file, tmp_path):
     done = command("run", *arguments, "--out", out, "--quiet")
     assert done.returncode == 0, done.stderr
     assert sum(json.loads((out / "result.json").read_text())["memory"]) == 40
+
+
+def python(code, folder):
+    """Run code in a new process, where no room of the package is imported yet."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    return done.stdout + done.stderr
+
+
+def test_a_plugin_does_not_own_what_it_imports_first(tmp_path):
+    (tmp_path / "only.py").write_text("import mlcl.memories, mlcl.losses\n")
+    (tmp_path / "bad.py").write_text("import mlcl.memories\n1 / 0\n")
+    code = f"""
+from mlcl.errors import InputError
+from mlcl.plugins import load_plugin
+for name in ("only.py", "bad.py"):
+    try:
+        load_plugin({str(tmp_path)!r} + "/" + name)
+    except InputError as error:
+        print(error)
+from mlcl.memories import MEMORIES
+print(MEMORIES.names(), repr(MEMORIES.owner("wru")))
+"""
+    found = python(code, tmp_path)
+    assert "only.py registers nothing" in found
+    assert "bad.py, line 2, cannot be loaded: ZeroDivisionError" in found
+    assert "'wru'] ''" in found
+
+
+def test_a_package_that_imports_its_own_plugin_and_a_module_imported_before(tmp_path):
+    package = tmp_path / "pkg_a"
+    package.mkdir()
+    (package / "__init__.py").write_text("from pkg_a import mem\n")
+    (package / "mem.py").write_text(MEMORY)
+    code = """
+import sys
+if sys.argv[0] == "x":
+    import pkg_a.mem
+from mlcl.plugins import load_plugin
+from mlcl.memories import MEMORIES
+plugin = load_plugin("pkg_a.mem")
+print(MEMORIES.owner("newest"), plugin.source)
+"""
+    assert python(code, tmp_path) == "pkg_a.mem pkg_a.mem\n"
+    assert python(code.replace('sys.argv[0] == "x"', "True"), tmp_path) == "pkg_a.mem pkg_a.mem\n"
+
+
+def test_a_record_that_names_another_source_runs_nothing(finished, tmp_path, capsys, monkeypatch):
+    """The SHA-256 of a trusted plugin beside the name of another module: not even its parent package is imported."""
+    forget_loaded()
+    evil = tmp_path / "evil_package"
+    evil.mkdir()
+    (evil / "__init__.py").write_text("raise SystemExit('evil code ran')\n")
+    (evil / "m.py").write_text(MEMORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = finished / "environment.json"
+    record = json.loads(path.read_text())
+    record["plugins"][0]["source"] = "evil_package.m"
+    path.write_text(json.dumps(record))
+    assert predict(finished, tmp_path) == 2
+    assert "was never given on this machine" in capsys.readouterr().err
+    assert "evil_package" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise SystemExit(0)\n", r"bad\.py, line 1, cannot be loaded: SystemExit"),
+        (
+            "from mlcl.models import MODELS\nMODELS.register_family('timm', members=dict, summary='')(lambda n: n)\n",
+            "model 'timm:NAME' is registered already",
+        ),
+        ("from mlcl.methods import PRESETS\nPRESETS.update(er=None)\n", "method 'er' is registered already"),
+        (
+            "from mlcl.memories import MEMORIES\nMEMORIES.register('x', summary='')(3)\n",
+            "memory 'x' is 3; expected a function or a class",
+        ),
+        (
+            MEMORY.replace("fraction: float = 1.0", "fraction: float"),
+            "memory 'newest' has the option 'fraction' without a default",
+        ),
+    ],
+)
+def test_more_ways_to_be_bad(text, words, tmp_path, capsys):
+    import re
+
+    (tmp_path / "bad.py").write_text(text)
+    assert main(["ls", "--plugin", str(tmp_path / "bad.py")]) == 2
+    err = capsys.readouterr().err
+    assert re.search(words, err), err
+    assert err.count("\n") == 1
+    assert {"timm", "torchvision"} <= set(REGISTRIES["model"].families())
+    assert PRESETS["er"] is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("fraction: float = 1.0", "weight: float = 1.0", "the option 'weight'.*a setting of every memory"),
+        ("fraction: float = 1.0", "seed: int = 0", "the option 'seed'.*a setting of every memory"),
+        ("fraction: float = 1.0", "fraction: object = None", "the option 'fraction' of type"),
+        ("    tasks =", "    1 / 0\n    tasks =", r"memory 'newest' of the plugin .* ZeroDivisionError"),
+    ],
+)
+def test_parts_that_cannot_be_set_are_one_sentence(old, new, words, tmp_path, capsys):
+    import re
+
+    path = tmp_path / "odd.py"
+    path.write_text(MEMORY.replace(old, new).replace("size * fraction", "size"))
+    assert main(["run", "--plugin", str(path), "--memory", "newest", "--out", str(tmp_path / "run")]) == 2
+    err = capsys.readouterr().err
+    assert re.search(words, err), err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_value_is_checked_by_the_part_that_takes_it(tmp_path, capsys):
+    """Another part may take an option of the same name and another type."""
+    path = tmp_path / "two.py"
+    other = MEMORY.replace('"newest"', '"oldest"').replace("fraction: float = 1.0", "fraction: str = 'x'")
+    path.write_text(
+        MEMORY + other.replace("size * fraction", "size").replace("update_newest", "update_oldest")
+    )
+    given = ["run", "--plugin", str(path), *QUICK, "--memory", "newest", "--memory.fraction", "half"]
+    assert main([*given, "--out", str(tmp_path / "run")]) == 2
+    assert "memory.fraction is 'half'; expected float" in capsys.readouterr().err
+
+
+def test_a_copy_of_a_loaded_file_is_the_same_plugin(file, tmp_path):
+    copied = tmp_path / "copy.py"
+    copied.write_text(file.read_text())
+    link = tmp_path / "link.py"
+    link.symlink_to(file)
+    assert (
+        main(["ls", "memories", "--plugin", str(file), "--plugin", str(copied), "--plugin", str(link)]) == 0
+    )
+
+
+def test_a_resume_with_a_changed_plugin_records_it(finished, file, tmp_path, capsys):
+    forget_loaded()
+    (finished / "result.json").unlink()
+    file.write_text(MEMORY + "# another line\n")
+    assert main(["resume", str(finished), "--plugin", str(file), "--quiet"]) == 0
+    assert capsys.readouterr().err.count("has changed since") == 1
+    record = json.loads((finished / "environment.json").read_text())
+    assert (
+        record["plugins"][0]["sha256"]
+        == plugins.find_plugin(file).sha256
+        != record["plugins_before"][0]["sha256"]
+    )
+    forget_loaded()
+    assert predict(finished, tmp_path) == 0

@@ -7,9 +7,10 @@ folder only *records* its plugins: one that was never given on this machine is n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
-import importlib.util
+import shlex
 import sys
 import traceback
 import types
@@ -17,17 +18,18 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from mlcl.errors import InputError, one_line
-from mlcl.files import cache_dir, read_object, write_json
+from mlcl.files import cache_dir, write_text
 from mlcl.registry import REGISTRATIONS
 
 GROUP = "mlcl.plugins"
 """The entry-point group that installed packages announce their plugins in."""
-TRUSTED = "plugins.json"
-"""In the cache: the plugins that were given by hand on this machine, by their SHA-256."""
+TRUSTED = "plugins"
+"""In the cache: one file for each plugin that was given by hand on this machine, named by its SHA-256."""
 MAX_BYTES = 16 << 20
 RULES = "expected parts registered with a decorator such as @MEMORIES.register(...); see docs/extending.md"
 
@@ -52,6 +54,7 @@ class Plugin:
 
 
 _loaded: dict[str, Plugin] = {}
+_warned: set[str] = set()
 _entry_points_loaded = False
 
 
@@ -61,7 +64,7 @@ def loaded_plugins() -> tuple[Plugin, ...]:
 
 
 def load_plugin(source: str | Path) -> Plugin:
-    """Load ``FILE.py`` or ``package.module``, once; what is wrong with it is an `InputError` with file and line."""
+    """Load ``FILE.py`` or ``package.module``, once; a plugin that cannot be loaded is an `InputError` with its line."""
     plugin = find_plugin(source)
     ensure_loaded(plugin)
     _trust(plugin)
@@ -71,8 +74,8 @@ def load_plugin(source: str | Path) -> Plugin:
 def find_plugin(source: str | Path) -> Plugin:
     """Return a plugin without running any of its code."""
     name = str(source)
-    if name.endswith(".py"):
-        path = Path(name).expanduser().absolute()
+    if name.lower().endswith(".py"):
+        path = Path(name).expanduser().resolve()
         try:
             if path.stat().st_size > MAX_BYTES:
                 raise InputError(f"plugin {path}: larger than {MAX_BYTES} bytes; expected a Python file.")
@@ -84,25 +87,30 @@ def find_plugin(source: str | Path) -> Plugin:
         return Plugin(str(path), hashlib.sha256(code).hexdigest(), code)
     if not all(part.isidentifier() for part in name.split(".")):
         raise InputError(f"plugin {name!r} is neither FILE.py nor package.module.")
-    return Plugin(name, _module_digest(name))
+    digest = hashlib.sha256()
+    for label, file in _module_files(name):
+        digest.update(label.encode() + b"\0" + file.read_bytes())
+    return Plugin(name, digest.hexdigest())
 
 
-def _module_digest(name: str) -> str:
-    """Return the SHA-256 of a module's file, or of all Python files of a package."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"plugin {name!r} cannot be imported: {one_line(error)}.") from None
+def _module_files(name: str) -> list[tuple[str, Path]]:
+    """Return the file of a module, or all Python files of a package, found without importing a parent of it."""
+    path, parts = None, name.split(".")
+    for count in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), path)
+        if spec is None:
+            break
+        path = list(spec.submodule_search_locations or [])
     if spec is None or spec.origin is None:
         raise InputError(
             f"plugin {name!r} was not found; expected FILE.py, or a module that can be imported."
         )
     origin = Path(spec.origin)
-    files = sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+    if not path:
+        return [(origin.name, origin)]
+    return [
+        (file.relative_to(origin.parent).as_posix(), file) for file in sorted(origin.parent.rglob("*.py"))
+    ]
 
 
 def ensure_loaded(plugin: Plugin) -> None:
@@ -115,20 +123,21 @@ def ensure_loaded(plugin: Plugin) -> None:
                 f"{plugin.sha256[:12]}); expected a new process."
             )
         return
+    if plugin.code is not None and any(known.sha256 == plugin.sha256 for known in _loaded.values()):
+        return  # a copy of a file that is loaded
     count, REGISTRATIONS.owner = len(REGISTRATIONS), plugin.source
     try:
         _execute(plugin)
-        if len(REGISTRATIONS) == count:
+        found = len(REGISTRATIONS) - count
+        if plugin.code is None:  # it may have been imported before it was given
+            found = REGISTRATIONS.adopt(plugin.source, plugin.source)
+        if not found:
             raise InputError(f"plugin {plugin.source} registers nothing; {RULES}.")
-    except InputError as error:
+    except BaseException as error:  # somebody's code: whatever it raises, nothing of it stays
         REGISTRATIONS.undo_to(count)
-        named = Path(plugin.source).name in str(error)
-        raise error if named else InputError(f"plugin {_place(plugin, error)} {error}") from None
-    except Exception as error:  # somebody's code: whatever it raises, this is where
-        REGISTRATIONS.undo_to(count)
-        raise InputError(
-            f"plugin {_place(plugin, error)} cannot be loaded: {type(error).__name__}: {one_line(error)}."
-        ) from None
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        raise InputError(_failure(plugin, error)) from None
     finally:
         REGISTRATIONS.owner = ""
     _loaded[plugin.source] = plugin
@@ -136,7 +145,6 @@ def ensure_loaded(plugin: Plugin) -> None:
 
 def _execute(plugin: Plugin) -> None:
     if plugin.code is None:
-        sys.modules.pop(plugin.source, None)  # imported before it was a plugin: its parts are registered now
         importlib.import_module(plugin.source)
         return
     name = f"mlcl_plugin_{Path(plugin.source).stem}_{plugin.sha256[:8]}"
@@ -150,13 +158,20 @@ def _execute(plugin: Plugin) -> None:
         raise
 
 
-def _place(plugin: Plugin, error: Exception) -> str:
-    """Return file and line of an error in a plugin's own code."""
+def _failure(plugin: Plugin, error: BaseException) -> str:
+    """Return a sentence with file and line of an error in a plugin's own code."""
+    if isinstance(error, InputError):
+        named = Path(plugin.source).name in str(error)
+        return str(error) if named else f"plugin {_place(plugin, error)} {error}"
+    what = f"{type(error).__name__}: {one_line(error)}"
+    return f"plugin {_place(plugin, error)} cannot be loaded: {what}."
+
+
+def _place(plugin: Plugin, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{error.filename}, line {error.lineno},"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == plugin.source]
-    if plugin.code is None:
-        frames = traceback.extract_tb(error.__traceback__)
+    files = {plugin.source} if plugin.code is not None else {str(f) for _, f in _module_files(plugin.source)}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     return f"{frames[-1].filename}, line {frames[-1].lineno}," if frames else plugin.source
 
 
@@ -188,22 +203,25 @@ def load_recorded(records: Iterable[Mapping[str, Any]], *, folder: Path) -> None
         source, digest = str(record.get("source")), str(record.get("sha256"))
         given = _loaded.get(source) or _loaded_elsewhere(source)
         if given is not None:
-            if given.sha256 != digest:
-                warnings.warn(_changed(folder, given, digest), UserWarning, stacklevel=3)
+            sentence = _changed(folder, given, digest)
+            if given.sha256 != digest and sentence not in _warned:
+                _warned.add(sentence)
+                warnings.warn(sentence, UserWarning, stacklevel=3)
             continue
         if source.endswith(".py") and not Path(source).is_file():
             raise InputError(
                 f"{folder} was made with the plugin {source}, which is missing now; give the file with --plugin FILE.py"
             )
-        if digest not in _trusted():
+        if not _is_trusted(digest, source):
             raise InputError(
                 f"{folder} was made with the plugin {source}, which was never given on this machine; to run its code, "
-                f"give it with --plugin {source}"
+                f"give it with --plugin {shlex.quote(source)}"
             )
         plugin = find_plugin(source)
         if plugin.sha256 != digest:
             raise InputError(
-                f"{_changed(folder, plugin, digest)}; to use it as it is now, give it with --plugin {source}"
+                f"{_changed(folder, plugin, digest)}; to use it as it is now, give it with --plugin "
+                f"{shlex.quote(source)}"
             )
         ensure_loaded(plugin)
 
@@ -222,21 +240,16 @@ def _loaded_elsewhere(source: str) -> Plugin | None:
     return found[0] if source.endswith(".py") and found else None
 
 
-def _trusted() -> set[str]:
-    try:
-        return set(read_object(cache_dir() / TRUSTED, limit=MAX_BYTES))
-    except InputError:
-        return set()
+def _is_trusted(digest: str, source: str) -> bool:
+    """Return whether a plugin of this content was given by hand here, from this very file or module."""
+    path = cache_dir() / TRUSTED / digest
+    return len(digest) == 64 and digest.isalnum() and path.is_file() and path.read_text("utf-8") == source
 
 
 def _trust(plugin: Plugin) -> None:
     """Note that a plugin was given by hand here; without a cache to write to, it has to be given again."""
-    if plugin.sha256 in _trusted():
-        return
-    path = cache_dir() / TRUSTED
-    try:
-        known = read_object(path, limit=MAX_BYTES) if path.is_file() else {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, known | {plugin.sha256: plugin.source})
-    except (InputError, OSError):
-        return
+    if not _is_trusted(plugin.sha256, plugin.source):
+        with contextlib.suppress(OSError):
+            folder = cache_dir() / TRUSTED
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / plugin.sha256, plugin.source)

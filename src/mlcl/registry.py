@@ -13,12 +13,13 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from mlcl.errors import InputError, nearest
 
@@ -28,35 +29,59 @@ Members = Callable[[], Mapping[str, str]]
 """What is in a family: names, each with a one-line description."""
 
 
+@dataclass
+class Registration:
+    """One registration from outside the package: the module that made it, how to undo it, and the plugin it is of."""
+
+    module: str
+    undo: Callable[[], object]
+    owner: str
+
+
 class Registrations:
-    """What was registered in this process, in order, and by whom; `mlcl.plugins` undoes what a bad plugin registered.
+    """What was registered from outside the package in this process; `mlcl.plugins` undoes those of a bad plugin.
 
     Attributes:
-        owner: the source of the plugin that is being loaded; an empty string for the package itself.
+        owner: the source of the plugin that is being loaded, or an empty string.
         version: another number after every change; what is computed from the registries is cached by it.
     """
 
     def __init__(self) -> None:
         self.owner = ""
         self.version = 0
-        self._undo: list[Callable[[], object]] = []
+        self._made: list[Registration] = []
 
     def __len__(self) -> int:
-        return len(self._undo)
+        return len(self._made)
 
-    def add(self, undo: Callable[[], object]) -> None:
-        """Note a registration, and how to undo it."""
-        self._undo.append(undo)
+    def add(self, undo: Callable[[], object], module: str) -> Registration | None:
+        """Note a registration by a module, unless it is one of the package: those stay, whoever imports them first."""
         self.version += 1
+        if module.partition(".")[0] == "mlcl":
+            return None
+        self._made.append(Registration(module, undo, self.owner))
+        return self._made[-1]
 
     def undo_to(self, length: int) -> None:
         """Undo the newest registrations until ``length`` are left."""
-        while len(self._undo) > length:
-            self._undo.pop()()
+        while len(self._made) > length:
+            self._made.pop().undo()
             self.version += 1
+
+    def adopt(self, module: str, owner: str) -> int:
+        """Assign what a module and those below it registered to a plugin; return how many registrations those are."""
+        found = [made for made in self._made if f"{made.module}.".startswith(f"{module}.")]
+        for made in found:
+            made.owner = owner
+        return len(found)
 
 
 REGISTRATIONS = Registrations()
+
+
+def _caller() -> str:
+    """Return the module that calls the function which calls this one."""
+    return str(sys._getframe(2).f_globals.get("__name__", ""))
 
 
 @dataclass(frozen=True)
@@ -65,7 +90,7 @@ class _Entry(Generic[T]):
     summary: str
     reference: str
     where: str
-    owner: str
+    made: Registration | None
 
 
 @dataclass(frozen=True)
@@ -107,16 +132,12 @@ class Registry(Generic[T]):
 
     def register(self, name: str, *, summary: str, reference: str = "") -> Callable[[T], T]:
         """Decorate a function or class so that it can be requested by ``name``; a name is registered once."""
+        module = _caller()
 
         def add(value: T) -> T:
-            where = source_line(value)
-            if name in self._entries:
-                raise InputError(
-                    f"{where}: {self.noun} {name!r} is registered already, in {self._entries[name].where}; "
-                    "expected another name."
-                )
-            self._entries[name] = _Entry(value, summary, reference, where, REGISTRATIONS.owner)
-            REGISTRATIONS.add(lambda: self._entries.pop(name, None))
+            where = self._checked(name, value, self._entries.get(name))
+            made = REGISTRATIONS.add(lambda: self._entries.pop(name, None), module)
+            self._entries[name] = _Entry(value, summary, reference, where, made)
             return value
 
         return add
@@ -139,14 +160,32 @@ class Registry(Generic[T]):
         >>> PETS.build("dog:rex", age=3), PETS.options("dog:rex")
         ('rex, 3', ('age',))
         """
+        module = _caller()
 
         def add(value: T) -> T:
-            entry = _Entry(value, summary, reference, source_line(value), REGISTRATIONS.owner)
-            self._families[prefix] = (entry, members)
-            REGISTRATIONS.add(lambda: self._families.pop(prefix, None))
+            known = self._families[prefix][0] if prefix in self._families else None
+            where = self._checked(f"{prefix}:NAME", value, known)
+            made = REGISTRATIONS.add(lambda: self._families.pop(prefix, None), module)
+            self._families[prefix] = (_Entry(value, summary, reference, where, made), members)
             return value
 
         return add
+
+    def _checked(self, name: str, value: Any, known: _Entry[T] | None) -> str:
+        """Refuse what cannot be a part: a second one of a name, no function, an option that must be given."""
+        where = source_line(value)
+        if known is not None:
+            raise InputError(
+                f"{where}: {self.noun} {name!r} is registered already, in {known.where}; expected another name."
+            )
+        if not callable(value):
+            raise InputError(f"{self.noun} {name!r} is {value!r}; expected a function or a class.")
+        for option in read_options(value):
+            if option.default is inspect.Parameter.empty:
+                raise InputError(
+                    f"{where}: {self.noun} {name!r} has the option {option.name!r} without a default; expected one."
+                )
+        return where
 
     def _entry(self, name: str) -> _Entry[T]:
         if name in self._entries:
@@ -155,7 +194,7 @@ class Registry(Generic[T]):
         if prefix in self._families and member:
             family = self._families[prefix][0]
             value = cast(T, partial(family.value, member))
-            return _Entry(value, family.summary, family.reference, family.where, family.owner)
+            return _Entry(value, family.summary, family.reference, family.where, family.made)
         known = ", ".join([*sorted(self._entries), *(f"{family}:NAME" for family in self._families)])
         near = [f"{family}:{member}" for family in self._families if member]
         hint = nearest(name, [*self._entries, *near])
@@ -183,7 +222,12 @@ class Registry(Generic[T]):
 
     def owner(self, name: str) -> str:
         """Return the source of the plugin that registered ``name``; an empty string for the package itself."""
-        return self._entry(name).owner
+        made = self._entry(name).made
+        return made.owner if made is not None else ""
+
+    def where(self, name: str) -> str:
+        """Return file and line where ``name`` is defined."""
+        return self._entry(name).where
 
     def options(self, name: str) -> tuple[str, ...]:
         """Return the names of the keyword-only options that ``name`` takes."""
@@ -230,18 +274,37 @@ class NamedValues(dict[str, V]):
     def __init__(self, noun: str, values: Mapping[str, V] | None = None) -> None:
         super().__init__(values or {})
         self.noun = noun
-        self._owners: dict[str, str] = {}
+        self._made: dict[str, Registration] = {}
 
     def __setitem__(self, name: str, value: V) -> None:
+        self._add(name, value, _caller())
+
+    def _add(self, name: str, value: V, module: str) -> None:
         if name in self:
             raise InputError(f"{self.noun} {name!r} is registered already; expected another name.")
         super().__setitem__(name, value)
-        self._owners[name] = REGISTRATIONS.owner
-        REGISTRATIONS.add(lambda: self.pop(name, None))
+        made = REGISTRATIONS.add(lambda: (self.pop(name, None), self._made.pop(name, None)), module)
+        if made is not None:
+            self._made[name] = made
+
+    def update(self, *others: Any, **more: V) -> None:
+        """Add several names, each as ``values[name] = value`` does."""
+        for name, value in dict(*others, **more).items():
+            self._add(name, value, _caller())
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def setdefault(self, name: str, default: V | None = None) -> V:
+        """Return a value, or add one."""
+        if name not in self:
+            self._add(name, cast(V, default), _caller())
+        return self[name]
 
     def owner(self, name: str) -> str:
         """Return the source of the plugin that added ``name``; an empty string for the package itself."""
-        return self._owners.get(name, "")
+        return self._made[name].owner if name in self._made else ""
 
 
 def discover(package: str, path: Iterable[str]) -> None:
@@ -300,7 +363,8 @@ def _hint(owner: Any, parameter: inspect.Parameter) -> Any:
             return typing.get_type_hints(single, globalns=names)[parameter.name]
     except NameError:
         pass  # imported for type checkers only
-    return str if parameter.default in (None, inspect.Parameter.empty) else type(parameter.default)
+    known = parameter.default is not None and parameter.default is not inspect.Parameter.empty
+    return type(parameter.default) if known else str
 
 
 def described(name: str, *texts: str) -> str:
@@ -318,11 +382,12 @@ def union(kinds: Iterable[Any]) -> Any:
     >>> union([int, str | None, int])
     int | str | None
     """
-    found = list(dict.fromkeys(_members(kinds)))
+    found = list(dict.fromkeys(members(kinds)))
     return functools.reduce(lambda a, b: a | b, found) if len(found) > 1 else found[0]
 
 
-def _members(kinds: Iterable[Any]) -> Iterator[Any]:
+def members(kinds: Iterable[Any]) -> Iterator[Any]:
+    """Yield the types that several types, unions among them, are made of."""
     for kind in kinds:
         is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
         yield from typing.get_args(kind) if is_union else [kind]

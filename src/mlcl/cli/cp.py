@@ -23,6 +23,9 @@ def main(arguments: list[str]) -> int:
         raise InputError(f"unknown config {given.name!r}; known are: {known}.{nearest(given.name, configs)}")
     if given.file.exists() and not given.overwrite:
         raise InputError(f"{given.file} exists; choose another name, or add --overwrite.")
-    given.file.write_text(configs[given.name], encoding="utf-8")
+    try:
+        given.file.write_text(configs[given.name], encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{given.file} cannot be written: {error.strerror}.") from None
     sys.stdout.write(f"{given.file}\n")
     return 0

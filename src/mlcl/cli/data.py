@@ -144,6 +144,7 @@ def info(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="mlcl data info",
         exit_on_error=False,
+        allow_abbrev=False,
         description="Describe a benchmark. Settings of `mlcl run`, such as --stream.order, override its own.",
     )
     parser.add_argument("name", help="a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store")

@@ -8,6 +8,7 @@ from pathlib import Path
 from mlcl.cli.messages import fail
 from mlcl.cli.options import verb_parser
 from mlcl.runs.export import SUFFIXES, ExportError, export
+from mlcl.runs.folder import require_finished
 from mlcl.runs.predict import check_out
 
 
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--logits", action="store_true", help="logits instead of probabilities")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     given = parser.parse_args(arguments)
+    require_finished(given.folder)
     suffixes = SUFFIXES[given.format]
     out = given.out or given.folder / f"model{suffixes[0]}"
     check_out(out, suffixes=suffixes, overwrite=given.overwrite)

@@ -9,7 +9,7 @@ from mlcl.cli.options import parse_run
 from mlcl.cli.run import follow
 from mlcl.errors import InputError
 from mlcl.runs.extend import extend
-from mlcl.runs.folder import CONFIG, free_folder, is_run, read_config
+from mlcl.runs.folder import CONFIG, free_folder, read_config, require_finished
 
 HELP = """usage: mlcl extend DIR --data STORE [--out DIR2] [--overwrite] [--quiet] [--train.epochs N] ...
 
@@ -20,6 +20,7 @@ of the run.
   DIR          the folder of a finished run
   --data STORE the store with the new labels, by folder or name
   --out DIR2   folder to write (default: DIR-extended)
+  --plugin FILE.py | package.module    load parts of your own first
 """
 
 
@@ -37,8 +38,8 @@ def main(arguments: list[str]) -> int:
         raise InputError(
             "mlcl extend: the following arguments are required: --data, the store with the new labels."
         )
-    if is_run(folder):
-        read_config(folder)  # loads the plugins that the run was made with
+    require_finished(folder)
+    read_config(folder)  # loads the plugins that the run was made with
     command = parse_run([str(folder / CONFIG), *rest])
     if command is None:
         return 0

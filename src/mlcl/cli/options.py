@@ -60,6 +60,7 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         prog=prog,
         usage=f"{prog} [NAME | FILE.yaml] [options]",
         exit_on_error=False,
+        allow_abbrev=False,
         description="Train and evaluate one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
         "FILE.yaml one of your own; options override its settings. `--loss ru` is short for `--loss.kind ru`, "
         "`--devices 2` for `--train.devices 2`.",
@@ -134,7 +135,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
             word = f"--train.devices{equals}{value}"
         out.append(word)
         following = arguments[position + 1] if position + 1 < len(arguments) else ""
-        if word.removeprefix("--") in flags() and following not in ("true", "false"):
+        if word.removeprefix("--") in flags() and following.lower() not in ("true", "false", "yes", "no"):
             out.append("true")
     return out
 

@@ -54,6 +54,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     parser = ArgumentParser(
         prog="mlcl reproduce",
         exit_on_error=False,
+        allow_abbrev=False,
         description="Run all rows of a table over several seeds and write table, figure and report. "
         f"TABLE is one of: {', '.join(experiments())}; or a YAML file of your own. "
         "Runs that are done are not done again, so the same command continues after an interruption. "

@@ -40,6 +40,7 @@ def parse_theory(arguments: Sequence[str]) -> TheoryCommand | None:
     parser = ArgumentParser(
         prog="mlcl theory",
         exit_on_error=False,
+        allow_abbrev=False,
         description="Show what the paper's theory says of a benchmark and of the memory that a run would have: "
         "margins, Proposition 1 checked numerically, the imbalance terms of Theorem 1, and how far the memory is from "
         "its tasks. A diagnostic, not a guarantee. NAME is a shipped config, FILE.yaml one of your own, STORE a "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
 from mlcl.config.schema import PARTS, SECTIONS, Config, settings_of
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
 from mlcl.memories import MEMORIES, Memory
@@ -20,7 +20,7 @@ from mlcl.methods.presets import PRESETS
 from mlcl.methods.regularisers import REGULARISERS, Regulariser
 from mlcl.models import MODELS
 from mlcl.plugins import Plugin, loaded_plugins
-from mlcl.registry import Option, Registry, union
+from mlcl.registry import Option, Registry, members, read_options, union
 from mlcl.seeds import derive_seed
 
 REGISTRIES: dict[str, Registry[Any]] = {
@@ -31,6 +31,8 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "augment": AUGMENTATIONS,
     "model": MODELS,
 }
+RESERVED, PLAIN = ("options", "seed", "load"), (bool, int, float, str, type(None))
+"""Names that no option of a part may have, beside the settings of its section; and types that it may have."""
 GIVEN_BY_THE_RUN = {"augment": ("suits",), "memory": ("batch_size",)}
 """Options of parts that are no settings of their own: the run knows their value."""
 
@@ -78,11 +80,52 @@ def section_options(part: str) -> dict[str, Option]:
     for name, takers in REGISTRIES[part].all_options().items():
         if name in GIVEN_BY_THE_RUN.get(part, ()):
             continue
+        for kind, option in takers:
+            _check_option(part, kind, option)
         texts = dict.fromkeys(option.help.rstrip(".") for _, option in takers if option.help)
         who = ", ".join(kind for kind, _ in takers)
         kind = union([*(option.type for _, option in takers), type(None)])
         found[name] = Option(name, kind, None, f"{'; '.join(texts)}. ({who})" if texts else f"({who})")
     return found
+
+
+def _check_option(part: str, kind: str, option: Option) -> None:
+    """Refuse options that a config cannot set: names that are taken, and types that YAML has no values of."""
+    where = f"{REGISTRIES[part].where(kind)}: {part} {kind!r} has the option {option.name!r}"
+    if option.name in (*settings_of(SECTIONS[part]), *RESERVED):
+        raise InputError(f"{where}, which is a setting of every {part}; expected another name.")
+    for member in members([option.type]):
+        if get_origin(member) not in (Literal, list, tuple) and member not in PLAIN:
+            raise InputError(
+                f"{where} of type {getattr(member, '__name__', member)}; expected bool, int, float, str, a Literal, a "
+                "list, or None."
+            )
+
+
+def _check_types(config: Config, part: str) -> None:
+    """Refuse values that are not of the type that the chosen part declares; another part may take another type."""
+    section = getattr(config, part)
+    for option in read_options(REGISTRIES[part].get(section.kind)):
+        value = section.options.get(option.name)
+        kinds = list(members([option.type]))
+        if value is None or any(_fits(value, kind) for kind in kinds):
+            continue
+        names = [getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None)]
+        shown = [
+            ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else name
+            for kind, name in zip([k for k in kinds if k is not type(None)], names, strict=True)
+        ]
+        raise InputError(f"{part}.{option.name} is {value!r}; expected {' or '.join(shown)}.")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, get_origin(kind) or kind)
 
 
 def build_parts(config: Config, *, suits: str = "flip-crop") -> MethodParts:
@@ -112,6 +155,7 @@ def check_parts(config: Config) -> None:
     for part in PARTS:
         section = getattr(config, part)
         REGISTRIES[part].check(section.kind, section.options)
+        _check_types(config, part)
     _check_values(config)
     if config.regulariser.kind == "tokens" and config.model.head != "attention":
         raise InputError(
@@ -144,6 +188,13 @@ def _check_values(config: Config) -> None:
         except InputError as error:
             named = str(error).partition(" is ")[0] in getattr(config, part).options
             raise InputError(f"{part}.{error}" if named else str(error)) from None
+        except Exception as error:
+            kind = getattr(config, part).kind
+            if not (owner := REGISTRIES[part].owner(kind)):
+                raise
+            raise InputError(
+                f"{part} {kind!r} of the plugin {owner} cannot be built: {type(error).__name__}: {one_line(error)}."
+            ) from None
 
 
 def used_plugins(config: Config) -> tuple[Plugin, ...]:

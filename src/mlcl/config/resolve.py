@@ -11,7 +11,6 @@ import argparse
 import copy
 import inspect
 import re
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -26,9 +25,9 @@ from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.files import read_bounded
-from mlcl.methods.presets import get_preset, method_name
+from mlcl.methods.presets import PRESETS, get_preset, method_name
 from mlcl.plugins import load_entry_points
-from mlcl.registry import REGISTRATIONS, Option, described
+from mlcl.registry import REGISTRATIONS, Option, described, members
 
 Layer = dict[str, Any]
 MAX_CONFIG_BYTES = 1 << 20
@@ -64,8 +63,7 @@ def flags() -> set[str]:
 
 
 def _is_flag(kind: Any) -> bool:
-    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    return set(members) <= {bool, type(None)}
+    return set(members([kind])) <= {bool, type(None)}
 
 
 def add_settings(parser: ArgumentParser) -> None:
@@ -251,7 +249,7 @@ def resolve(
     elif "benchmark" in file and "data" not in file:
         file = merge(file, {"benchmark": lower["benchmark"]})
     method: str = merge({"method": Config().method}, lower, file, given)["method"]
-    preset = get_preset(method).parts
+    preset = _preset(method)
     upper = [file, preset, given] if "method" in given else [preset, file, given]
     final = merge(to_dict(Config()), lower, *upper)
     # Where a higher layer chooses another kind of part, options of the kind it replaces must not linger. A file's own
@@ -259,9 +257,18 @@ def resolve(
     preset = _prune(preset, final)
     upper = [_prune(file, final), preset, given] if "method" in given else [preset, file, given]
     merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method_name(method)})
-    config = from_dict(config_parser().parse_object(merged).as_dict())
+    try:
+        config = from_dict(config_parser().parse_object(merged).as_dict())
+    except (argparse.ArgumentError, TypeError) as error:
+        raise InputError(one_sentence(error)) from None
     check_parts(config)
     return config
+
+
+def _preset(method: str) -> Layer:
+    """Return the settings of a method; those of a plugin are checked as a file is."""
+    parts = get_preset(method).parts
+    return checked(parts, f"method {method!r}") if PRESETS.owner(method_name(method)) else parts
 
 
 def shipped_layer(name: str) -> Layer:

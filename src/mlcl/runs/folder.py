@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import warnings
@@ -158,8 +159,8 @@ def require_finished(path: Path) -> None:
 
 def write_config(path: Path, config: Config, *, command: str, plugins: tuple[Plugin, ...] = ()) -> None:
     """Write the settings below a first line that says how to run them."""
-    given = "".join(f" --plugin {plugin.source}" for plugin in plugins)
-    write_text(path / CONFIG, f"# {command} {path / CONFIG}{given}\n{to_yaml(config)}")
+    given = "".join(f" --plugin {shlex.quote(plugin.source)}" for plugin in plugins)
+    write_text(path / CONFIG, f"# {command} {shlex.quote(str(path / CONFIG))}{given}\n{to_yaml(config)}")
 
 
 def read_config(path: Path) -> Config:

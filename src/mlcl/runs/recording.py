@@ -131,6 +131,7 @@ class Recorder(Callback):
             else:
                 begin()
             size = 0 if found is None else found.metrics_bytes
+            processes.on_first(lambda: _record_plugins(path, config))
             processes.on_first(lambda: files.cut_metrics(path, size))
         except BaseException:
             if lock is not None:
@@ -185,6 +186,14 @@ class Recorder(Callback):
         lines.append({"name": "time/task", "value": round(measured.task_seconds[-1], 4), "task": task})
         files.append_metrics(self.path, lines)
         self.save(learner)
+
+
+def _record_plugins(path: Path, config: Config) -> None:
+    """Record the plugins that a run resumes with, where those it began with have changed and were given anew."""
+    now = [plugin.record() for plugin in used_plugins(config)]
+    record = files.read_environment(path)
+    if now and now != record.get("plugins"):
+        files.write_environment(path, record | {"plugins": now, "plugins_before": record.get("plugins")})
 
 
 def _first_identity(path: Path, config: Config) -> Identity:

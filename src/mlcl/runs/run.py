@@ -64,7 +64,7 @@ def resume(
     """Resume a run that was stopped, from its newest good checkpoint, or from the start if there is none yet.
 
     On a CPU the result is the same, bit for bit, as that of a run in one go. A run that is finished, and one whose
-    settings, data, tasks or plugins changed, is an `InputError`.
+    settings, data or tasks changed, is an `InputError`; so is a plugin that changed, unless it was loaded anew.
 
     Args:
         folder: the folder of the run.
