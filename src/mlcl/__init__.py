@@ -27,15 +27,18 @@ if TYPE_CHECKING:
     from mlcl.metrics import bootstrap_interval as bootstrap_interval
     from mlcl.metrics import macro_auc as macro_auc
     from mlcl.models import build_model as build_model
+    from mlcl.plugins import load_plugin as load_plugin
     from mlcl.runs.result import Result as Result
     from mlcl.runs.run import resume as resume
     from mlcl.runs.run import run as run
     from mlcl.streams import Benchmark as Benchmark
+    from mlcl.training.callbacks import Callback as Callback
     from mlcl.training.replay import ReplaySampler as ReplaySampler
     from mlcl.training.replay import replay_loader as replay_loader
 
 _HOME = {
     "Benchmark": "mlcl.streams",
+    "Callback": "mlcl.training.callbacks",
     "Config": "mlcl.config",
     "Dataset": "mlcl.datasets",
     "InputError": "mlcl.errors",
@@ -51,6 +54,7 @@ _HOME = {
     "build_loss": "mlcl.losses",
     "build_model": "mlcl.models",
     "load_dataset": "mlcl.datasets",
+    "load_plugin": "mlcl.plugins",
     "macro_auc": "mlcl.metrics",
     "margin_loss": "mlcl.losses",
     "replay_loader": "mlcl.training.replay",

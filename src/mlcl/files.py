@@ -35,7 +35,7 @@ def slug(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays into lists, and numbers that JSON has no word for into null.
+    """Turn arrays into lists, and numbers that JSON cannot express (nan, infinity) into null.
 
     >>> import numpy as np
     >>> plain({"matrix": np.array([[0.5, np.nan]]), "count": np.int64(2)})

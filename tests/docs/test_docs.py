@@ -323,3 +323,9 @@ def test_examples_of_the_sites_functions():
     found = doctest.testmod(site_pages)
     assert found.attempted > 5
     assert not found.failed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_exist(page):
+    named = re.findall(r"\b(?:tests|src/mlcl|tools|benches)/[\w/]+\.py\b", page.read_text(encoding="utf-8"))
+    assert not [name for name in named if not (ROOT / name).exists()]

@@ -171,7 +171,7 @@ class MemoryConfig(PartConfig):
 
 @dataclass(frozen=True, init=False)
 class RegulariserConfig(PartConfig):
-    """What holds the network near its old self.
+    """The regulariser: a penalty that keeps the network close to what it was before the task.
 
     Args:
         kind: a name from ``mlcl ls regularisers``.

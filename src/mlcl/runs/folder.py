@@ -135,7 +135,7 @@ def has_result(path: Path) -> bool:
 def is_finished(path: Path) -> bool:
     """Return whether a folder holds a finished run; a folder that holds none, or a damaged one, is an `InputError`."""
     if not is_run(path):
-        raise InputError(f"{path} holds no run: {path / CONFIG} was looked for and does not exist.")
+        raise InputError(f"{path} holds no run: {path / CONFIG} was not found.")
     if not has_result(path):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Regularisers: what holds the network near its old self. Each adds a penalty to the loss of a step."""
+"""Regularisers: penalties that keep the network close to what it was before the task, added to the loss of a step."""
 
 from mlcl.methods.regularisers.base import REGULARISERS, NoRegulariser, Regulariser
 from mlcl.methods.regularisers.distillation import distillation_loss, embedding_drift
