@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import importlib.util
 import shlex
 import sys
 import traceback
@@ -95,12 +96,15 @@ def find_plugin(source: str | Path) -> Plugin:
 
 def _module_files(name: str) -> list[tuple[str, Path]]:
     """Return the file of a module, or all Python files of a package, found without importing a parent of it."""
-    path, parts = None, name.split(".")
-    for count in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:count]), path)
-        if spec is None:
-            break
-        path = list(spec.submodule_search_locations or [])
+    parts = name.split(".")
+    try:
+        spec = importlib.util.find_spec(parts[0])  # by all finders, those of editable installs too
+    except (ImportError, ValueError):
+        spec = None
+    path = list(spec.submodule_search_locations or []) if spec is not None else []
+    for count in range(2, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), path) if path else None
+        path = list(spec.submodule_search_locations or []) if spec is not None else []
     if spec is None or spec.origin is None:
         raise InputError(
             f"plugin {name!r} was not found; expected FILE.py, or a module that can be imported."

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.config.schema import Config, TrainConfig
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 from mlcl.methods.step import Share
 from mlcl.training import launching
 from mlcl.training.launching import ProcessError
@@ -72,9 +72,8 @@ def join(train: TrainConfig) -> Processes:
             accelerator=train.device, devices=here, precision=cast(Any, train.precision), **several
         )
     except (RuntimeError, ValueError, ImportError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(
-            f"train.device {train.device!r} with train.devices {train.devices} cannot be used: {reason}."
+            f"train.device {train.device!r} with train.devices {train.devices} cannot be used: {one_line(error)}."
         ) from None
     if member is not None and train.devices > 1:
         member.meet()
