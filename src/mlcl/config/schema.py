@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mlcl.errors import InputError
 
@@ -61,20 +61,29 @@ class StreamConfig:
 class PartConfig:
     """A part by its kind, and the options of that kind that are set.
 
+    Args:
+        kind: name of the part; the default of the section if not given.
+        options: of the part, as a mapping.
+        more: of the part, by keyword.
+
     >>> LossConfig("rldam", margin=3.5)
     LossConfig(kind='rldam', options={'margin': 3.5})
     """
 
     kind: str
     options: Mapping[str, Any]
+    default: ClassVar[str]
+
+    def __init__(
+        self, kind: str | None = None, options: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
+        # Two ways to give options: by keyword for people, as a mapping for `dataclasses.replace`.
+        given = {name: value for name, value in {**(options or {}), **more}.items() if value is not None}
+        self._set(kind=self.default if kind is None else kind, options=given)
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
-
-    def _options(self, options: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that are set; both ways to give them are for people and for `dataclasses.replace`."""
-        return {name: value for name, value in {**(options or {}), **more}.items() if value is not None}
 
 
 @dataclass(frozen=True, init=False)
@@ -89,15 +98,18 @@ class ModelConfig(PartConfig):
     """
 
     head: Literal["linear", "attention"]
+    default = "resnet8"
 
     def __init__(
         self,
-        kind: str = "resnet8",
+        kind: str | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
         head: Literal["linear", "attention"] = "linear",
         **more: Any,
     ) -> None:
-        self._set(kind=kind, options=self._options(options, more), head=head)
+        super().__init__(kind, options, **more)
+        self._set(head=head)
 
 
 @dataclass(frozen=True, init=False)
@@ -106,12 +118,9 @@ class LossConfig(PartConfig):
 
     Args:
         kind: a name from ``mlcl ls losses``.
-        options: of the loss, as a mapping.
-        more: of the loss, by keyword.
     """
 
-    def __init__(self, kind: str = "rldam", options: Mapping[str, Any] | None = None, **more: Any) -> None:
-        self._set(kind=kind, options=self._options(options, more))
+    default = "rldam"
 
 
 @dataclass(frozen=True, init=False)
@@ -136,10 +145,11 @@ class MemoryConfig(PartConfig):
     sampling: Literal["uniform", "balanced"]
     weight: Literal["equal", "mean", "size"]
     weight_scale: float | None
+    default = "wru"
 
     def __init__(
         self,
-        kind: str = "wru",
+        kind: str | None = None,
         options: Mapping[str, Any] | None = None,
         *,
         size: int = 200,
@@ -150,8 +160,9 @@ class MemoryConfig(PartConfig):
         weight_scale: float | None = None,
         **more: Any,
     ) -> None:
-        self._set(kind=kind, options=self._options(options, more), size=size, downscale=downscale)
-        self._set(batch_size=batch_size, sampling=sampling, weight=weight, weight_scale=weight_scale)
+        super().__init__(kind, options, **more)
+        self._set(size=size, downscale=downscale, batch_size=batch_size, sampling=sampling)
+        self._set(weight=weight, weight_scale=weight_scale)
         _at_least("memory.", self, size=0, downscale=1, batch_size=1, weight_scale=0)
         if weight_scale is not None and weight != "size":
             raise InputError(
@@ -175,12 +186,9 @@ class RegulariserConfig(PartConfig):
 
     Args:
         kind: a name from ``mlcl ls regularisers``.
-        options: of the regulariser, as a mapping.
-        more: of the regulariser, by keyword.
     """
 
-    def __init__(self, kind: str = "none", options: Mapping[str, Any] | None = None, **more: Any) -> None:
-        self._set(kind=kind, options=self._options(options, more))
+    default = "none"
 
 
 @dataclass(frozen=True, init=False)
@@ -189,12 +197,9 @@ class LabelsConfig(PartConfig):
 
     Args:
         kind: a name from ``mlcl ls labels``.
-        options: of the label policy, as a mapping.
-        more: of the label policy, by keyword.
     """
 
-    def __init__(self, kind: str = "task", options: Mapping[str, Any] | None = None, **more: Any) -> None:
-        self._set(kind=kind, options=self._options(options, more))
+    default = "task"
 
 
 @dataclass(frozen=True, init=False)
@@ -203,12 +208,9 @@ class AugmentConfig(PartConfig):
 
     Args:
         kind: a name from ``mlcl ls augmentations``; ``auto`` is what suits the data.
-        options: of the augmentation, as a mapping.
-        more: of the augmentation, by keyword.
     """
 
-    def __init__(self, kind: str = "none", options: Mapping[str, Any] | None = None, **more: Any) -> None:
-        self._set(kind=kind, options=self._options(options, more))
+    default = "none"
 
 
 @dataclass(frozen=True)
