@@ -142,6 +142,11 @@ class Registry(Generic[T]):
 
         return add
 
+    def remove(self, name: str) -> None:
+        """Remove a name that was registered for a while."""
+        del self._entries[name]
+        REGISTRATIONS.version += 1
+
     def register_family(
         self, prefix: str, *, members: Members, summary: str, reference: str = ""
     ) -> Callable[[T], T]:

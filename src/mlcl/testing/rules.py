@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from mlcl.errors import check_int, one_line
-from mlcl.registry import REGISTRATIONS, Registry
+from mlcl.registry import Registry
 
 C = TypeVar("C")
 
@@ -67,13 +67,12 @@ def registered(
     name = getattr(called, "__name__", type(called).__name__)
     while name in registry.names():
         name += "'"
-    count = len(REGISTRATIONS)
     registry.register(name, summary="Checked by mlcl.testing.")(part)
     try:
         registry.check(name, options)
         yield Part(registry, name, options)
     finally:
-        REGISTRATIONS.undo_to(count)
+        registry.remove(name)
 
 
 def run_rules(part: Part[C], rules: Sequence[Rule[C]], cases: Sequence[C]) -> None:

@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -114,7 +113,8 @@ def launched(devices: int, function: Callable[..., Any], *args: Any, **kwargs: A
     threads = _threads()
     try:
         yield
-        children.wait(10.0)
+        children.wait_until_done()
+        leave()  # while the others are still there
     except Exception as error:
         # Only a broken connection is a consequence; every other failure is this process's own, and comes first.
         broken = type(error) is RuntimeError or type(error).__module__ == "torch.distributed"
@@ -143,6 +143,7 @@ class _Children:
         self.changed = threading.Condition()
         self.over = threading.Event()
         self.ready: set[int] = set()
+        self.done: set[int] = set()
         self.failed: dict[int, tuple[str, str, str]] = {}  # rank -> kind, sentence, traceback
         paths = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}  # noqa: PTH109
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -170,6 +171,8 @@ class _Children:
             with self.changed:
                 if "ready" in report:
                     self.ready.add(rank)
+                elif "done" in report:
+                    self.done.add(rank)
                 else:
                     self.failed[rank] = (report["kind"], report["sentence"], report["trace"])
                 self.changed.notify_all()
@@ -205,12 +208,10 @@ class _Children:
         if (failure := self.failure()) is not None:
             raise failure
 
-    def wait(self, seconds: float) -> None:
-        """Wait for the others to come to their end."""
-        last = time.monotonic() + seconds
-        for process in self.processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(last - time.monotonic(), 0.0))
+    def wait_until_done(self) -> None:
+        """Wait until all others have done their job; one that fails after this process is done is of no interest."""
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.done | set(self.failed)) == len(self.processes))
 
     def end(self) -> None:
         """End the others: they hold nothing that this process does not have."""
@@ -240,7 +241,6 @@ def follow() -> None:
     source = os.fdopen(os.dup(0), "rb")
     place = json.loads(source.readline())
     _member = Member(place["rank"], place["size"], place["port"], lambda: report(ready=True))
-    code = 1
     try:
         # From the process that started this one, which gave it its program as well.
         for plugin in pickle.load(source):  # noqa: S301
@@ -248,13 +248,14 @@ def follow() -> None:
         function, args, kwargs = pickle.load(source)  # noqa: S301
         threading.Thread(target=_end_with_the_first, daemon=True).start()
         function(*args, **kwargs)
-        leave()
-        code = 0
+        report(done=True)
+        # Until the first process ends this one: whoever leaves the group early may abort, or break its last transfer.
+        threading.Event().wait()
     except Exception as error:
         sentence = str(error) or type(error).__name__
         report(kind=type(error).__name__, sentence=sentence, trace=traceback.format_exc())
     sys.stderr.flush()
-    os._exit(code)  # threads of a broken transfer would abort an orderly end
+    os._exit(1)  # threads of a broken transfer would abort an orderly end
 
 
 def _end_with_the_first() -> None:
