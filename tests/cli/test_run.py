@@ -93,7 +93,7 @@ def test_a_loss_that_explodes_stops_the_run(capsys, tmp_path):
         (["run", "--memory.size", "many"], "memory.size is 'many'; expected int"),
         (["run", "--train.epochs", "0"], "train.epochs is 0; expected a number of at least 1"),
         (["run", "--memroy.size", "3"], "unknown option '--memroy.size'. Did you mean '--memory.size'"),
-        (["run", "--memory.siz", "3"], "unknown option .--memory.siz.. Did you mean .--memory.size."),
+        (["run", "--see", "3"], "unknown option .--see.. Did you mean .--seed."),
         (["run", "--stream.tasks", "21"], "tasks is 21"),
         (["run", "--model", "mlp"], "model 'mlp' takes feature vectors"),
         (["run", "--method", "krt", "--model.kind", "resnet9"], "unknown model 'resnet9'"),
