@@ -116,7 +116,7 @@ class ModelConfig(PartConfig):
 class LossConfig(PartConfig):
     """The loss.
 
-    Args:
+    Attributes:
         kind: a name from ``mlcl ls losses``.
     """
 
@@ -184,7 +184,7 @@ class MemoryConfig(PartConfig):
 class RegulariserConfig(PartConfig):
     """The regulariser: a penalty that keeps the network close to what it was before the task.
 
-    Args:
+    Attributes:
         kind: a name from ``mlcl ls regularisers``.
     """
 
@@ -195,7 +195,7 @@ class RegulariserConfig(PartConfig):
 class LabelsConfig(PartConfig):
     """For which classes a sample contributes to the loss, and with which targets.
 
-    Args:
+    Attributes:
         kind: a name from ``mlcl ls labels``.
     """
 
@@ -206,7 +206,7 @@ class LabelsConfig(PartConfig):
 class AugmentConfig(PartConfig):
     """Random changes of training images.
 
-    Args:
+    Attributes:
         kind: a name from ``mlcl ls augmentations``; ``auto`` is what suits the data.
     """
 
