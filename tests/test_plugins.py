@@ -396,6 +396,10 @@ def test_a_record_that_names_another_source_runs_nothing(finished, tmp_path, cap
         ),
         ("from mlcl.methods import PRESETS\nPRESETS.update(er=None)\n", "method 'er' is registered already"),
         (
+            "from mlcl.methods import PRESETS\nPRESETS |= {'mine': None}\n1 / 0\n",
+            "line 3, .*ZeroDivisionError",
+        ),
+        (
             "from mlcl.memories import MEMORIES\nMEMORIES.register('x', summary='')(3)\n",
             "memory 'x' is 3; expected a function or a class",
         ),
@@ -415,6 +419,7 @@ def test_more_ways_to_be_bad(text, words, tmp_path, capsys):
     assert err.count("\n") == 1
     assert {"timm", "torchvision"} <= set(REGISTRIES["model"].families())
     assert PRESETS["er"] is not None
+    assert "mine" not in PRESETS
 
 
 @pytest.mark.parametrize(
@@ -458,6 +463,8 @@ def test_a_copy_of_a_loaded_file_is_the_same_plugin(file, tmp_path):
     assert (
         main(["ls", "memories", "--plugin", str(file), "--plugin", str(copied), "--plugin", str(link)]) == 0
     )
+    digest = plugins.find_plugin(file).sha256
+    assert all(plugins._trust_file(digest, str(path)).is_file() for path in (file, copied))
 
 
 def test_a_resume_with_a_changed_plugin_records_it(finished, file, tmp_path, capsys):

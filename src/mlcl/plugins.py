@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import InputError, one_line
-from mlcl.files import cache_dir, write_text
+from mlcl.files import cache_dir
 from mlcl.registry import REGISTRATIONS
 
 GROUP = "mlcl.plugins"
 """The entry-point group that installed packages announce their plugins in."""
 TRUSTED = "plugins"
-"""In the cache: one file for each plugin that was given by hand on this machine, named by its SHA-256."""
+"""In the cache: one empty file for each plugin that was given by hand on this machine; see `_trust_file`."""
 MAX_BYTES = 16 << 20
 RULES = "expected parts registered with a decorator such as @MEMORIES.register(...); see docs/extending.md"
 
@@ -216,7 +216,7 @@ def load_recorded(records: Iterable[Mapping[str, Any]], *, folder: Path) -> None
             raise InputError(
                 f"{folder} was made with the plugin {source}, which is missing now; give the file with --plugin FILE.py"
             )
-        if not _is_trusted(digest, source):
+        if not _trust_file(digest, source).is_file():
             raise InputError(
                 f"{folder} was made with the plugin {source}, which was never given on this machine; to run its code, "
                 f"give it with --plugin {shlex.quote(source)}"
@@ -244,16 +244,14 @@ def _loaded_elsewhere(source: str) -> Plugin | None:
     return found[0] if source.endswith(".py") and found else None
 
 
-def _is_trusted(digest: str, source: str) -> bool:
-    """Return whether a plugin of this content was given by hand here, from this very file or module."""
-    path = cache_dir() / TRUSTED / digest
-    return len(digest) == 64 and digest.isalnum() and path.is_file() and path.read_text("utf-8") == source
+def _trust_file(digest: str, source: str) -> Path:
+    """Return the file that is there if a plugin of this content was given by hand here, from this very source."""
+    return cache_dir() / TRUSTED / hashlib.sha256(f"{digest} {source}".encode()).hexdigest()
 
 
 def _trust(plugin: Plugin) -> None:
     """Note that a plugin was given by hand here; without a cache to write to, it has to be given again."""
-    if not _is_trusted(plugin.sha256, plugin.source):
-        with contextlib.suppress(OSError):
-            folder = cache_dir() / TRUSTED
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(folder / plugin.sha256, plugin.source)
+    path = _trust_file(plugin.sha256, plugin.source)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()

@@ -294,11 +294,14 @@ class NamedValues(dict[str, V]):
 
     def update(self, *others: Any, **more: V) -> None:
         """Add several names, each as ``values[name] = value`` does."""
+        module = _caller()
         for name, value in dict(*others, **more).items():
-            self._add(name, value, _caller())
+            self._add(name, value, module)
 
     def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
-        self.update(other)
+        module = _caller()
+        for name, value in dict(other).items():
+            self._add(name, value, module)
         return self
 
     def setdefault(self, name: str, default: V | None = None) -> V:

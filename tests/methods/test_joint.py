@@ -74,15 +74,10 @@ def test_with_one_task_both_kinds_are_the_same():
     assert np.array_equal(both[0].matrix, both[1].matrix)
 
 
-def test_the_mask_helps_inside_tasks():
-    """Classes of other tasks push scores apart that no in-task pair compares."""
-    results = [
-        run(merge(SMALL, {"method": method, "train": {"epochs": 6}}), benchmark=small_benchmark(n=400))
-        for method in ("joint", "joint-masked")
-    ]
-    assert results[1].matrix.shape == (1, 3)
-    assert results[1].macro_auc > 90
-    assert results[1].macro_auc > results[0].macro_auc - 3
+def test_masked_joint_training_learns():
+    result = run(merge(MASKED, {"train": {"epochs": 6}}), benchmark=small_benchmark(n=400))
+    assert result.matrix.shape == (1, 3)
+    assert result.macro_auc > 90
 
 
 class StopAt(Callback):

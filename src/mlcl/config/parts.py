@@ -107,15 +107,14 @@ def _check_types(config: Config, part: str) -> None:
     section = getattr(config, part)
     for option in read_options(REGISTRIES[part].get(section.kind)):
         value = section.options.get(option.name)
-        kinds = list(members([option.type]))
-        if value is None or any(_fits(value, kind) for kind in kinds):
-            continue
-        names = [getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None)]
-        shown = [
-            ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else name
-            for kind, name in zip([k for k in kinds if k is not type(None)], names, strict=True)
-        ]
-        raise InputError(f"{part}.{option.name} is {value!r}; expected {' or '.join(shown)}.")
+        kinds = [kind for kind in members([option.type]) if kind is not type(None)]
+        if value is not None and not any(_fits(value, kind) for kind in kinds):
+            expected = " or ".join(map(_shown, kinds))
+            raise InputError(f"{part}.{option.name} is {value!r}; expected {expected}.")
+
+
+def _shown(kind: Any) -> str:
+    return ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else kind.__name__
 
 
 def _fits(value: object, kind: Any) -> bool:
