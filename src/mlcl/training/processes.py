@@ -151,13 +151,6 @@ class Processes:
         width = logits.shape[1]
         return found[:, :width], found[:, width:].reshape(-1, *embeddings.shape[1:])
 
-    def exchange(self, value: T) -> list[T]:
-        """Return what each process gave, in their order: numbers, arrays and the like, not images."""
-        found: list[Any] = [value] * self.size
-        if self.size > 1:
-            dist.all_gather_object(found, value)
-        return found
-
     def on_first(self, function: Callable[[], T]) -> T | None:
         """Let the first process do something; None for the others. Where it fails all fail."""
         done, _ = self._first(function, send=False)
