@@ -113,7 +113,7 @@ def loss_of(kind, logits, labels, groups, mask):
 def primitives():
     """Compare, in two processes, what they compute together with what each computes alone from all rows."""
     with launched(DEVICES, primitives):
-        join(TrainConfig(device="cpu", devices=DEVICES))
+        processes = join(TrainConfig(device="cpu", devices=DEVICES))
         gaps = {}
         for rows in (9, 1):  # the one row of the second batch is the last process's: the first has none
             inputs, labels, groups, mask = batch(rows)
