@@ -18,14 +18,16 @@ SLEEPER = "import subprocess, sys; subprocess.Popen(['sleep', '6000']); print('r
 
 def test_a_stopped_child_and_its_own_children_are_killed():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    before = descendants(os.environ[TOKEN]).keys()
     with child([sys.executable, "-c", SLEEPER], **pipes) as process:
         assert process.stdout.readline() == b"ready\n"
-        found = descendants(os.environ[TOKEN])
-        assert len(found) == 2
+        # The pipe of a new process closes a moment before the kernel shows its environment in /proc.
+        wait_until(lambda: len(descendants(os.environ[TOKEN]).keys() - before) == 2, process)
+        found = descendants(os.environ[TOKEN]).keys() - before
         for number in found:
             os.kill(number, signal.SIGSTOP)
     assert process.returncode == -signal.SIGKILL
-    wait_until(lambda: not descendants(os.environ[TOKEN]).keys() & found.keys())
+    wait_until(lambda: not descendants(os.environ[TOKEN]).keys() & found)
 
 
 def test_a_child_that_ends_before_the_event_fails_the_wait():
