@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.errors import InputError
-from mlcl.models.network import MODELS, image_channels, pool
-from mlcl.models.packages import PackageBackbone, read_weights
+from mlcl.models.network import MODELS, pool
+from mlcl.models.packages import PackageBackbone, check_images, read_weights
 from mlcl.models.weight_files import is_weight_file
 
 FEATURES = 1280
@@ -87,7 +87,9 @@ class SameConv2d(nn.Conv2d):
     def forward(self, inputs: Tensor) -> Tensor:
         """Pad by the least that gives this size, the odd rest on the right and at the bottom, and convolve."""
         kernel, stride = self.kernel_size[0], self.stride[0]
-        height, width = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in inputs.shape[2:])
+        height, width = (
+            max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in inputs.shape[2:]
+        )
         padding = (width // 2, width - width // 2, height // 2, height - height // 2)
         if padding[0] == padding[1] and padding[2] == padding[3]:
             symmetric = (padding[2], padding[0])
@@ -95,7 +97,9 @@ class SameConv2d(nn.Conv2d):
         return super().forward(F.pad(inputs, padding))
 
 
-def _conv(design: Design, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+def _conv(
+    design: Design, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1
+) -> nn.Conv2d:
     if design.same and kernel > 1:
         return SameConv2d(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
     return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False)
@@ -190,7 +194,7 @@ class MobileNet(nn.Module):
 def _backbone(
     name: str, input_shape: tuple[int, ...], pretrained: bool | str | None, resize: int | None
 ) -> PackageBackbone:
-    image_channels(name, input_shape, smallest=1 if resize else 32)
+    check_images(name, input_shape, resize, smallest=32)
     if pretrained and not is_weight_file(pretrained):
         raise InputError(
             f"model.pretrained is {pretrained!r}, but model {name!r} downloads no weights; expected a file "
