@@ -33,7 +33,7 @@ def store(tmp_path_factory):
 
 
 def expected(store, seed=0):
-    """Embeddings the plain way: all images at once, in [0, 1]; no statistics, which would be those of later tasks too."""
+    """Embeddings the plain way: all images at once, in [0, 1], without statistics of later tasks."""
     data = open_store(store)
     images = [torch.from_numpy(np.array(split.inputs)).float() / 255 for split in (data.train, data.test)]
     network = build_model("resnet8", images[0].shape[1:], 1, seed=seed).eval()

@@ -148,7 +148,8 @@ def model_encoder(
         "normalised": "as the weights want" if backbone.normalises else "to [0, 1]",
     }
     weights = Path(pretrained).stem if isinstance(pretrained, str) else ""
-    return _placed(slug("-".join(filter(None, (model, weights)))), network, normaliser, provenance)
+    name = weights if weights.startswith(model) else "-".join(filter(None, (model, weights)))
+    return _placed(slug(name), network, normaliser, provenance)
 
 
 def run_encoder(folder: Path, data: Dataset) -> Encoder:
