@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from data import shared_data
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
@@ -308,3 +310,53 @@ def test_a_pretrained_encoder_from_images_to_the_report(tmp_path, monkeypatch, c
     page = (tmp_path / "page.html").read_text()
     assert "mobilenetv2, weights mobilenetv2_in1k.safetensors, trained on ImageNet-1k" in page
     assert data.origin["sha256"][:12] in page
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # classes without positives, as the sample is small
+def test_the_documented_commands_on_real_thumbnails(tmp_path, monkeypatch, capsys):
+    """The first images of VOC, the real weights, and the shipped benchmark that finds what the commands made."""
+    real = shared_data()
+    weights = real / "weights" / "mobilenetv2_100.safetensors"
+    if not weights.is_file():
+        pytest.skip(f"no pre-trained weights at {weights}")
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
+    root = tmp_path / "voc2012"
+    root.mkdir()
+    with np.load(real / "voc2012" / "meta.npz") as meta:
+        rows = np.concatenate([np.flatnonzero(meta["split"] == part)[:150] for part in (b"train", b"val")])
+        np.savez(
+            root / "meta.npz",
+            **{key: meta[key][rows] for key in ("ids", "labels", "split")},
+            classes=meta["classes"],
+        )
+        names = [f"{name.decode()}.jpg" for name in meta["ids"][rows]]
+    with (
+        zipfile.ZipFile(real / "voc2012" / "thumbs96.zip") as full,
+        zipfile.ZipFile(root / "thumbs96.zip", "w") as few,
+    ):
+        for name in names:
+            few.writestr(name, full.read(name))
+    assert (
+        main(["data", "prepare", "thumbs", "--root", str(root), "--size", "96", "--jobs", "1", "--quiet"])
+        == 0
+    )
+    words = [
+        "data",
+        "features",
+        "voc2012-96",
+        "--model",
+        "mobilenetv2",
+        "--pretrained",
+        str(weights),
+        "--quiet",
+    ]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["run", "c-voc-features", "--quiet", "--out", str(tmp_path / "run")]) == 0
+    record = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert record["features"]["trained_on"] == ["ImageNet-1k"]
+    assert record["features"]["leak"] is None
+    assert record["features"]["file_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert record["input_shape"] == [1280]
+    assert record["pooled"]["macro_auc"] > 65  # of 150 images; random weights are near 50
