@@ -224,6 +224,9 @@ class TrainConfig:
         lr: learning rate.
         momentum: momentum of SGD; Adam's first beta.
         weight_decay: weight decay.
+        backbone_lr: learning rate of the backbone as a share of ``lr``, which is the head's.
+        freeze: the backbone's layers up to this one do not learn, such as ``blocks.3``; ``all``: none of it learns.
+        freeze_statistics: batch normalisations of the backbone use and keep the statistics that they come with.
         schedule: the learning rate falls in ``steps`` (the released code), or along a half ``cosine`` to zero.
         lr_drops: where in a task the learning rate is cut, as shares of its epochs (15/40 and 25/40 in the released
             code).
@@ -249,6 +252,9 @@ class TrainConfig:
     lr: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 1e-5
+    backbone_lr: float = 1.0
+    freeze: str | None = None
+    freeze_statistics: bool = False
     schedule: Literal["steps", "cosine"] = "steps"
     lr_drops: list[float] = field(default_factory=lambda: [0.375, 0.625])
     lr_factor: float = 0.4
@@ -265,7 +271,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
-        _at_least("train.", self, lr_factor=0, class_power=0, threads=1, devices=1)
+        _at_least("train.", self, lr_factor=0, class_power=0, backbone_lr=0, threads=1, devices=1)
         if self.optimiser == "adam" and self.momentum >= 1:
             raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
         if self.average is not None and not 0 <= self.average < 1:

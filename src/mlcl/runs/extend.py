@@ -25,6 +25,7 @@ from mlcl.errors import InputError, one_line
 from mlcl.labels import Labels
 from mlcl.memories import Memory, own_rows
 from mlcl.models.network import grown
+from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.recording import Recorder, load_benchmark, train_and_record
 from mlcl.runs.result import Result
@@ -175,7 +176,13 @@ def extended_benchmark(base: Base, config: Config) -> ExtendedBenchmark:
     parts = [base.fingerprint, data.fingerprint, None if before is None else before.dataset.fingerprint]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     dataset = Dataset(
-        f"{data.name}-extended", names, train, test, fingerprint, augmentation=data.augmentation
+        f"{data.name}-extended",
+        names,
+        train,
+        test,
+        fingerprint,
+        augmentation=data.augmentation,
+        origin=data.origin,
     )
     return ExtendedBenchmark(config.benchmark, dataset, (*tasks, last))
 
@@ -187,6 +194,7 @@ def new_classes(base: Base, data: Dataset) -> tuple[Dataset, NDArray[np.int64]]:
             f"{data.name} has inputs of shape {data.train.inputs.shape[1:]}, but the network was trained on "
             f"{base.trained.input_shape}."
         )
+    check_encoder(base.trained.result.features, data.origin, run=str(base.folder), data=data.name)
     known = set(base.trained.classes)
     columns = np.array([k for k, name in enumerate(data.classes) if name not in known], np.int64)
     if not len(columns):

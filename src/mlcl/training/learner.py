@@ -47,6 +47,7 @@ from mlcl.training.batches import (
     slices,
 )
 from mlcl.training.evaluation import Evaluations
+from mlcl.training.freezing import freeze, frozen_layers, training_mode
 from mlcl.training.optimisation import (
     TrainingError,
     class_factors,
@@ -55,6 +56,7 @@ from mlcl.training.optimisation import (
     make_optimiser,
     memory_weights,
     optimiser_state,
+    set_learning_rate,
 )
 from mlcl.training.processes import join
 from mlcl.training.state import State, with_prefix
@@ -122,6 +124,8 @@ class Learner:
         self.network.to(memory_format=self.layout)  # type: ignore[call-overload]
         if self.processes.size > 1:
             self.network = share_statistics(self.network, self.device)
+        self.frozen = frozen_layers(self.network, config.train.freeze, model=config.model.kind)
+        freeze(self.frozen)
         self.outputs = Outputs(self.network, compile=config.train.compile)
         normalise = config.train.normalise and not self.network.backbone.normalises
         # On the first task's rows: a run does not know those of later tasks yet.
@@ -172,7 +176,7 @@ class Learner:
             generator=torch_generator(config.seed, "parts", task.index),
             lr=settings.lr,
         )
-        optimiser = make_optimiser(settings, self.network.parameters())
+        optimiser = make_optimiser(settings, self.network)
         self.model, self.optimiser = self.fabric.setup(self.outputs, optimiser)
         stored = [0] * task.index
         for samples in self.memory.tasks:
@@ -199,8 +203,7 @@ class Learner:
         """Draw the batches of an epoch and set its learning rate."""
         settings = self.config.train
         self.lr = learning_rate(settings, self.epoch, self.epochs)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.lr
+        set_learning_rate(self.optimiser, self.lr)
         self.plan = plan_epoch(
             task.train,
             self.memory,
@@ -211,7 +214,7 @@ class Learner:
             sampling=self.config.memory.sampling,
             join=True,
         )
-        self.network.train()
+        training_mode(self.network, self.frozen, statistics=settings.freeze_statistics)
 
     def learn(self, rows: NDArray[np.int64], tags: NDArray[np.int64], slots: NDArray[np.int64]) -> float:
         """Make one step and return the loss.
