@@ -14,7 +14,7 @@ from mlcl.errors import InputError, check_choice
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
 from mlcl.models.distributed import share_statistics
-from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, frozen_copy, seeded
+from mlcl.models.network import MODELS, Backbone, Head, Inputs, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.outputs import Outputs
 from mlcl.registry import discover
 
@@ -29,6 +29,7 @@ __all__ = [
     "Backbone",
     "Head",
     "IncrementalAttentionHead",
+    "Inputs",
     "LinearHead",
     "Network",
     "Outputs",

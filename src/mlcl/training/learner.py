@@ -40,6 +40,7 @@ from mlcl.streams import Benchmark, Task
 from mlcl.training.batches import (
     EpochPlan,
     Normaliser,
+    RowInputs,
     as_stored,
     check_downscale,
     gather,
@@ -140,6 +141,12 @@ class Learner:
     def start_task(self, task: Task) -> None:
         """Add the classes and constants of a task; optimiser and learning-rate schedule start anew."""
         self.network.eval()
+        if task.index == 0 and self.network.backbone.fits:
+            self.network.backbone.fit(
+                RowInputs(self.data.train.inputs, task.train, self.normaliser),
+                generator=torch_generator(self.config.seed, "fit"),
+                mirror="flip" in self.data.augmentation,
+            )
         teacher = frozen_copy(self.network) if self.parts.needs_teacher and task.index > 0 else None
         self.enter(task, teacher)
         self.parts.labels.start_task(self.context)
