@@ -15,7 +15,7 @@ from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses.margin import MarginLoss, margin_loss, margins
 
-REWEIGHTS = ("dataset", "batch", "none")
+REWEIGHTS = ("dataset", "batch", "mixed", "none")
 BASES = ("logistic", "hinge", "squared-hinge", "exponential")
 
 
@@ -53,8 +53,10 @@ def loop_loss(
     mask = np.ones((rows, classes), dtype=bool) if mask is None else mask
     groups = np.zeros(rows, dtype=int) if groups is None else groups
     group_weights = np.ones(groups.max() + 1) if group_weights is None else group_weights
-    total = 0.0
+    total, asked = 0.0, reweight
     for g in range(len(group_weights)):
+        if asked == "mixed":
+            reweight = "batch" if g == len(group_weights) - 1 else "dataset"
         terms, cells, contributing_classes, defined = 0.0, 0, 0, 0
         for k in range(classes):
             contributing = [r for r in range(rows) if groups[r] == g and mask[r, k]]
@@ -64,7 +66,7 @@ def loop_loss(
             down = [r for r in contributing if labels[r, k] == 0]
             defined += bool(up) and bool(down)
             degenerate = positive[k] == 0 or negative[k] == 0
-            if degenerate and (margin > 0 or reweight == "dataset"):
+            if degenerate and (margin > 0 or asked in ("dataset", "mixed")):
                 continue
             width = loop_margin(positive, negative, k, margin, power, margin_count)
             ups = [base_loss(base, logits[r, k] - width) for r in up]
@@ -190,7 +192,11 @@ def test_groups_add_up_to_the_losses_of_their_rows(reweight):
     whole = loss(
         *tensors(logits, labels), groups=torch.from_numpy(groups), group_weights=torch.from_numpy(weights)
     )
-    parts = [loss(*tensors(logits[groups == g], labels[groups == g])).item() for g in range(3)]
+    alone = [reweight] * 3 if reweight != "mixed" else ["dataset", "dataset", "batch"]
+    parts = [
+        MarginLoss(counts, reweight=how)(*tensors(logits[groups == g], labels[groups == g])).item()
+        for g, how in enumerate(alone)
+    ]
     assert whole.item() == pytest.approx(float(weights @ parts), rel=1e-12)
 
 
@@ -299,7 +305,7 @@ def test_classes_without_a_sign_give_no_loss_and_one_warning():
     _, logits, labels = sample(2, rows=6, classes=4)
     labels[0], labels[1] = 1, 0
     f = torch.from_numpy(logits).requires_grad_()
-    for reweight, margin in (("dataset", 0.0), ("dataset", 1.0), ("batch", 1.0), ("none", 1.0)):
+    for reweight, margin in (("dataset", 0.0), ("mixed", 0.0), ("dataset", 1.0), ("batch", 1.0), ("none", 1.0)):
         with pytest.warns(UserWarning, match=r"columns \[1, 2\]") as caught:
             loss = MarginLoss(LabelCounts.of(data), reweight=reweight, margin=margin)
         assert len(caught) == 1
@@ -391,7 +397,7 @@ def test_the_module_equals_the_function():
         ({"margin": "1"}, "margin is '1'"),
         ({"power": -0.25}, "power is -0.25"),
         ({"scale": math.inf}, "scale is inf"),
-        ({"reweight": "data-set"}, r"reweight is 'data-set'; expected one of: dataset, batch, none"),
+        ({"reweight": "data-set"}, r"reweight is 'data-set'; expected one of: dataset, batch, mixed, none"),
         ({"base": "logistc"}, "base is 'logistc'.* Did you mean 'logistic'"),
         ({"margin_count": "negative"}, "margin_count is 'negative'"),
     ],

@@ -228,6 +228,8 @@ class TrainConfig:
         lr_drops: where in a task the learning rate is cut, as shares of its epochs (15/40 and 25/40 in the released
             code).
         lr_factor: what is left of the learning rate after a cut.
+        class_power: the loss of a task of K classes is its mean over them times (K / 4)^class_power, if K is above 4:
+            0 is the mean, 1 a sum.
         average: decay of a running average of the weights; at the end of a task the network becomes the average.
         normalise: shift and scale inputs by mean and standard deviation of the training split; else images are in
             [0, 1].
@@ -250,6 +252,7 @@ class TrainConfig:
     schedule: Literal["steps", "cosine"] = "steps"
     lr_drops: list[float] = field(default_factory=lambda: [0.375, 0.625])
     lr_factor: float = 0.4
+    class_power: float = 0.5
     average: float | None = None
     normalise: bool = True
     eval_batch_size: int = 512
@@ -262,7 +265,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
-        _at_least("train.", self, lr_factor=0, threads=1, devices=1)
+        _at_least("train.", self, lr_factor=0, class_power=0, threads=1, devices=1)
         if self.optimiser == "adam" and self.momentum >= 1:
             raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
         if self.average is not None and not 0 <= self.average < 1:

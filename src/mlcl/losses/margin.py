@@ -20,7 +20,8 @@ from mlcl.losses.batch import Batch, check_batch, inverse, mean_weights, pair_we
 
 _PAPER = "Towards Macro-AUC oriented Imbalanced Multi-Label Continual Learning, AAAI 2025"
 
-Reweight = Literal["dataset", "batch", "none"]
+Reweight = Literal["dataset", "batch", "mixed", "none"]
+Balance = Literal["dataset", "batch", "mixed"]
 MarginCount = Literal["positive", "minority"]
 
 
@@ -79,9 +80,10 @@ def margin_loss(
       estimated without bias from a uniform sample of rows;
     - ``batch``: ``R_g`` = mean over the classes with positives and negatives in g of
       ``mean_{y=1} l(z+) + mean_{y=0} l(z-)``;
+    - ``mixed``: ``batch`` for the last group, ``dataset`` for all groups before it, of which a step sees few rows;
     - ``none``: ``R_g`` = mean of ``l`` over the contributing cells; BCE with margin 0 and the logistic base.
 
-    The first two are about twice as large as ``none`` at the start, because each class contributes two means; ``scale``
+    The first three are about twice as large as ``none`` at the start, because each class contributes two means; ``scale``
     allows a comparison at equal step sizes. Where the loss uses counts (margin > 0 or ``dataset``), a class with
     ``P_k = 0`` or ``N_k = 0`` adds nothing, while the number of classes or cells in a mean stays the same.
     Where nothing contributes, the loss is 0 with a zero gradient.
@@ -92,7 +94,7 @@ def margin_loss(
         positive: ``P_k``, ``[K]``, counted on the whole dataset of the class's task.
         negative: ``N_k``, ``[K]``.
         margin: ``lambda``; 0: no margin.
-        reweight: ``dataset`` (the paper's text), ``batch`` (the released code) or ``none``.
+        reweight: ``dataset`` (the paper's text), ``batch`` (the released code), ``mixed`` or ``none``.
         base: ``l``: ``logistic`` log(1+exp(-z)), ``hinge``, ``squared-hinge`` or ``exponential``; see
             `mlcl.losses.bases`.
         power: the margin's power, 1/4 in the paper.
@@ -132,7 +134,7 @@ class MarginLoss(nn.Module):
         counts: ``P_k`` and ``N_k`` of the whole dataset of each class's task. If the loss uses counts, one
             warning names the classes that were counted but have no positives or no negatives.
         margin: as in `margin_loss`, like all further options.
-        reweight: ``dataset``, ``batch`` or ``none``.
+        reweight: ``dataset``, ``batch``, ``mixed`` or ``none``.
         base: the base loss ``l``.
         power: the margin's power.
         margin_count: ``positive`` or ``minority``.
@@ -159,7 +161,7 @@ class MarginLoss(nn.Module):
     ) -> None:
         super().__init__()
         _check_options(margin, reweight, base, power, margin_count, scale)
-        if margin > 0 or reweight == "dataset":
+        if margin > 0 or reweight in ("dataset", "mixed"):
             warn_degenerate(counts)
         self.margin, self.reweight, self.base = margin, reweight, base
         self.power, self.margin_count, self.scale = power, margin_count, scale
@@ -226,7 +228,7 @@ def _class_constants(
     margin_count: MarginCount,
 ) -> ClassConstants:
     """Make the constants of each class, on the device and in the dtype of ``like``."""
-    if margin == 0 and reweight != "dataset":
+    if margin == 0 and reweight in ("batch", "none"):
         return ClassConstants(None, None, None, None)
     with torch.no_grad():
         positive, negative = positive.to(like), negative.to(like)
@@ -235,7 +237,7 @@ def _class_constants(
         if margin > 0:
             margin_k = margins(positive, negative, margin=margin, power=power, margin_count=margin_count)
         shift = None if margin_k is None else -2 * margin_k
-        if reweight == "dataset":
+        if reweight in ("dataset", "mixed"):
             factor = defined * (positive + negative) / cells
             return ClassConstants(margin_k, shift, factor * inverse(positive), factor * inverse(negative))
         if bool(defined.all()):
@@ -246,6 +248,8 @@ def _class_constants(
 def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Base, scale: float) -> Tensor:
     """Return ``scale * sum W l(z)``."""
     weight = None
+    if reweight == "mixed":
+        return scale * _total(batch, constants, base, _mixed_weights(batch, constants), reduction="sum")
     if constants.positive is not None and constants.negative is not None:
         # lerp is exact at 0 and 1, and one pass over the cells
         weight = torch.lerp(constants.negative, constants.positive, batch.labels)
@@ -270,6 +274,19 @@ def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
     # 1 / positives is negatives / (positives negatives): 0 for a class without positives or negatives.
     ends = batch.to_rows(pairs * positives), batch.to_rows(pairs * negatives)
     return batch.masked(torch.lerp(*ends, batch.labels))
+
+
+def _mixed_weights(batch: Batch, constants: ClassConstants) -> Tensor:
+    """Return the weight of each cell, ``[B, K]``: by the batch in the last group, by the dataset in earlier ones."""
+    assert constants.positive is not None and constants.negative is not None
+    by_batch = _group_weights(batch, "batch") * constants.positive.sign()  # 0 for a class without a loss
+    if batch.groups is None or batch.weights is None:
+        return by_batch
+    by_dataset = _group_weights(batch, "dataset") * torch.lerp(
+        constants.negative, constants.positive, batch.labels
+    )
+    last = batch.groups == len(batch.weights) - 1
+    return torch.where(last if last.dim() == 2 else last[:, None], by_batch, by_dataset)
 
 
 def _total(
@@ -302,7 +319,7 @@ def rldam(
     counts: LabelCounts,
     *,
     margin: float = 1.0,
-    reweight: Literal["dataset", "batch"] = "batch",  # measured better in runs: docs/decisions.md
+    reweight: Balance = "batch",  # measured better in runs: docs/decisions.md
     base: Base = "logistic",
     power: float = 0.25,
     margin_count: MarginCount = "positive",
@@ -313,13 +330,14 @@ def rldam(
     Args:
         counts: label counts of the dataset.
         margin: The scale lambda of the margins D_k = lambda / P_k^power; 0 means no margins.
-        reweight: Which counts of positives and negatives balance a class: those of the dataset, or those of the batch.
+        reweight: Which counts of positives and negatives balance a class: those of the dataset, those of the batch, or
+            mixed: of the batch for the current task, of the dataset for rows of the memory.
         base: The base loss of one margin.
         power: The power of the count in the margins; 1/4 in the paper.
         margin_count: The count in the margins: positives, or the smaller of positives and negatives.
         scale: A factor on the whole loss.
     """
-    check_choice("reweight", reweight, ("dataset", "batch"))
+    check_choice("reweight", reweight, get_args(Balance))
     return MarginLoss(
         counts,
         margin=margin,
@@ -339,7 +357,7 @@ def rldam(
 def ru(
     counts: LabelCounts,
     *,
-    reweight: Literal["dataset", "batch"] = "batch",  # measured better in runs: docs/decisions.md
+    reweight: Balance = "batch",  # measured better in runs: docs/decisions.md
     base: Base = "logistic",
     scale: float = 1.0,
 ) -> MarginLoss:
@@ -347,11 +365,12 @@ def ru(
 
     Args:
         counts: label counts of the dataset.
-        reweight: Which counts of positives and negatives balance a class: those of the dataset, or those of the batch.
+        reweight: Which counts of positives and negatives balance a class: those of the dataset, those of the batch, or
+            mixed: of the batch for the current task, of the dataset for rows of the memory.
         base: The base loss of one margin.
         scale: A factor on the whole loss.
     """
-    check_choice("reweight", reweight, ("dataset", "batch"))
+    check_choice("reweight", reweight, get_args(Balance))
     return MarginLoss(counts, margin=0.0, reweight=reweight, base=base, scale=scale)
 
 

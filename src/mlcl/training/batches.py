@@ -27,8 +27,13 @@ class Normaliser:
     layout: torch.memory_format = torch.contiguous_format
 
     @classmethod
-    def fit(cls, split: Split, *, normalise: bool) -> Normaliser:
-        """Measure mean and standard deviation on a training split; without ``normalise`` images only go to [0, 1].
+    def fit(cls, split: Split, *, normalise: bool, rows: Rows | None = None) -> Normaliser:
+        """Measure mean and standard deviation on training rows; without ``normalise`` images only go to [0, 1].
+
+        Args:
+            split: the training split.
+            normalise: whether to measure at all; nothing can be measured on no rows either.
+            rows: the rows to measure on, such as the first task's, as later ones are not known yet; None: all.
 
         >>> images = np.full((2, 1, 2, 2), 255, np.uint8)
         >>> n = Normaliser.fit(Split(images, np.ones((2, 1), np.uint8)), normalise=False)
@@ -36,11 +41,11 @@ class Normaliser:
         1.0
         """
         is_image = split.kind == "images"
-        if not normalise:
+        if not normalise or (rows is not None and not len(rows)):
             size = split.inputs.shape[1]
             scale = torch.full((size,), 1 / 255 if is_image else 1.0)
             return cls(*cls._shaped(scale, torch.zeros(size), is_image))
-        mean, std = _moments(split.inputs, (0, 2, 3) if is_image else (0,))
+        mean, std = _moments(split.inputs, (0, 2, 3) if is_image else (0,), rows)
         std = np.where(std > 1e-6, std, 1.0)  # a constant column carries nothing and stays finite
         scale = torch.from_numpy(1 / std).float()
         return cls(*cls._shaped(scale, torch.from_numpy(-mean / std).float(), is_image))
@@ -61,12 +66,14 @@ class Normaliser:
         return torch.addcmul(self.shift, inputs, self.scale)
 
 
-def _moments(inputs: NDArray[Any], axes: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(
+    inputs: NDArray[Any], axes: tuple[int, ...], rows: Rows | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard deviation in one pass over pieces, so that a memory map need not fit in memory."""
     total = squares = np.float64(0)
     count = 0
-    for start in range(0, len(inputs), 4096):
-        piece = np.asarray(inputs[start : start + 4096], np.float64)
+    for piece_rows in slices(len(inputs if rows is None else rows), 4096):
+        piece = np.asarray(inputs[piece_rows if rows is None else rows[piece_rows]], np.float64)
         total = total + piece.sum(axes)
         squares = squares + (piece**2).sum(axes)
         count += piece.size // piece.shape[1]

@@ -50,6 +50,7 @@ from mlcl.training.batches import (
 from mlcl.training.evaluation import Evaluations
 from mlcl.training.optimisation import (
     TrainingError,
+    class_factors,
     learning_rate,
     load_optimiser_state,
     make_optimiser,
@@ -124,7 +125,8 @@ class Learner:
             self.network = share_statistics(self.network, self.device)
         self.outputs = Outputs(self.network, compile=config.train.compile)
         normalise = config.train.normalise and not self.network.backbone.normalises
-        normaliser = Normaliser.fit(data.train, normalise=normalise)
+        # On the first task's rows: a run does not know those of later tasks yet.
+        normaliser = Normaliser.fit(data.train, normalise=normalise, rows=benchmark.tasks[0].train)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
@@ -184,7 +186,11 @@ class Learner:
             stored[samples.task] = len(samples)
         self.weights = memory_weights(
             config.memory.weight, stored, len(task.train), scale=config.memory.weight_scale
-        ).to(self.device)
+        )
+        self.weights *= class_factors(
+            [len(each.classes) for each in self.tasks[: task.index + 1]], power=settings.class_power
+        )
+        self.weights = self.weights.to(self.device)
         self.stored = self._stored_logits() if self.parts.regulariser.needs_stored else None
         decay = settings.average
         self.average = None if decay is None else RunningAverage(self.network, decay=decay)

@@ -40,6 +40,27 @@ def memory_weights(
     return weights
 
 
+PLAIN_CLASSES = 4
+"""Classes per task up to which the mean over classes is as it is; the paper's VOC tasks have so many."""
+
+
+def class_factors(classes: Sequence[int], *, power: float) -> Tensor:
+    """Return a factor on the loss of each task, which makes up for the mean over its classes.
+
+    The mean over K classes divides the gradient of each class's own weights by K, so that with hundreds of classes
+    nothing is learnt at the learning rate that suits a few. The factor is ``(K / 4)^power``, and 1 up to four classes;
+    power 1 is a sum over the classes, power 0 the mean (docs/decisions.md).
+
+    Args:
+        classes: the number of classes of each task.
+        power: how the loss grows with the number of classes.
+
+    >>> class_factors([2, 4, 400], power=0.5)
+    tensor([ 1.,  1., 10.])
+    """
+    return (torch.tensor(classes) / PLAIN_CLASSES).clamp_min(1) ** power
+
+
 def learning_rate(settings: TrainConfig, epoch: int, epochs: int) -> float:
     """Return the learning rate of an epoch of a task.
 
