@@ -20,6 +20,7 @@ from mlcl.models.clustering import (
     principal_components,
     whitening,
 )
+from mlcl.models.mlp import linear
 from mlcl.models.network import MODELS, Backbone, Inputs, image_channels
 
 CONTRAST, WHITEN = 0.01, 0.1
@@ -152,3 +153,31 @@ def patches(
     return Patches(
         input_shape, centres=centres, patch=patch, dimensions=min(dimensions, 4 * centres), mirror=mirror
     )
+
+
+@MODELS.register(
+    "fixed", summary="What needs no training: 'patches' for images, and feature vectors as they are ('linear')"
+)
+def fixed(
+    input_shape: tuple[int, ...],
+    *,
+    centres: int = 400,
+    patch: int = 6,
+    dimensions: int = 800,
+    mirror: bool | None = None,
+) -> Backbone:
+    """Return `patches` for images, or `linear` for feature vectors, which has no options.
+
+    Args:
+        input_shape: (C, H, W) or (D,).
+        centres: Number of patches.
+        patch: Side of a patch in pixels; at most one pixel less than the images.
+        dimensions: Number of features, principal components of four per patch.
+        mirror: Average over image and mirror image. Not set: where the dataset's augmentation has a flip.
+
+    >>> fixed((12,)).width, fixed((3, 16, 16), dimensions=64).width
+    (12, 64)
+    """
+    if len(input_shape) == 1:
+        return linear(input_shape)
+    return patches(input_shape, centres=centres, patch=patch, dimensions=dimensions, mirror=mirror)
