@@ -9,6 +9,7 @@ from __future__ import annotations
 from mlcl.exact.features import FeatureMap, fit_map
 from mlcl.exact.learner import Learner
 from mlcl.exact.moments import Moments
+from mlcl.exact.solving import Options, Solution, solve
 from mlcl.exact.sums import Sums
 
-__all__ = ["FeatureMap", "Learner", "Moments", "Sums", "fit_map"]
+__all__ = ["FeatureMap", "Learner", "Moments", "Options", "Solution", "Sums", "fit_map", "solve"]

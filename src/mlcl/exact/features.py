@@ -87,7 +87,9 @@ def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Featur
     if dimensions is None or rows.shape[1] <= dimensions:
         return FeatureMap(centre, None)
     # A column without variance in the first rows is left out for good: it has no scale.
-    inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    # Half standardised: a column in other units than the rest must not fill the projection alone, yet rows that are
+    # principal components already must keep the leading ones.
+    inverse = np.power(deviation, -0.5, out=np.zeros_like(deviation), where=deviation > 0)
     generator = numpy_generator(seed, "feature map")
     vectors, random = _components(rows, centre, inverse, dimensions, generator)
     return FeatureMap(centre, inverse[:, None] * vectors, random)
