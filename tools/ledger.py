@@ -72,7 +72,7 @@ class Sweep:
         """Return a metric of all runs that have it."""
         found: Values = {}
         for run in self.runs:
-            if run[metric]:
+            if run.get(metric):  # older tables have no steps and rows
                 found.setdefault(run["label"], {})[int(run["seed"])] = float(run[metric])
         return found
 

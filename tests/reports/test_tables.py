@@ -164,7 +164,8 @@ def test_a_narrow_terminal_loses_columns_but_no_digit(width):
     text = screen.getvalue()
     assert "…" not in text
     assert max(len(line) for line in text.splitlines()) <= width
-    assert ("Tail" in text) == (width >= 100)
+    assert ("Steps" in text) == ("Tail" in text) == (width >= 160)
+    assert ("Pooled" in text) == (width >= 100)
     for value in ("rldam-wru", "73.50 ± 2.29", "+2.50"):
         assert value in text
 

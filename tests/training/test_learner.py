@@ -68,3 +68,32 @@ def test_joint_training_sees_every_label_of_every_image_once():
     (stage,) = learner.tasks
     assert len(np.unique(stage.train)) == len(stage.train) == 120
     assert stage.counts.positive.tolist() == benchmark.dataset.train.labels.sum(0).tolist()
+
+
+@pytest.mark.parametrize("method", ["er", "joint", "joint-masked"])
+def test_the_normaliser_knows_the_first_task_alone(method):
+    """Rows that are in later tasks only change nothing of how inputs are normalised."""
+    benchmark = small_benchmark()
+    first = benchmark.tasks[0].train
+    later = np.setdiff1d(np.arange(len(benchmark.dataset.train)), first)
+    assert len(later)
+    expected = benchmark.dataset.train.inputs[first].astype(np.float64)
+    benchmark.dataset.train.inputs[later] += 1000
+    learner = Learner(settings_for(method), benchmark)
+    shown = learner.normaliser(torch.from_numpy(benchmark.dataset.train.inputs[first])).numpy()
+    np.testing.assert_allclose(shown, (expected - expected.mean(0)) / expected.std(0), atol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "classes"), [("er", 6), ("er", 12), ("joint", 6), ("joint-masked", 20)])
+def test_the_loss_grows_with_the_classes_of_a_task(method, classes):
+    """(K / 4)^power times the mean over classes, where a task has more than four."""
+    tasks = 2 if method == "er" else 3
+    benchmark = small_benchmark(classes=classes, tasks=tasks)
+    wide = classes // tasks if method == "er" else classes
+    losses = []
+    for power in (0.0, 0.5, 1.0):
+        learner = Learner(settings_for(method, train={"class_power": power}), benchmark)
+        learner.start_task(learner.tasks[0])
+        losses.append(learner.learn(*learner.plan.step(0)))
+    factor = max(1.0, wide / 4)
+    assert losses[1:] == pytest.approx([losses[0] * factor**0.5, losses[0] * factor], rel=1e-5)

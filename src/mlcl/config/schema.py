@@ -232,8 +232,8 @@ class TrainConfig:
         class_power: the loss of a task of K classes is its mean over them times (K / 4)^class_power, if K is above 4:
             0 is the mean, 1 a sum.
         average: decay of a running average of the weights; at the end of a task the network becomes the average.
-        normalise: shift and scale inputs by mean and standard deviation of the training split; else images are in
-            [0, 1].
+        normalise: shift and scale inputs by mean and standard deviation of the first task's training rows; else images
+            are in [0, 1].
         eval_batch_size: samples per forward pass in evaluation.
         device: ``auto``, ``cpu``, ``cuda``, ``mps``.
         devices: processes that train together, each on its own GPU or share of the cores; ``--devices`` for short.

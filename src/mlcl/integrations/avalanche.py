@@ -99,11 +99,11 @@ def multilabel_benchmark(benchmark: Benchmark, *, normalise: bool = True) -> Any
 
     Args:
         benchmark: such as ``load_benchmark(config_from("c-digits"))``.
-        normalise: standardise inputs by the mean and standard deviation of the training split; otherwise images are in
-            [0, 1].
+        normalise: standardise inputs by the mean and standard deviation of the first task's training rows; otherwise
+            images are in [0, 1].
     """
     data = benchmark.dataset
-    normaliser = Normaliser.fit(data.train, normalise=normalise)
+    normaliser = Normaliser.fit(data.train, normalise=normalise, rows=benchmark.tasks[0].train)
     streams: dict[str, list[Any]] = {"train": [], "test": []}
     for task in benchmark.tasks:
         for name, split, rows in (("train", data.train, task.train), ("test", data.test, task.test)):

@@ -83,9 +83,10 @@ def margin_loss(
     - ``mixed``: ``batch`` for the last group, ``dataset`` for all groups before it, of which a step sees few rows;
     - ``none``: ``R_g`` = mean of ``l`` over the contributing cells; BCE with margin 0 and the logistic base.
 
-    The first three are about twice as large as ``none`` at the start, because each class contributes two means; ``scale``
-    allows a comparison at equal step sizes. Where the loss uses counts (margin > 0 or ``dataset``), a class with
-    ``P_k = 0`` or ``N_k = 0`` adds nothing, while the number of classes or cells in a mean stays the same.
+    The first three are about twice as large as ``none`` at the start, because each class contributes two means;
+    ``scale`` allows a comparison at equal step sizes. Where the loss uses counts (margin > 0, ``dataset`` or
+    ``mixed``), a class with ``P_k = 0`` or ``N_k = 0`` adds nothing, while the number of classes or cells in a mean
+    stays the same.
     Where nothing contributes, the loss is 0 with a zero gradient.
 
     Args:
@@ -248,12 +249,12 @@ def _class_constants(
 def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Base, scale: float) -> Tensor:
     """Return ``scale * sum W l(z)``."""
     weight = None
-    if reweight == "mixed":
-        return scale * _total(batch, constants, base, _mixed_weights(batch, constants), reduction="sum")
     if constants.positive is not None and constants.negative is not None:
         # lerp is exact at 0 and 1, and one pass over the cells
         weight = torch.lerp(constants.negative, constants.positive, batch.labels)
-    if batch.plain and reweight != "batch":
+    if reweight == "mixed" and weight is not None:
+        total = _total(batch, constants, base, _mixed_weights(batch, weight), reduction="sum")
+    elif batch.plain and reweight != "batch":
         total = _total(batch, constants, base, weight, reduction="mean" if reweight == "none" else "sum")
     else:
         groups = _group_weights(batch, reweight)
@@ -276,17 +277,14 @@ def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
     return batch.masked(torch.lerp(*ends, batch.labels))
 
 
-def _mixed_weights(batch: Batch, constants: ClassConstants) -> Tensor:
-    """Return the weight of each cell, ``[B, K]``: by the batch in the last group, by the dataset in earlier ones."""
-    assert constants.positive is not None and constants.negative is not None
-    by_batch = _group_weights(batch, "batch") * constants.positive.sign()  # 0 for a class without a loss
+def _mixed_weights(batch: Batch, weight: Tensor) -> Tensor:
+    """Return the weight of each cell: by the batch in the last group, by the dataset (``weight``) in earlier ones."""
+    by_batch = _group_weights(batch, "batch") * weight.sign()  # 0 for a class without positives or negatives
     if batch.groups is None or batch.weights is None:
         return by_batch
-    by_dataset = _group_weights(batch, "dataset") * torch.lerp(
-        constants.negative, constants.positive, batch.labels
-    )
     last = batch.groups == len(batch.weights) - 1
-    return torch.where(last if last.dim() == 2 else last[:, None], by_batch, by_dataset)
+    last = last if last.dim() == 2 else last.unsqueeze(1)
+    return torch.where(last, by_batch, _group_weights(batch, "dataset") * weight)
 
 
 def _total(

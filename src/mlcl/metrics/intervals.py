@@ -82,6 +82,50 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Inter
     return Interval(estimate=mean, low=mean - half_width, high=mean + half_width, level=level)
 
 
+def share_interval(gain: ArrayLike, gap: ArrayLike, *, level: float = 0.95) -> Interval | None:
+    """Return ``mean(gain) / mean(gap)`` with Fieller's interval, or None where the gap itself is within noise.
+
+    Which share of the gap from a baseline to an upper bound does a method close? Both differences vary from seed to
+    seed and together, and the share is of use only if the gap is certainly not 0.
+
+    Args:
+        gain: ``[R]``, R >= 2, the method minus the baseline, one value per seed.
+        gap: ``[R]``, the upper bound minus the baseline on the same seeds.
+        level: confidence level.
+
+    References:
+        Fieller, Some problems in interval estimation, 1954.
+
+    >>> share = share_interval([4.0, 5.0, 4.5], [8.0, 9.0, 10.0])
+    >>> round(share.estimate, 3), round(share.low, 3), round(share.high, 3)
+    (0.5, 0.376, 0.666)
+    >>> share_interval([1.0, 2.0], [-1.0, 3.0]) is None
+    True
+    """
+    from scipy.special import stdtrit
+
+    check_level(level)
+    a, b = _vector(gain, "gain"), _vector(gap, "gap")
+    if a.size != b.size or a.size < 2 or not np.isfinite([a, b]).all():
+        raise InputError(
+            f"gain is {a.tolist()} and gap is {b.tolist()}, but equally many finite values, at least 2, were expected"
+        )
+    critical = float(stdtrit(a.size - 1, (1 + level) / 2)) ** 2 / a.size
+    (va, vab), (_, vb) = np.cov(a, b)
+    top, bottom = float(a.mean()), float(b.mean())
+    # All shares rho for which mean(a - rho b) is not significantly different from 0: a quadratic inequality.
+    square, linear, constant = (
+        bottom**2 - critical * vb,
+        top * bottom - critical * vab,
+        top**2 - critical * va,
+    )
+    if square <= 0:
+        return None
+    half_width = float(np.sqrt(max(linear**2 - square * constant, 0.0)))
+    low, high = (linear - half_width) / square, (linear + half_width) / square
+    return Interval(estimate=top / bottom, low=float(low), high=float(high), level=level)
+
+
 def _vector(values: ArrayLike, name: str) -> Floats:
     try:
         array = to_array(values).astype(np.float64)

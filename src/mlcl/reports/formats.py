@@ -13,14 +13,14 @@ from rich.text import Text
 
 from mlcl.metrics import Interval
 from mlcl.reports.gather import Section
-from mlcl.reports.tables import NAMES, Cell, Line, footnotes, grid
+from mlcl.reports.tables import COSTS, NAMES, Cell, Line, footnotes, grid
 
 
 def rich_table(section: Section, lines: Sequence[Line], *, width: int = 160) -> Table:
     """Return the table for a terminal; a narrow one omits columns, the least important first."""
     heads, body = grid(section, lines)
     kept = list(range(len(heads)))
-    for name in (NAMES["pooled_macro_auc"], NAMES["tail"], NAMES["seconds"], "Seeds"):
+    for name in [NAMES[m] for m in ("steps", "rows", "tail", "seconds", "pooled_macro_auc")] + ["Seeds"]:
         if _width(heads, body, kept) > width and name in heads[3:] + heads[1:2]:
             kept.remove(heads.index(name))
     table = Table(title=section.headline, title_justify="left")
@@ -46,7 +46,7 @@ def table_csv(section: Section, lines: Sequence[Line]) -> str:
     for metric in metrics:
         heads += [f"{metric}_mean", f"{metric}_std"]
     heads += ["metric", "reference", "difference", "low", "high"]
-    heads += [f"published_{metric}" for metric in metrics if metric != "seconds"]
+    heads += [f"published_{metric}" for metric in metrics if metric not in COSTS]
     body = []
     for group, line in zip(section.groups, lines, strict=True):
         values: list[object] = [line.label, group.row.series, _plain(group.row.x), line.seeds]
@@ -54,7 +54,7 @@ def table_csv(section: Section, lines: Sequence[Line]) -> str:
             values += [_plain(line.mean[metric]), _plain(line.std[metric])]
         ends = line.difference or Interval(math.nan, math.nan, math.nan, 0.95)
         values += [section.metric, line.reference, _plain(ends.estimate), _plain(ends.low), _plain(ends.high)]
-        values += [_plain(line.published.get(metric)) for metric in metrics if metric != "seconds"]
+        values += [_plain(line.published.get(metric)) for metric in metrics if metric not in COSTS]
         body.append(values)
     return _csv(heads, body)
 

@@ -20,15 +20,20 @@ NAMES = {
     "head": "Head",
     "medium": "Medium",
     "tail": "Tail",
+    "steps": "Steps",
+    "rows": "Rows seen",
     "seconds": "Seconds",
 }
-BRIEF = ("macro_auc", "forgetting", "pooled_macro_auc", "tail", "seconds")
+COSTS = ("steps", "rows", "seconds")
+"""What a run costs, beside the metrics: equal epochs are not equal numbers of steps or rows."""
+
+BRIEF = ("macro_auc", "forgetting", "pooled_macro_auc", "tail", *COSTS)
 """The metrics that fit the width of a terminal and of a paper."""
 
-FULL = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "tail", "seconds")
+FULL = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "tail", *COSTS)
 """The metrics that fit the width of a page; the others are in its figures and in the CSV files."""
 
-LOWER_IS_BETTER = ("forgetting", "seconds")
+LOWER_IS_BETTER = ("forgetting",)
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ def _best(groups: Sequence[Group], means: Mapping[str, Mapping[str, float]]) -> 
     compared: dict[object, list[str]] = {}
     for group in groups:
         compared.setdefault(group.row.x if shared else None, []).append(group.label)
-    best: dict[str, set[str]] = {metric: set() for metric in NAMES if metric != "seconds"}
+    best: dict[str, set[str]] = {metric: set() for metric in NAMES if metric not in COSTS}
     for labels in compared.values():
         for metric, found in best.items():
             found |= _best_of({label: means[label][metric] for label in labels}, metric)
@@ -164,10 +169,25 @@ def _cells(line: Line, shown: Sequence[str], published: Sequence[str], *, compar
 
 def _value(line: Line, metric: str) -> Cell:
     mean, std = line.mean[metric], line.std[metric]
-    if metric == "seconds":
-        return Cell("-" if math.isnan(mean) else f"{mean:.0f}" if mean >= 10 else f"{mean:.1f}")
+    if metric in COSTS:
+        return Cell(count(mean))
     text = _two(mean) + (f" ± {std:.2f}" if math.isfinite(std) else "")
     return Cell(text, best=metric in line.best)
+
+
+def count(value: float) -> str:
+    """Return a number of steps, rows or seconds in few characters.
+
+    >>> count(4.25), count(812.0), count(5728.0), count(183_000.0), count(1.2e7)
+    ('4.2', '812', '5.7k', '183k', '12.0M')
+    """
+    if not math.isfinite(value):
+        return "-"
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            scaled = value / size
+            return f"{scaled:.0f}{letter}" if scaled >= 100 else f"{scaled:.1f}{letter}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def _two(value: float) -> str:
