@@ -281,22 +281,25 @@ class ExactConfig:
     """The exact head: the weights of each class in closed form, from sums over the rows of all tasks so far.
 
     Args:
-        unlabelled: weight of rows that nobody annotated for a class as its negatives, from 0 to 1, or ``auto``: chosen on
-            held-out sums for the AUC over the rows of all tasks. 0 suits the in-task measure, 1 the pooled one.
-        dimensions: features beyond this number are projected to so many principal components of the first task's rows.
-            Not set: never.
+        unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1, or ``auto``: chosen
+            on held-out sums. 0 suits the in-task measure, 1 the pooled one. ``--unlabelled`` for short.
+        goal: what ``auto`` is chosen for: the AUC over all rows (``pooled``), or over the rows of a class's own task.
+        dimensions: more features than this are projected to so many principal components of the first task's. Not set:
+            256, and ``patches`` as many as it has.
         ridge: strength of the ridge, or ``auto``: chosen on held-out sums.
-        scale: the ridge on a feature is proportional to its variance to this power, from 0 to 1, or ``auto``.
+        exponent: the ridge on a feature grows with its variance to this power: 0, as features are; 1, as if they were
+            standardised; or ``auto``: chosen on held-out sums.
     """
 
     unlabelled: float | Literal["auto"] = 0.1
+    goal: Literal["in-task", "pooled"] = "pooled"
     dimensions: int | None = None
     ridge: float | Literal["auto"] = "auto"
-    scale: float | Literal["auto"] = "auto"
+    exponent: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         _at_least("exact.", self, dimensions=1)
-        for name, high in (("unlabelled", 1.0), ("ridge", math.inf), ("scale", 1.0)):
+        for name, high in (("unlabelled", 1.0), ("ridge", math.inf), ("exponent", 1.0)):
             value = getattr(self, name)
             if value != "auto" and not (math.isfinite(value) and 0 <= value <= high):
                 expected = "a number of at least 0" if math.isinf(high) else f"a number from 0 to {high:g}"

@@ -68,7 +68,9 @@ def kmeans(rows: Tensor, count: int, generator: torch.Generator, *, rounds: int 
     lengths = rows.square().sum(1)
     before = None
     for _ in range(rounds):
-        half = torch.addmm(centres.square().sum(1) / 2, rows, centres.T, alpha=-1)  # (distance^2 - |row|^2) / 2
+        half = torch.addmm(
+            centres.square().sum(1) / 2, rows, centres.T, alpha=-1
+        )  # (distance^2 - |row|^2) / 2
         nearest, owner = half.min(1)
         if before is not None and torch.equal(owner, before):
             break
@@ -83,7 +85,7 @@ def kmeans(rows: Tensor, count: int, generator: torch.Generator, *, rounds: int 
 
 
 def first_centres(rows: Tensor, count: int, generator: torch.Generator, *, sample: int = 10_000) -> Tensor:
-    """Draw centres by k-means++ (Arthur and Vassilvitskii, 2007): far from those drawn before, among ``sample`` rows."""
+    """Draw centres far from those drawn before, among ``sample`` rows: k-means++ (Arthur and Vassilvitskii, 2007)."""
     if len(rows) > max(sample, count):
         rows = rows[torch.randperm(len(rows), generator=generator)[: max(sample, count)]]
     lengths = rows.square().sum(1)

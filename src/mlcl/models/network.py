@@ -49,7 +49,8 @@ class Backbone(nn.Module):
 
     A map's sides are ``ceil(H / stride)`` and ``ceil(W / stride)``; vectors have stride 1. A backbone with pre-trained
     weights may normalise its inputs itself (``normalises``: it expects images in [0, 1]), and states in ``provenance``
-    where its weights come from. One that learns from inputs alone overrides `fit` and declares it (``fits``).
+    where its weights come from. One that learns from inputs alone overrides `fit` and declares it (``fits``);
+    one whose features are principal components already declares that (``projects``).
     """
 
     width: int
@@ -57,6 +58,7 @@ class Backbone(nn.Module):
     stride: int = 1
     normalises: bool = False
     fits: bool = False
+    projects: bool = False
     provenance: dict[str, Any] | None = None
 
     def use_map(self) -> bool:

@@ -97,9 +97,8 @@ class Learner:
         self.tasks = [joint_task(benchmark, masked=masked)] if self.joint else list(benchmark.tasks)
         # Joint training gets the epochs of all tasks together.
         self.epochs = config.train.epochs * (len(benchmark.tasks) if self.joint else 1)
-        self.exact: ExactHead | None = None
         if config.model.head == "exact":
-            self.epochs, self.exact = 0, ExactHead(config.exact, seed=derive_seed(seed, "exact") % 2**31)
+            self.epochs = 0
         self.task_index = self.epoch = self.step = 0
         self.in_task = False
         self.epoch_loss = self.spent = 0.0
@@ -133,7 +132,11 @@ class Learner:
         normaliser = Normaliser.fit(data.train, normalise=normalise, rows=benchmark.tasks[0].train)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
-        self.caches: dict[str, FeatureCache] = {} if self.exact is None else self._make_caches()
+        self.exact: ExactHead | None = None
+        self.caches: dict[str, FeatureCache] = {}
+        if config.model.head == "exact":
+            self.exact = ExactHead(config.exact, self.network.backbone, seed=derive_seed(seed, "exact"))
+            self.caches = self._make_caches()
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
         self.task_of_class = torch.full((classes,), -1, device=self.device)
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
@@ -323,7 +326,7 @@ class Learner:
         own = None if self.row_mask is None else self.row_mask[self._tensor(task.train)].cpu().numpy()
         exact.learn(self.caches["train"](task.train), labels, task.classes, own)
         self.rows += len(task.train)
-        exact.write(self.network.head, *self.processes.from_first(exact.solve))
+        exact.write(self.network, *self.processes.from_first(exact.solve))
 
     def _make_caches(self) -> dict[str, FeatureCache]:
         """Return caches of both splits' features, which never change: with the exact head nothing is trained."""
@@ -344,7 +347,8 @@ class Learner:
             return self._evaluate(self.network, getattr(self.data, split).inputs, rows)
         with torch.inference_mode():
             features = torch.from_numpy(self.caches[split](rows)).to(self.device)
-            return self.network.head(features).float().cpu().numpy()
+            logits: Tensor = self.network.head(features)
+            return logits.float().cpu().numpy()
 
     def _check_finite(self) -> None:
         """Refuse to evaluate a network that diverged in its last step, whose loss was still a number."""

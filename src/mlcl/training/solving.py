@@ -7,7 +7,7 @@ tasks before, and the weights of the linear layer are solved anew: see docs/spec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,15 +17,19 @@ from torch import Tensor
 from mlcl.config.schema import ExactConfig
 from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
-from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, choose
-from mlcl.exact.solution import direction, feature_scale
+from mlcl.exact import Options, solve
+from mlcl.exact.ridge import Choice
 from mlcl.labels import Labels
-from mlcl.models import LinearHead, Network
+from mlcl.models import Backbone, LinearHead, Network
 from mlcl.streams import Task
 from mlcl.training.batches import Rows, slices
 
 Floats = NDArray[np.float32]
 
+DIMENSIONS = 256
+"""Principal components of features, unless a setting or the backbone says otherwise."""
+LEAST_SLOPE = 0.1
+"""Slope of the log-odds in the score of a class whose held-out rows show none: the ranking is worth keeping."""
 CACHED = 2 << 30
 """Features of a split are kept in memory up to so many bytes, and computed anew for each task beyond."""
 
@@ -34,13 +38,20 @@ class ExactHead:
     """The sums behind a network's exact head.
 
     Args:
-        config: unlabelled, dimensions, ridge and scale.
+        config: what is solved.
+        backbone: whose features are learnt from.
         seed: of the rows that are held out.
+
+    Attributes:
+        learner: feature map and sums; None before the first task.
+        choice: ridge, exponent and weight of unlabelled rows of the last solution.
     """
 
-    def __init__(self, config: ExactConfig, *, seed: int) -> None:
+    def __init__(self, config: ExactConfig, backbone: Backbone, *, seed: int) -> None:
         self.config, self.seed = config, seed
+        self.dimensions = config.dimensions or (None if backbone.projects else DIMENSIONS)
         self.learner: ExactLearner | None = None
+        self.choice: Choice | None = None
 
     @property
     def nbytes(self) -> int:
@@ -59,33 +70,36 @@ class ExactHead:
             annotated: which labels are known; all by default.
         """
         if self.learner is None:
-            self.learner = ExactLearner.begin(features, dimensions=self.config.dimensions, seed=self.seed)
+            self.learner = ExactLearner.begin(features, dimensions=self.dimensions, seed=self.seed)
         self.learner = self.learner.learn(features, labels, classes.tolist(), annotated=annotated)
 
     def solve(self) -> tuple[Floats, Floats]:
-        """Return weights ``[K, D]`` and biases ``[K]`` of all classes up to the last one that was learnt."""
+        """Return weights ``[K, D]`` and biases ``[K]`` of all classes up to the last one that was learnt.
+
+        The scores are log-odds, as far as a linear layer can give them: those of the calibration at the mean of all
+        rows, and at two standard deviations above it, where positives are.
+        """
         if self.learner is None:
             raise InputError("the exact head has learnt no rows yet.")
-        config, sums = self.config, self.learner.sums
-        choice = choose(
-            self.learner.train,
-            self.learner.held,
-            unlabelled=UNLABELLED if config.unlabelled == "auto" else [config.unlabelled],
-            measured=1.0 if config.unlabelled == "auto" else None,
-            ridges=RIDGES if config.ridge == "auto" else np.array([config.ridge]),
-            exponents=EXPONENTS if config.scale == "auto" else [config.scale],
+        config = self.config
+        found = solve(
+            self.learner,
+            Options(
+                unlabelled=config.unlabelled, goal=config.goal, ridge=config.ridge, exponent=config.exponent
+            ),
         )
-        self.choice = choice
-        scale = feature_scale(sums.total.variances, choice.exponent)
-        found = np.stack([direction(*sums.sides(k, choice.unlabelled), ridge=choice.ridge, scale=scale) for k in range(sums.classes)])
-        weights = self.learner.features.fold(found)
-        return weights.astype(np.float32), (-weights @ self.learner.features.centre).astype(np.float32)
+        self.choice = found.choice
+        mean, above = found.calibration.log_odds(np.repeat([[0.0], [2.0]], len(found.weights), axis=1))
+        slope = np.maximum((above - mean) / 2, LEAST_SLOPE)
+        weights, bias = slope[:, None] * found.weights, slope * found.intercepts + mean
+        return weights.astype(np.float32), bias.astype(np.float32)
 
-    def write(self, head: LinearHead, weights: Floats, bias: Floats) -> None:
-        """Put weights into the linear layer; classes that no row was learnt for keep a score of 0."""
+    def write(self, network: Network, weights: Floats, bias: Floats) -> None:
+        """Put weights into the network's linear layer; classes that no row was learnt for keep a score of 0."""
+        linear = cast(LinearHead, network.head).linear
         with torch.no_grad():
-            head.linear.weight[: len(weights)] = torch.from_numpy(weights).to(head.linear.weight)
-            head.linear.bias[: len(bias)] = torch.from_numpy(bias).to(head.linear.bias)
+            linear.weight[: len(weights)] = torch.from_numpy(weights).to(linear.weight)
+            linear.bias[: len(bias)] = torch.from_numpy(bias).to(linear.bias)
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums and the feature map as tensors by name: what a checkpoint and a run folder hold."""
@@ -98,7 +112,9 @@ class ExactHead:
             self.learner = None
             return
         try:
-            self.learner = ExactLearner.from_arrays({name: value.cpu().numpy() for name, value in state.items()})
+            self.learner = ExactLearner.from_arrays(
+                {name: value.cpu().numpy() for name, value in state.items()}
+            )
         except KeyError as error:
             raise InputError(f"the sums of the exact head have no {error}.") from None
 
