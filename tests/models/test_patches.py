@@ -58,7 +58,8 @@ def test_features_are_those_of_the_definition():
     mean, whiten = whitening(drawn, floor=WHITEN)
     centres = kmeans((drawn - mean) @ whiten, 12, generator)
     batch = images(5, seed=1)
-    expected = by_definition(batch, *(t.double().numpy() for t in (centres, mean, whiten)), 4)
+    centres, mean, whiten = (value.double().numpy() for value in (centres, mean, whiten))
+    expected = by_definition(batch, centres, mean, whiten, 4)
     np.testing.assert_allclose(encoder.pooled(batch).numpy(), expected, atol=2e-4)
 
 

@@ -135,7 +135,7 @@ class Learner:
         self.exact: ExactHead | None = None
         self.caches: dict[str, FeatureCache] = {}
         if config.model.head == "exact":
-            self.exact = ExactHead(config.exact, self.network.backbone, seed=derive_seed(seed, "exact"))
+            self.exact = ExactHead(config.exact, self.network, seed=derive_seed(seed, "exact"))
             self.caches = self._make_caches()
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
         self.task_of_class = torch.full((classes,), -1, device=self.device)
@@ -152,8 +152,16 @@ class Learner:
         """Add the classes and constants of a task; optimiser and learning-rate schedule start anew."""
         begun = time.perf_counter()
         self.network.eval()
-        if task.index == 0 and self.network.backbone.fits:
-            self.network.backbone.fit(
+        backbone = self.network.backbone
+        if self.exact is not None and not (backbone.fits or backbone.provenance) and [*backbone.parameters()]:
+            warnings.warn(
+                f"model {self.config.model.kind!r} has random weights, which the exact head does not train: its "
+                "features are a random map.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if task.index == 0 and backbone.fits:
+            backbone.fit(
                 RowInputs(self.data.train.inputs, task.train, self.normaliser),
                 generator=torch_generator(self.config.seed, "fit"),
                 mirror="flip" in self.data.augmentation,
@@ -326,7 +334,7 @@ class Learner:
         own = None if self.row_mask is None else self.row_mask[self._tensor(task.train)].cpu().numpy()
         exact.learn(self.caches["train"](task.train), labels, task.classes, own)
         self.rows += len(task.train)
-        exact.write(self.network, *self.processes.from_first(exact.solve))
+        exact.write(*self.processes.from_first(exact.solve))
 
     def _make_caches(self) -> dict[str, FeatureCache]:
         """Return caches of both splits' features, which never change: with the exact head nothing is trained."""

@@ -20,7 +20,7 @@ from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, solve
 from mlcl.exact.ridge import Choice
 from mlcl.labels import Labels
-from mlcl.models import Backbone, LinearHead, Network
+from mlcl.models import LinearHead, Network
 from mlcl.streams import Task
 from mlcl.training.batches import Rows, slices
 
@@ -39,7 +39,7 @@ class ExactHead:
 
     Args:
         config: what is solved.
-        backbone: whose features are learnt from.
+        network: with a linear head, whose weights `write` sets.
         seed: of the rows that are held out.
 
     Attributes:
@@ -47,9 +47,10 @@ class ExactHead:
         choice: ridge, exponent and weight of unlabelled rows of the last solution.
     """
 
-    def __init__(self, config: ExactConfig, backbone: Backbone, *, seed: int) -> None:
+    def __init__(self, config: ExactConfig, network: Network, *, seed: int) -> None:
         self.config, self.seed = config, seed
-        self.dimensions = config.dimensions or (None if backbone.projects else DIMENSIONS)
+        self.linear = cast(LinearHead, network.head).linear
+        self.dimensions = config.dimensions or (None if network.backbone.projects else DIMENSIONS)
         self.learner: ExactLearner | None = None
         self.choice: Choice | None = None
 
@@ -71,10 +72,14 @@ class ExactHead:
         """
         if self.learner is None:
             self.learner = ExactLearner.begin(features, dimensions=self.dimensions, seed=self.seed)
+        if (total := self.linear.out_features) > self.learner.classes:
+            # All classes at once: those that no row was annotated for yet then share their empty sums.
+            nothing = np.zeros((0, total), np.uint8)
+            self.learner = self.learner.learn(features[:0], nothing, range(total))
         self.learner = self.learner.learn(features, labels, classes.tolist(), annotated=annotated)
 
     def solve(self) -> tuple[Floats, Floats]:
-        """Return weights ``[K, D]`` and biases ``[K]`` of all classes up to the last one that was learnt.
+        """Return weights ``[K, D]`` and biases ``[K]``; zeros for classes that no row was annotated for.
 
         The scores are log-odds, as far as a linear layer can give them: those of the calibration at the mean of all
         rows, and at two standard deviations above it, where positives are.
@@ -92,14 +97,14 @@ class ExactHead:
         mean, above = found.calibration.log_odds(np.repeat([[0.0], [2.0]], len(found.weights), axis=1))
         slope = np.maximum((above - mean) / 2, LEAST_SLOPE)
         weights, bias = slope[:, None] * found.weights, slope * found.intercepts + mean
-        return weights.astype(np.float32), bias.astype(np.float32)
+        known = np.array([self.learner.sums.annotated_for(k).count > 0 for k in range(len(bias))])
+        return weights.astype(np.float32), np.where(known, bias, 0).astype(np.float32)
 
-    def write(self, network: Network, weights: Floats, bias: Floats) -> None:
-        """Put weights into the network's linear layer; classes that no row was learnt for keep a score of 0."""
-        linear = cast(LinearHead, network.head).linear
+    def write(self, weights: Floats, bias: Floats) -> None:
+        """Put what `solve` found into the network's linear layer."""
         with torch.no_grad():
-            linear.weight[: len(weights)] = torch.from_numpy(weights).to(linear.weight)
-            linear.bias[: len(bias)] = torch.from_numpy(bias).to(linear.bias)
+            self.linear.weight.copy_(torch.from_numpy(weights))
+            self.linear.bias.copy_(torch.from_numpy(bias))
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums and the feature map as tensors by name: what a checkpoint and a run folder hold."""
