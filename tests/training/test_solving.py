@@ -195,8 +195,7 @@ def test_patches_are_mirrored_where_the_dataset_allows_it():
 
 
 def test_patches_serve_a_trained_head_too():
-    settings = merge(SMALL, {"method": "er", "model": {"kind": "patches", "centres": 30, "hidden": None}})
-    settings["model"] = {"kind": "patches", "centres": 30}
+    settings = {**SMALL, "method": "er", "model": {"kind": "patches", "centres": 30}}
     result = run(config_from(settings), benchmark=small_benchmark(images=True))
     assert result.macro_auc > 65
 
@@ -206,10 +205,12 @@ def test_features_are_computed_once_and_scores_are_the_networks():
     learner = Learner(exact_config(model={"kind": "patches", "centres": 20}), benchmark)
     seen = []
     compute = learner.caches["train"].compute
-    learner.caches["train"].compute = lambda batches: (
-        seen.extend(np.concatenate(batches)),
-        compute(batches),
-    )[1]
+
+    def recorded(batches):
+        seen.extend(np.concatenate(batches))
+        return compute(batches)
+
+    learner.caches["train"].compute = recorded
     train(learner)
     assert sorted(seen) == np.unique(np.concatenate([task.train for task in benchmark.tasks])).tolist()
     inputs = benchmark.dataset.test.inputs
