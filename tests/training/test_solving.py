@@ -138,7 +138,7 @@ def test_nothing_is_trained_whatever_the_epochs():
 
 
 def test_no_epochs_are_refused_with_any_other_head():
-    with pytest.raises(InputError, match="train.epochs is 0; expected a number of at least 1"):
+    with pytest.raises(InputError, match=r"train.epochs is 0; expected a number of at least 1"):
         config_from({"method": "er", "train": {"epochs": 0}})
     assert Config(train=TrainConfig(epochs=0), model=ModelConfig(head="exact")).train.epochs == 0
 
