@@ -19,6 +19,8 @@ from mlcl.errors import InputError
 from mlcl.exact.moments import Floats, Moments, packed_size
 
 Marks = NDArray[np.bool_]
+ARRAYS = ("block_of", "counts", "squares", "sums", "seconds")
+"""The names of the arrays that sums are saved as."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +176,14 @@ class Sums:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as four arrays; moments of no row take no space in ``sums`` and ``seconds``."""
+        """Return everything as arrays; moments of no row take no space in ``sums`` and ``seconds``."""
         moments = (self.total, *self.annotated, *self.positive)
         full = [one for one in moments if one.count]
         d = self.dimension
         return {
             "block_of": np.array(self.block_of, np.int64),
             "counts": np.array([one.count for one in moments]),
+            "squares": np.array([one.squares for one in moments]),
             "sums": np.array([one.sum for one in full]).reshape(-1, d),
             "seconds": np.array([one.second for one in full]).reshape(-1, packed_size(d)),
         }
@@ -188,28 +191,29 @@ class Sums:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
         """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
-        block_of, counts, sums, seconds = (
-            np.asarray(arrays[name]) for name in ("block_of", "counts", "sums", "seconds")
-        )
+        block_of, counts, squares, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
         d, classes = sums.shape[1] if sums.ndim == 2 else -1, len(block_of)
         blocks = int(block_of.max(initial=-1)) + 1
         full = int((counts > 0).sum())
         fits = (
             block_of.dtype == np.int64
             and block_of.ndim == counts.ndim == 1
-            and all(one.dtype == np.float64 for one in (counts, sums, seconds))
+            and all(one.dtype == np.float64 for one in (counts, squares, sums, seconds))
             and np.array_equal(np.unique(block_of), np.arange(blocks))
-            and counts.shape == (1 + blocks + classes,)
+            and counts.shape == squares.shape == (1 + blocks + classes,)
             and sums.shape == (full, d)
             and seconds.shape == (full, packed_size(d))
-            and all(np.isfinite(one).all() for one in (counts, sums, seconds))
-            and not (counts < 0).any()
+            and all(np.isfinite(one).all() for one in (counts, squares, sums, seconds))
+            and not ((counts < 0) | (squares < 0)).any()
         )
         if not fits:
             raise InputError("the sums are not those of a learner: their shapes, types or values do not fit")
         rows = iter(zip(sums, seconds, strict=True))
         nothing = Moments.zeros(d)
-        found = [Moments(float(n), *(one.copy() for one in next(rows))) if n else nothing for n in counts]
+        found = [
+            Moments(float(n), float(square), *(one.copy() for one in next(rows))) if n else nothing
+            for n, square in zip(counts, squares, strict=True)
+        ]
         return cls(found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :]))
 
 
