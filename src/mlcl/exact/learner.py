@@ -161,7 +161,9 @@ class Learner:
             and (projection is None or (projection.ndim == 2 and len(projection) == len(centre)))
         )
         if not fits:
-            raise InputError("the feature map is not one of a learner: its shapes, types or values do not fit")
+            raise InputError(
+                "the feature map is not one of a learner: its shapes, types or values do not fit"
+            )
         features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
         sums = Sums.from_arrays({name: arrays[f"sums.{name}"] for name in ARRAYS})
         if sums.dimension != features.dimension:

@@ -15,9 +15,11 @@ import numpy as np
 from scipy.special import ndtr
 
 from mlcl.exact.moments import Floats, Moments, unpack
-from mlcl.exact.solution import Spectrum, quadratic
+from mlcl.exact.solution import Spectrum, inverted, quadratic
 
-LEAST = 1e-6
+LEAST_COUNT = 1.5
+"""With fewer positives or negatives none can be left out."""
+LEAST_REST = 1e-6
 """The least value of one minus a leverage."""
 
 
@@ -65,7 +67,7 @@ def unseen(
     Returns:
         None where nothing can be left out: fewer than two positives or two negatives.
     """
-    if min(positive.effective, negative.effective) < 1.5:
+    if min(positive.count, negative.count) < LEAST_COUNT:
         return None
     spectrum = Spectrum.of(positive, negative, scale)
     shrunk = 1.0 / spectrum.shifted(ridges)  # the eigenvalues of M^-1, [R, d]
@@ -73,21 +75,64 @@ def unseen(
     vectors = spectrum.vectors * scale[:, None]
     weights = scores @ vectors.T
     own = vectors.T @ unpack(positive.packed_covariance()) @ vectors  # S+ in the eigenvectors of S+ + S-
-    gap = scores @ spectrum.gap
-    spread_all, spread_own = scores**2 @ spectrum.values, np.einsum("rd,de,re->r", scores, own, scores)
-    spreads = (spread_own, np.maximum(spread_all - spread_own, 0.0))
-    trace_all, trace_own = shrunk @ spectrum.values, shrunk @ np.diag(own)
-    traces = (trace_own, np.maximum(trace_all - trace_own, 0.0))
-    # tr(M^-1 S+ M^-1 S-), where S- is diag(values) - S+ here.
-    mixed = shrunk**2 @ (spectrum.values * np.diag(own)) - np.einsum("rd,de,re->r", shrunk, own**2, shrunk)
-    mixed = np.maximum(mixed, 0.0)
-    variances = [spreads[0], spreads[1]]
+    diagonal = np.diag(own)
+    spread = np.einsum("rd,rd->r", scores @ own, scores)
+    trace = shrunk @ diagonal
+    parts = _Parts(
+        gap=scores @ spectrum.gap,
+        spreads=(spread, scores**2 @ spectrum.values - spread),
+        traces=(trace, shrunk @ spectrum.values - trace),
+        # S- is diag(values) - S+ here.
+        mixed=shrunk**2 @ (spectrum.values * diagonal) - np.einsum("rd,rd->r", shrunk @ own**2, shrunk),
+    )
+    return _left_out(weights, parts, positive, negative, judged)
+
+
+def unseen_at(positive: Moments, negative: Moments, *, ridge: float, scale: Floats) -> Unseen | None:
+    """Return the same for one ridge, by a Cholesky decomposition: several times faster than all eigenvectors."""
+    if min(positive.count, negative.count) < LEAST_COUNT:
+        return None
+    inverse, gap, added = inverted(positive, negative, ridge=ridge, scale=scale)
+    if inverse is None:
+        return unseen(positive, negative, ridges=np.array([ridge]), scale=scale)
+    scores = inverse @ gap
+    own = unpack(positive.packed_covariance()) * scale[:, None] * scale
+    product = inverse @ own
+    trace, spread = float(np.trace(product)), float(scores @ own @ scores)
+    # M^-1 (S+ + S-) is I - added M^-1, which gives everything about S- without another product.
+    total = len(gap) - added * float(np.trace(inverse))
+    mixed = trace - added * float((product * inverse).sum()) - float((product * product.T).sum())
+    parts = _Parts(
+        gap=np.array([scores @ gap]),
+        spreads=(np.array([spread]), np.array([scores @ gap - added * (scores @ scores) - spread])),
+        traces=(np.array([trace]), np.array([total - trace])),
+        mixed=np.array([mixed]),
+    )
+    return _left_out((scores * scale)[None], parts, positive, negative, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What the formula needs, for each ridge; pairs are for positives and negatives."""
+
+    gap: Floats  # w'(mu+ - mu-)
+    spreads: tuple[Floats, Floats]  # w'S w
+    traces: tuple[Floats, Floats]  # tr(M^-1 S)
+    mixed: Floats  # tr(M^-1 S+ M^-1 S-)
+
+
+def _left_out(
+    weights: Floats, parts: _Parts, positive: Moments, negative: Moments, judged: Moments | None
+) -> Unseen:
+    gap, mixed = parts.gap, np.maximum(parts.mixed, 0.0)
+    spreads, traces = ([np.maximum(one, 0.0) for one in pair] for pair in (parts.spreads, parts.traces))
+    variances = list(spreads)
     if judged is not None:
         gap = gap + weights @ (negative.mean - judged.mean)
         variances[1] = quadratic(weights, judged)
-    for side, count in enumerate((positive.effective, negative.effective)):
+    for side, count in enumerate((positive.count, negative.count)):
         share = 1.0 / (count - 1.0)
-        rest = np.maximum(1.0 - share * traces[side], LEAST)
+        rest = np.maximum(1.0 - share * traces[side], LEAST_REST)
         gap = gap + share * (spreads[side] - traces[side]) / rest
         variances[side] = variances[side] / rest**2
         # The weights without the row differ, and so does the variance of the other side under them.

@@ -28,7 +28,6 @@ class Moments:
 
     Attributes:
         count: the number of rows, or the sum of their weights.
-        squares: the sum of their squared weights: without weights, the number of rows again.
         sum: sum of the rows, ``[d]``.
         second: sum of ``z z'`` over the rows ``z``, packed, ``[d (d + 1) / 2]``.
 
@@ -41,14 +40,13 @@ class Moments:
     """
 
     count: float
-    squares: float
     sum: Floats
     second: Floats
 
     @classmethod
     def zeros(cls, d: int) -> Moments:
         """Return the moments of no rows of ``d`` numbers."""
-        return cls(0.0, 0.0, np.zeros(d), np.zeros(packed_size(d)))
+        return cls(0.0, np.zeros(d), np.zeros(packed_size(d)))
 
     @classmethod
     def of(cls, rows: Floats, weights: Floats | None = None) -> Moments:
@@ -61,8 +59,8 @@ class Moments:
         n, d = rows.shape
         if weights is not None:
             roots = rows * np.sqrt(weights)[:, None]
-            return cls(float(weights.sum()), float(weights @ weights), weights @ rows, _second(roots))
-        return cls(float(n), float(n), np.ones(n) @ rows if n else np.zeros(d), _second(rows))
+            return cls(float(weights.sum()), weights @ rows, _second(roots))
+        return cls(float(n), np.ones(n) @ rows if n else np.zeros(d), _second(rows))
 
     @property
     def dimension(self) -> int:
@@ -70,14 +68,9 @@ class Moments:
         return len(self.sum)
 
     @property
-    def effective(self) -> float:
-        """Return how many rows of equal weight would say as much: ``(sum w)^2 / sum w^2``."""
-        return self.count**2 / self.squares if self.squares > 0 else 0.0
-
-    @property
     def nbytes(self) -> int:
         """Return the size of the numbers in bytes."""
-        return 16 + self.sum.nbytes + self.second.nbytes
+        return 8 + self.sum.nbytes + self.second.nbytes
 
     @property
     def mean(self) -> Floats:
@@ -111,20 +104,13 @@ class Moments:
             return self
         if not self.count:
             return other
-        return Moments(
-            self.count + other.count,
-            self.squares + other.squares,
-            self.sum + other.sum,
-            self.second + other.second,
-        )
+        return Moments(self.count + other.count, self.sum + other.sum, self.second + other.second)
 
     def scaled(self, factor: float) -> Moments:
         """Return the moments of the same rows, each with ``factor`` times its weight."""
         if factor == 1:
             return self
-        return Moments(
-            factor * self.count, factor**2 * self.squares, factor * self.sum, factor * self.second
-        )
+        return Moments(factor * self.count, factor * self.sum, factor * self.second)
 
     def without(self, other: Moments) -> Moments:
         """Return the moments without some of the rows; an `InputError` if these rows cannot have been among them.
@@ -159,12 +145,7 @@ class Moments:
         return self._minus(other)
 
     def _minus(self, other: Moments) -> Moments:
-        return Moments(
-            self.count - other.count,
-            max(self.squares - other.squares, 0.0),
-            self.sum - other.sum,
-            self.second - other.second,
-        )
+        return Moments(self.count - other.count, self.sum - other.sum, self.second - other.second)
 
     def mapped(self, matrix: Floats, shift: Floats) -> Moments:
         """Return the moments of the rows ``A z + b``: the mean becomes ``A mu + b``, the covariance ``A S A'``.
@@ -180,7 +161,7 @@ class Moments:
         total = matrix @ self.sum
         second = matrix @ unpack(self.second) @ matrix.T
         second += np.outer(total, shift) + np.outer(shift, total) + self.count * np.outer(shift, shift)
-        return Moments(self.count, self.squares, total + self.count * shift, pack(second))
+        return Moments(self.count, total + self.count * shift, pack(second))
 
 
 def packed_size(d: int) -> int:

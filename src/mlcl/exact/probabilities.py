@@ -72,7 +72,9 @@ def log_odds_line(scores: ScoreMoments, prior: Floats) -> tuple[Floats, Floats]:
     # Standardised scores: the middle of the means is 0, the mean of the standard deviations 1.
     middle, unit = (scores.positive_mean + scores.negative_mean) / 2, (sp + sn) / 2
     gap = (scores.positive_mean - scores.negative_mean) / unit
-    points = np.stack([gap / 2 + np.outer(nodes, sp / unit), -gap / 2 + np.outer(nodes, sn / unit)])  # [2, nodes, K]
+    points = np.stack(
+        [gap / 2 + np.outer(nodes, sp / unit), -gap / 2 + np.outer(nodes, sn / unit)]
+    )  # [2, nodes, K]
     masses = shares[:, None] * np.stack([prior, 1 - prior])[:, None, :]
     target = np.array([1.0, 0.0])[:, None, None]
     slope, offset = gap.copy(), prior_odds.copy()

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.exact.leave_one_out import unseen
+from mlcl.exact.leave_one_out import LEAST_COUNT, unseen
 from mlcl.exact.moments import Floats
-from mlcl.exact.solution import feature_scale
+from mlcl.exact.solution import class_ridge, feature_scale
 from mlcl.exact.sums import Sums
 
 RIDGES: Floats = np.logspace(-4, 3, 15)
@@ -24,6 +24,10 @@ UNLABELLED = (0.0, 0.03, 0.1, 0.3, 1.0)
 """The weights of unlabelled rows to choose from."""
 RIDGE, EXPONENT = 1.0, 0.0
 """Taken where no class has two positives and two negatives."""
+EQUAL = 0.003
+"""Predicted AUCs that differ by less are taken for equal; then the largest ridge is chosen, as the safer one."""
+RARE = 10.0
+"""The prediction for a class with so many positives counts half: with few of them it is mostly noise."""
 MOST = 48
 """The choice looks at no more classes than this, spread evenly from the rarest to the most frequent."""
 
@@ -33,7 +37,7 @@ class Choice:
     """What was chosen.
 
     Attributes:
-        ridge: r.
+        ridge: r; the ridge of a class is `mlcl.exact.solution.class_ridge` of it.
         exponent: a, of the features' variances in the ridge.
         unlabelled: the weight of rows that were not annotated for a class, as its negatives.
         expected: the mean AUC that the sums predict for unseen rows; nan where they cannot.
@@ -77,19 +81,26 @@ def choose(
         )
         if not np.isfinite(found).any():
             continue
-        mean = np.nanmean(found, axis=0)
-        # Differences of rounding must not decide, or the order of the rows would.
-        a, r = np.argwhere(mean >= mean.max() - 1e-9)[-1]
-        if mean[a, r] > top + 1e-9:
-            top = float(mean[a, r])
-            best = Choice(float(ridges[r]), float(exponents[a]), float(u), top)
+        mean = _mean(found, np.array([sums.positive[k].count for k in classes]))
+        # Rounding must not decide, or the order of the rows would: hence the small differences.
+        a = int(np.flatnonzero(mean.max(1) >= mean.max() - 1e-9)[0])
+        r = int(np.flatnonzero(mean[a] >= mean[a].max() - EQUAL)[-1])
+        if mean[a].max() > top + 1e-9:
+            top = float(mean[a].max())
+            best = Choice(float(ridges[r]), float(exponents[a]), float(u), float(mean[a, r]))
     return best
+
+
+def _mean(found: Floats, positives: Floats) -> Floats:
+    """Return the mean over classes where it is defined, ``[exponents, ridges]``."""
+    weights = np.where(np.isfinite(found[:, 0, 0]), positives / (positives + RARE), 0.0)
+    return np.asarray(np.tensordot(weights, np.nan_to_num(found), axes=1) / weights.sum())
 
 
 def judging(sums: Sums) -> list[int]:
     """Return the classes with at least two positives; of more than `MOST`, evenly many of every frequency."""
-    counts = np.array([one.effective for one in sums.positive])
-    order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] >= 1.5]
+    counts = np.array([one.count for one in sums.positive])
+    order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] >= LEAST_COUNT]
     if len(order) <= MOST:
         return order
     return [order[i] for i in np.linspace(0, len(order) - 1, MOST).round().astype(int)]
@@ -114,7 +125,8 @@ def predicted_auc(
             continue
         for values, exponent in zip(row, exponents, strict=True):
             scale = feature_scale(variances, exponent)
-            scored = unseen(positive, negative, ridges=ridges, scale=scale, judged=judged)
+            own = ridges * class_ridge(1.0, positive.count, int(np.count_nonzero(scale)))
+            scored = unseen(positive, negative, ridges=own, scale=scale, judged=judged)
             if scored is not None:
                 values[:] = scored.auc
     return found

@@ -33,6 +33,18 @@ def feature_scale(variances: Floats, exponent: float) -> Floats:
     return found
 
 
+def class_ridge(ridge: float, positives: float, dimensions: int) -> float:
+    """Return the ridge of a class: more where its positives are few for the number of features, ``r (1 + d / P)``.
+
+    The noise in the mean and the covariance of P rows falls as d / P, and one ridge must do for rare and for frequent
+    classes.
+
+    >>> class_ridge(0.1, positives=1000, dimensions=100), class_ridge(0.1, positives=10, dimensions=90)
+    (0.11000000000000001, 1.0)
+    """
+    return ridge * (1.0 + dimensions / positives)
+
+
 def direction(positive: Moments, negative: Moments, *, ridge: float, scale: Floats) -> Floats:
     """Return w for one ridge, ``[d]``; zeros without positives or without negatives.
 
@@ -59,12 +71,29 @@ def direction(positive: Moments, negative: Moments, *, ridge: float, scale: Floa
     return np.asarray(lapack.dpotrs(factor, gap, lower=0)[0]) * scale
 
 
+def inverted(
+    positive: Moments, negative: Moments, *, ridge: float, scale: Floats
+) -> tuple[Floats | None, Floats, float]:
+    """Return the inverse of the scaled ``S+ + S- + r t``, the scaled gap of the means, and what was added to S.
+
+    The inverse is None if the matrix has none in floating point: then `Spectrum` must do.
+    """
+    matrix, gap, level, floor = _problem(positive, negative, scale)
+    added = max(ridge * level, floor)
+    matrix[np.diag_indices_from(matrix)] += added
+    factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1)
+    if failed or not added > 0:
+        return None, gap, added
+    inverse, _ = lapack.dpotri(factor, lower=0, overwrite_c=1)
+    return np.triu(inverse) + np.triu(inverse, 1).T, gap, added
+
+
 def directions(positive: Moments, negative: Moments, *, ridges: Floats, scale: Floats) -> Floats:
     """Return w for many ridges, ``[len(ridges), d]``, by one eigendecomposition; as `direction` otherwise."""
     if not (positive.count > 0 and negative.count > 0):
         return np.zeros((len(ridges), positive.dimension))
     spectrum = Spectrum.of(positive, negative, scale)
-    return (spectrum.gap / spectrum.shifted(ridges)) @ spectrum.vectors.T * scale
+    return np.asarray((spectrum.gap / spectrum.shifted(ridges)) @ spectrum.vectors.T * scale
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,12 @@ from scipy.special import expit
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.exact.features import blocks, dense
-from mlcl.exact.leave_one_out import unseen
+from mlcl.exact.leave_one_out import unseen_at
 from mlcl.exact.learner import Learner
 from mlcl.exact.moments import Floats
 from mlcl.exact.probabilities import ScoreMoments, best_thresholds, log_odds_line
 from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, choose
-from mlcl.exact.solution import direction, feature_scale, quadratic
+from mlcl.exact.solution import class_ridge, direction, feature_scale, quadratic
 from mlcl.exact.sums import Sums
 
 MEASURED = {"in-task": 0.0, "pooled": 1.0}
@@ -112,7 +112,9 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
         intercepts=offset - folded @ learner.features.centre - weights @ centre,
         thresholds=np.where(slope > 0, slope * best_thresholds(moments, prior) + offset, 0.0),
         prior=prior,
-        defined=np.array([min(side.count for side in sums.sides(k, choice.unlabelled)) > 0 for k in range(sums.classes)]),
+        defined=np.array(
+            [min(side.count for side in sums.sides(k, choice.unlabelled)) > 0 for k in range(sums.classes)]
+        ),
         choice=choice,
     )
 
@@ -135,19 +137,21 @@ def _scored(sums: Sums, choice: Choice, centre: Floats) -> tuple[Floats, ScoreMo
     scale = feature_scale(sums.total.variances, choice.exponent)
     weights = np.zeros((sums.classes, sums.dimension))
     found = np.zeros((4, sums.classes))
-    ridges = np.array([choice.ridge])
     for k in range(sums.classes):
         positive, negative = sums.sides(k, choice.unlabelled)
-        weights[k] = direction(positive, negative, ridge=choice.ridge, scale=scale)
-        if not weights[k].any():
+        if not (positive.count > 0 and negative.count > 0):
             continue
-        scored = unseen(positive, negative, ridges=ridges, scale=scale)
-        mean = weights[k] @ (negative.mean - centre)
+        ridge = class_ridge(choice.ridge, positive.count, int(np.count_nonzero(scale)))
+        scored = unseen_at(positive, negative, ridge=ridge, scale=scale)
         if scored is None:  # a single positive or negative: nothing is known of unseen ones
+            weights[k] = direction(positive, negative, ridge=ridge, scale=scale)
             spread = quadratic(weights[k : k + 1], positive + negative)[0]
-            found[:, k] = mean, mean, spread, spread
+            above = 0.0, 0.0, spread, spread
         else:
-            found[:, k] = mean + scored.gap[0], mean, scored.positive_variance[0], scored.negative_variance[0]
+            weights[k] = scored.weights[0]
+            above = scored.gap[0], 0.0, scored.positive_variance[0], scored.negative_variance[0]
+        mean = weights[k] @ (negative.mean - centre)
+        found[:, k] = np.array(above) + np.array([mean, mean, 0.0, 0.0])
     return weights, ScoreMoments(*found)
 
 

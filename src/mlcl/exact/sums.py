@@ -19,7 +19,7 @@ from mlcl.errors import InputError
 from mlcl.exact.moments import Floats, Moments, packed_size
 
 Marks = NDArray[np.bool_]
-ARRAYS = ("block_of", "counts", "squares", "sums", "seconds")
+ARRAYS = ("block_of", "counts", "sums", "seconds")
 """The names of the arrays that sums are saved as."""
 
 
@@ -66,7 +66,7 @@ class Sums:
             total, block_of, parts = _by_block(rows, annotated, weights)
         own = tuple(
             _subset(rows, column, weights) if any_of else nothing
-            for column, any_of in zip(positive.T, positive.any(0), strict=True)
+            for column, any_of in zip(positive.T, np.any(positive, axis=0).tolist(), strict=True)
         )
         return cls(total, block_of, parts, own)
 
@@ -145,7 +145,9 @@ class Sums:
         shown = names or range(self.classes)
         total = _checked(self.total, other.total, "")
         parts = [
-            _checked(self.annotated[a], other.annotated[b], f" annotated for {shown[block_of.index(number)]!r}")
+            _checked(
+                self.annotated[a], other.annotated[b], f" annotated for {shown[block_of.index(number)]!r}"
+            )
             for number, (a, b) in enumerate(pairs)
         ]
         positive = [
@@ -183,7 +185,6 @@ class Sums:
         return {
             "block_of": np.array(self.block_of, np.int64),
             "counts": np.array([one.count for one in moments]),
-            "squares": np.array([one.squares for one in moments]),
             "sums": np.array([one.sum for one in full]).reshape(-1, d),
             "seconds": np.array([one.second for one in full]).reshape(-1, packed_size(d)),
         }
@@ -191,30 +192,29 @@ class Sums:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
         """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
-        block_of, counts, squares, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
+        block_of, counts, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
         d, classes = sums.shape[1] if sums.ndim == 2 else -1, len(block_of)
         blocks = int(block_of.max(initial=-1)) + 1
         full = int((counts > 0).sum())
         fits = (
             block_of.dtype == np.int64
             and block_of.ndim == counts.ndim == 1
-            and all(one.dtype == np.float64 for one in (counts, squares, sums, seconds))
+            and all(one.dtype == np.float64 for one in (counts, sums, seconds))
             and np.array_equal(np.unique(block_of), np.arange(blocks))
-            and counts.shape == squares.shape == (1 + blocks + classes,)
+            and counts.shape == (1 + blocks + classes,)
             and sums.shape == (full, d)
             and seconds.shape == (full, packed_size(d))
-            and all(np.isfinite(one).all() for one in (counts, squares, sums, seconds))
-            and not ((counts < 0) | (squares < 0)).any()
+            and all(np.isfinite(one).all() for one in (counts, sums, seconds))
+            and not (counts < 0).any()
         )
         if not fits:
             raise InputError("the sums are not those of a learner: their shapes, types or values do not fit")
         rows = iter(zip(sums, seconds, strict=True))
         nothing = Moments.zeros(d)
-        found = [
-            Moments(float(n), float(square), *(one.copy() for one in next(rows))) if n else nothing
-            for n, square in zip(counts, squares, strict=True)
-        ]
-        return cls(found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :]))
+        found = [Moments(float(n), *(one.copy() for one in next(rows))) if n else nothing for n in counts]
+        return cls(
+            found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :])
+        )
 
 
 def _subset(rows: Floats, chosen: Marks, weights: Floats | None) -> Moments:
@@ -236,7 +236,8 @@ def _by_block(
         nothing = Moments.zeros(rows.shape[1])
         total = sum(kinds, nothing)
         parts = tuple(
-            sum((kind for kind, has in zip(kinds, column, strict=True) if has), nothing) for column in patterns.T
+            sum((kind for kind, has in zip(kinds, column, strict=True) if has), nothing)
+            for column in patterns.T
         )
     else:
         total = Moments.of(rows, weights)
