@@ -93,7 +93,7 @@ def directions(positive: Moments, negative: Moments, *, ridges: Floats, scale: F
     if not (positive.count > 0 and negative.count > 0):
         return np.zeros((len(ridges), positive.dimension))
     spectrum = Spectrum.of(positive, negative, scale)
-    return np.asarray((spectrum.gap / spectrum.shifted(ridges)) @ spectrum.vectors.T * scale
+    return np.asarray((spectrum.gap / spectrum.shifted(ridges)) @ spectrum.vectors.T * scale)
 
 
 @dataclass(frozen=True, eq=False)
