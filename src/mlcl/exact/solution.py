@@ -68,7 +68,7 @@ def direction(positive: Moments, negative: Moments, *, ridge: float, scale: Floa
     factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1)
     if failed:  # a ridge of 0, or close to it, on dependent features
         return directions(positive, negative, ridges=np.array([ridge]), scale=scale)[0]
-    return np.asarray(lapack.dpotrs(factor, gap, lower=0)[0]) * scale
+    return scale * np.asarray(lapack.dpotrs(factor, gap, lower=0)[0], np.float64)
 
 
 def inverted(
@@ -135,7 +135,7 @@ def quadratic(weights: Floats, moments: Moments) -> Floats:
     """
     upper = unpack_upper(moments.packed_covariance())
     products = np.asarray(blas.dsymm(1.0, upper, weights.T, lower=0))
-    return np.maximum(np.einsum("rd,dr->r", weights, products), 0.0)
+    return np.asarray(np.maximum(np.einsum("rd,dr->r", weights, products), 0.0))
 
 
 def _problem(positive: Moments, negative: Moments, scale: Floats) -> tuple[Floats, Floats, float, float]:
