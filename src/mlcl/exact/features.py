@@ -113,8 +113,9 @@ def _statistics(rows: Any) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of each column; exactly 0 where all values are equal."""
     n, features = rows.shape
     if hasattr(rows, "toarray"):
-        centre = np.asarray(rows.sum(0), np.float64).ravel() / n
-        mean_squares = np.asarray(rows.astype(np.float64).multiply(rows).sum(0)).ravel() / n
+        precise = rows.astype(np.float64)
+        centre = np.asarray(precise.sum(0)).ravel() / n
+        mean_squares = np.asarray(precise.multiply(precise).sum(0)).ravel() / n
         variances = mean_squares - centre**2
         return centre, np.sqrt(np.where(variances > 1e-13 * mean_squares, variances, 0.0))
     # Relative to the first row: the mean of equal values is then that value.

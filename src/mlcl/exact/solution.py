@@ -67,7 +67,7 @@ def direction(positive: Moments, negative: Moments, *, ridge: float, scale: Floa
     matrix[np.diag_indices_from(matrix)] += added
     factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1)
     if failed:  # a ridge of 0, or close to it, on dependent features
-        return directions(positive, negative, ridges=np.array([ridge]), scale=scale)[0]
+        return np.asarray(directions(positive, negative, ridges=np.array([ridge]), scale=scale)[0])
     return scale * np.asarray(lapack.dpotrs(factor, gap, lower=0)[0], np.float64)
 
 
