@@ -14,7 +14,9 @@ RIDGES = np.array([1e-3, 0.1, 1.0, 10.0])
 def problem(seed, positives, negatives, d):
     rng = np.random.default_rng(seed)
     mix = rng.normal(size=(d, d)) / np.sqrt(d)
-    return rng.normal(size=(positives, d)) @ mix + 0.4 * rng.normal(size=d), rng.normal(size=(negatives, d)) @ mix
+    return rng.normal(size=(positives, d)) @ mix + 0.4 * rng.normal(size=d), rng.normal(
+        size=(negatives, d)
+    ) @ mix
 
 
 def spread(rows):

@@ -94,7 +94,9 @@ def test_constant_features_have_no_weight():
 def test_the_variance_of_scores():
     positive, _ = problem(2)
     weights = np.random.default_rng(0).normal(size=(3, 4))
-    np.testing.assert_allclose(quadratic(weights, Moments.of(positive)), (positive @ weights.T).var(0), rtol=1e-10)
+    np.testing.assert_allclose(
+        quadratic(weights, Moments.of(positive)), (positive @ weights.T).var(0), rtol=1e-10
+    )
 
 
 def test_the_ridge_of_a_rare_class_is_larger():

@@ -108,17 +108,15 @@ def test_rows_that_were_not_learnt_so_are_refused():
     rows, labels, known = problem(5)
     known[:] = True
     sums = Sums.of(rows, labels)
+    flipped = labels.copy()
+    flipped[:, 1] = True
     with pytest.raises(InputError, match="rows positive for 'b'"):
-        flipped = labels.copy()
-        flipped[:, 1] = True
         sums.without(Sums.of(rows, flipped), ["a", "b", "c", "d"])
-    with pytest.raises(InputError, match="rows: .*nothing was changed"):
+    with pytest.raises(InputError, match=r"rows: .*nothing was changed"):
         sums.without(Sums.of(100 + rows[:2], labels[:2]))
-    negative = np.flatnonzero(~labels[:, 0])
     with pytest.raises(InputError, match="more positives than rows"):
         # All rows again, but as rows that have no positive.
         sums.without(Sums.of(rows, labels & False))
-    assert len(negative)
     with pytest.raises(InputError, match="do not go with"):
         sums + Sums.zeros(3, 5)
 

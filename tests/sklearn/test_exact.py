@@ -71,7 +71,9 @@ def test_outputs_agree():
     x, _ = problem(seed=1)
     tagger = two_calls()
     odds = tagger.decision_function(x)
-    np.testing.assert_allclose(odds, x.astype(float) @ tagger.coef_.T + tagger.intercept_, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        odds, x.astype(float) @ tagger.coef_.T + tagger.intercept_, rtol=1e-9, atol=1e-9
+    )
     np.testing.assert_allclose(tagger.predict_proba(x), 1 / (1 + np.exp(-odds)), rtol=1e-12)
     assert np.array_equal(tagger.predict(x), odds > tagger.thresholds_)
 
@@ -84,7 +86,9 @@ def test_any_kind_of_features_gives_the_same(kind, dimensions):
     plain = ExactTagger(dimensions=dimensions).fit(rows.astype(float), y)
     other = ExactTagger(dimensions=dimensions).fit(kind(rows), y)
     np.testing.assert_allclose(other.coef_, plain.coef_, rtol=1e-7)
-    np.testing.assert_allclose(other.decision_function(kind(rows)), plain.decision_function(rows), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        other.decision_function(kind(rows)), plain.decision_function(rows), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_any_kind_of_labels_gives_the_same():

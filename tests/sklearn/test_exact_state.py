@@ -38,7 +38,9 @@ def unchanged(tagger, before):
 def test_any_order_and_cut_into_calls(seed, cuts):
     x, y = problem()
     once = ExactTagger().fit(x, y)
-    pieces = [part for part in np.split(np.random.default_rng(seed).permutation(240), sorted(cuts)) if len(part)]
+    pieces = [
+        part for part in np.split(np.random.default_rng(seed).permutation(240), sorted(cuts)) if len(part)
+    ]
     many = ExactTagger()
     for piece in pieces:
         many.partial_fit(x[piece], y[piece])
@@ -72,7 +74,7 @@ def test_merged_taggers_are_one_tagger_on_all_rows(dimensions):
 
 def test_without_a_projection_any_two_taggers_merge():
     x, y = problem()
-    merged = ExactTagger().fit(x[:100], y[:100]).merge(ExactTagger().fit(x[100:] , y[100:]))
+    merged = ExactTagger().fit(x[:100], y[:100]).merge(ExactTagger().fit(x[100:], y[100:]))
     np.testing.assert_allclose(merged.coef_, ExactTagger().fit(x, y).coef_, rtol=1e-8)
 
 
@@ -84,7 +86,10 @@ def test_without_a_projection_any_two_taggers_merge():
         (lambda x, y: ExactTagger(dimensions=3).fit(x[:50], y[:50]), "different feature maps"),
         (lambda x, y: ExactTagger(dimensions=2).fit(x, y), "different feature maps"),
         (lambda x, y: ExactTagger().fit(x, y), "different feature maps"),
-        (lambda x, y: ExactTagger(dimensions=3).fit(x, y, classes=list("abcd")), "names of one type were expected"),
+        (
+            lambda x, y: ExactTagger(dimensions=3).fit(x, y, classes=list("abcd")),
+            "names of one type were expected",
+        ),
     ],
 )
 def test_taggers_that_do_not_go_together_are_refused(other, sentence):
@@ -206,9 +211,7 @@ def test_a_changed_byte_is_noticed(tmp_path_factory, data):
         ExactTagger.load(path)
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
-)
+@pytest.mark.parametrize(("value", "kind"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
 def test_values_that_are_not_finite_are_named(value, kind):
     x, y = problem()
     tagger = ExactTagger().fit(x, y)

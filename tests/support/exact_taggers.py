@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from estimator_checks import EXCEPTIONS, NO_ZERO_ONE, ONE_D
 
@@ -21,7 +23,7 @@ EXACT_EXCEPTIONS = EXCEPTIONS | {
 """Checks of scikit-learn that the exact tagger cannot pass, and why."""
 
 
-def real(name):
+def real(name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Training and test rows of a prepared store, in the user's cache; skips where it is not there."""
     folder = Path.home() / ".cache/mlcl/stores" / name
     if not (folder / "manifest.json").is_file():

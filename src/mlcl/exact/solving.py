@@ -11,8 +11,8 @@ from scipy.special import expit
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.exact.features import blocks, dense
-from mlcl.exact.leave_one_out import unseen_at
 from mlcl.exact.learner import Learner
+from mlcl.exact.leave_one_out import unseen_at
 from mlcl.exact.moments import Floats
 from mlcl.exact.probabilities import ScoreMoments, best_thresholds, log_odds_line
 from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, choose

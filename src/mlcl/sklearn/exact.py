@@ -426,7 +426,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         return int(known.index(label))
 
     def _inputs(self, X: Any, *, reset: bool) -> Any:
-        """Check features as scikit-learn does, with its error messages; name the place of a value that is not finite."""
+        """Check features as scikit-learn does, but name the place of a value that is not finite."""
         rows = validate_data(
             self, X, reset=reset, dtype=(np.float64, np.float32), accept_sparse="csr", ensure_all_finite=False
         )

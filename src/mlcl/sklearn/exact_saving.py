@@ -1,4 +1,4 @@
-"""An exact tagger as one safetensors file: arrays, and JSON in its header. Files are untrusted; loading one runs no code."""
+"""An exact tagger as one safetensors file: arrays, and JSON in its header. Files are untrusted; no code is loaded."""
 
 from __future__ import annotations
 
