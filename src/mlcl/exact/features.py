@@ -86,10 +86,12 @@ def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Featur
     centre, deviation = _statistics(rows)
     if dimensions is None or rows.shape[1] <= dimensions:
         return FeatureMap(centre, None)
-    # A column without variance in the first rows is left out for good: it has no scale.
     # Half standardised: a column in other units than the rest must not fill the projection alone, yet rows that are
     # principal components already must keep the leading ones.
-    inverse = np.power(deviation, -0.5, out=np.zeros_like(deviation), where=deviation > 0)
+    varies = deviation > 0
+    inverse = np.power(deviation, -0.5, out=np.ones_like(deviation), where=varies)
+    # A column without variance in the first rows has no part in their components, but in random directions.
+    inverse[~varies] = np.median(inverse[varies]) if varies.any() else 1.0
     generator = numpy_generator(seed, "feature map")
     vectors, random = _components(rows, centre, inverse, dimensions, generator)
     return FeatureMap(centre, inverse[:, None] * vectors, random)
@@ -111,8 +113,9 @@ def _statistics(rows: Any) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of each column; exactly 0 where all values are equal."""
     n, features = rows.shape
     if hasattr(rows, "toarray"):
-        centre = np.asarray(rows.sum(0), np.float64).ravel() / n
-        mean_squares = np.asarray(rows.astype(np.float64).multiply(rows).sum(0)).ravel() / n
+        precise = rows.astype(np.float64)
+        centre = np.asarray(precise.sum(0)).ravel() / n
+        mean_squares = np.asarray(precise.multiply(precise).sum(0)).ravel() / n
         variances = mean_squares - centre**2
         return centre, np.sqrt(np.where(variances > 1e-13 * mean_squares, variances, 0.0))
     # Relative to the first row: the mean of equal values is then that value.
@@ -151,7 +154,7 @@ def _covariance(rows: Any, centre: Floats, inverse: Floats) -> Floats:
     for piece in blocks(n, features):
         z = (dense(rows[piece]) - centre) * inverse
         found += z.T @ z
-    return found / n
+    return np.asarray(found / n)
 
 
 def _leading(
@@ -170,7 +173,7 @@ def _leading(
             block = rows[piece] if hasattr(rows, "toarray") else dense(rows[piece])
             products = np.asarray(block @ scaled) - centre @ scaled
             found += inverse[:, None] * (block.T @ products - np.outer(centre, products.sum(0)))
-        return found / n
+        return np.asarray(found / n)
 
     basis = np.linalg.qr(generator.standard_normal((rows.shape[1], d)))[0]
     for _ in range(PASSES):

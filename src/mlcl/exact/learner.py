@@ -1,8 +1,7 @@
 """The exact learner: a feature map, the sums of the rows it has seen, and nothing else.
 
-The state is one frozen object; learning, forgetting and merging return a new one. A tenth of the rows, chosen by a
-hash of their contents, has sums of its own: they choose the ridge and calibrate probabilities. The weights are solved
-with all sums together, whenever they are asked for (`mlcl.exact.solve`).
+The state is one frozen object; learning, forgetting and merging return a new one. The weights are solved whenever they
+are asked for (`mlcl.exact.solve`).
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 from mlcl.errors import InputError
 from mlcl.exact.features import FeatureMap, blocks, fit_map
 from mlcl.exact.moments import Floats
-from mlcl.exact.split import hash_keys, held_out
-from mlcl.exact.sums import Sums
+from mlcl.exact.sums import ARRAYS, Sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +25,7 @@ class Learner:
 
     Attributes:
         features: the feature map, fixed.
-        train: sums of nine tenths of the rows.
-        held: sums of the other tenth.
-        seed: of the hash that decides which rows are held out.
+        sums: of the rows seen, after the feature map.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((400, 2)) < 0.3
@@ -41,9 +37,7 @@ class Learner:
     """
 
     features: FeatureMap
-    train: Sums
-    held: Sums
-    seed: int
+    sums: Sums
 
     @classmethod
     def begin(cls, rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Learner:
@@ -52,31 +46,24 @@ class Learner:
         Args:
             rows: the first rows ``[n, D]``, n at least 1: an array or a CSR matrix.
             dimensions: rows of more features are projected to so many principal components; None: never.
-            seed: of the held-out rows, and of random directions where the rows determine too few.
+            seed: of random directions, where the rows determine fewer than ``dimensions``.
         """
         features = fit_map(rows, dimensions=dimensions, seed=seed)
-        nothing = Sums.zeros(features.dimension)
-        return cls(features, nothing, nothing, seed)
+        return cls(features, Sums.zeros(features.dimension))
 
     @property
     def classes(self) -> int:
         """Return the number of classes, K."""
-        return self.train.classes
-
-    @property
-    def sums(self) -> Sums:
-        """Return the sums of all rows, held out or not."""
-        return self.train + self.held
+        return self.sums.classes
 
     @property
     def nbytes(self) -> int:
         """Return the size of all sums in bytes: what the learner remembers of the rows."""
-        return self.train.nbytes + self.held.nbytes
+        return self.sums.nbytes
 
     def empty(self) -> Learner:
         """Return a learner with the same feature map and classes that has seen nothing: it can be merged later."""
-        nothing = Sums.zeros(self.features.dimension, self.classes)
-        return replace(self, train=nothing, held=nothing)
+        return replace(self, sums=Sums.zeros(self.features.dimension, self.classes))
 
     def learn(
         self,
@@ -96,8 +83,8 @@ class Learner:
             annotated: which labels are known, ``[n, len(ids)]``; all by default.
             weights: a weight per row, at least 0; 1 each by default.
         """
-        train, held, classes = self._seen(rows, positive, ids, annotated, weights)
-        return replace(self, train=self.train.grown(classes) + train, held=self.held.grown(classes) + held)
+        seen = self._seen(rows, positive, ids, annotated, weights)
+        return replace(self, sums=self.sums.grown(seen.classes) + seen)
 
     def forget(
         self,
@@ -121,25 +108,21 @@ class Learner:
             weights: the weights with which the rows were learnt.
             names: of all classes, for errors.
         """
-        train, held, classes = self._seen(rows, positive, ids, annotated, weights)
-        if classes > self.classes:
-            raise InputError(f"class {classes - 1} is not known, so no row of it can be forgotten")
-        return replace(
-            self, train=self.train.without(train, names), held=self.held.without(held, names)
-        )
+        seen = self._seen(rows, positive, ids, annotated, weights)
+        if seen.classes > self.classes:
+            raise InputError(f"class {seen.classes - 1} is not known, so no row of it can be forgotten")
+        return replace(self, sums=self.sums.without(seen, names))
 
     def merge(self, other: Learner, ids: Sequence[int] | None = None) -> Learner:
         """Return the learner that has seen the rows of both.
 
-        Without a projection, sums around another centre are moved to this one. Learners with a projection, or with
-        another seed, cannot be merged unless they share the feature map: `empty` makes such a learner.
+        Without a projection, sums around another centre are moved to this one. Learners with a projection cannot be
+        merged unless they share it: `empty` makes such a learner.
 
         Args:
             other: the other learner.
             ids: the number here of each of its classes; numbers from K on are new classes. The same by default.
         """
-        if other.seed != self.seed:
-            raise InputError(f"the learners have the seeds {self.seed} and {other.seed}; expected the same")
         if not self.features.same(other.features):
             raise InputError(
                 "the learners have different feature maps, so their sums cannot be added; expected two that began "
@@ -148,29 +131,24 @@ class Learner:
         ids = list(range(other.classes)) if ids is None else list(ids)
         classes = max(self.classes, max(ids, default=-1) + 1)
         shift = other.features.centre - self.features.centre
-        parts = []
-        for mine, theirs in ((self.train, other.train), (self.held, other.held)):
-            if self.features.projection is None and shift.any():
-                theirs = theirs.mapped(np.eye(len(shift)), shift)
-            parts.append(mine.grown(classes) + theirs.placed(ids, classes))
-        return replace(self, train=parts[0], held=parts[1])
+        theirs = other.sums
+        if self.features.projection is None and shift.any():
+            theirs = theirs.mapped(np.eye(len(shift)), shift)
+        return replace(self, sums=self.sums.grown(classes) + theirs.placed(ids, classes))
 
     def remove(self, k: int) -> Learner:
         """Return the learner without class k; the numbers of later classes decrease by one."""
-        return replace(self, train=self.train.removed(k), held=self.held.removed(k))
+        return replace(self, sums=self.sums.removed(k))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the state as arrays by name; `from_arrays` reads them."""
         found: dict[str, NDArray[Any]] = {
             "features.centre": self.features.centre,
             "features.random": np.array([self.features.random], np.int64),
-            "seed": np.array([self.seed], np.int64),
         }
         if self.features.projection is not None:
             found["features.projection"] = np.ascontiguousarray(self.features.projection)
-        for part, sums in (("train", self.train), ("held", self.held)):
-            found |= {f"{part}.{name}": value for name, value in sums.arrays().items()}
-        return found
+        return found | {f"sums.{name}": value for name, value in self.sums.arrays().items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Learner:
@@ -183,15 +161,14 @@ class Learner:
             and (projection is None or (projection.ndim == 2 and len(projection) == len(centre)))
         )
         if not fits:
-            raise InputError("the feature map is not one of a learner: its shapes, types or values do not fit")
+            raise InputError(
+                "the feature map is not one of a learner: its shapes, types or values do not fit"
+            )
         features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
-        train, held = (
-            Sums.from_arrays({name: arrays[f"{part}.{name}"] for name in ("block_of", "counts", "sums", "seconds")})
-            for part in ("train", "held")
-        )
-        if not train.dimension == held.dimension == features.dimension or train.classes != held.classes:
-            raise InputError("the sums do not fit the feature map, or each other")
-        return cls(features, train, held, int(arrays["seed"][0]))
+        sums = Sums.from_arrays({name: arrays[f"sums.{name}"] for name in ARRAYS})
+        if sums.dimension != features.dimension:
+            raise InputError(f"the sums have {sums.dimension} numbers; expected {features.dimension}")
+        return cls(features, sums)
 
     def _seen(
         self,
@@ -200,23 +177,17 @@ class Learner:
         ids: Sequence[int] | None,
         annotated: NDArray[np.bool_] | None,
         weights: Floats | None,
-    ) -> tuple[Sums, Sums, int]:
-        """Return the sums of rows, those that are not held out and those that are, and the number of classes."""
+    ) -> Sums:
+        """Return the sums of these rows, for all classes."""
         ids = list(range(self.classes)) if ids is None else [int(k) for k in ids]
         classes = max(self.classes, max(ids, default=-1) + 1)
         marks = positive.astype(np.bool_, copy=False)
-        parts = [Sums.zeros(self.features.dimension, len(ids))] * 2
-        keys = hash_keys(self.features.features, self.seed)
+        seen = Sums.zeros(self.features.dimension, len(ids))
         for piece in blocks(rows.shape[0], max(self.features.features, self.features.dimension)):
-            held = held_out(rows[piece], keys)
-            z = self.features(rows[piece])
-            for part, chosen in enumerate((~held, held)):
-                if chosen.any():
-                    parts[part] = parts[part] + Sums.of(
-                        z[chosen],
-                        marks[piece][chosen],
-                        None if annotated is None else annotated[piece][chosen],
-                        None if weights is None else weights[piece][chosen],
-                    )
-        train, held_part = (part.placed(ids, classes) for part in parts)
-        return train, held_part, classes
+            seen = seen + Sums.of(
+                self.features(rows[piece]),
+                marks[piece],
+                None if annotated is None else annotated[piece],
+                None if weights is None else weights[piece],
+            )
+        return seen.placed(ids, classes)

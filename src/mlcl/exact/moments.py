@@ -108,20 +108,22 @@ class Moments:
 
     def scaled(self, factor: float) -> Moments:
         """Return the moments of the same rows, each with ``factor`` times its weight."""
-        return self if factor == 1 else Moments(factor * self.count, factor * self.sum, factor * self.second)
+        if factor == 1:
+            return self
+        return Moments(factor * self.count, factor * self.sum, factor * self.second)
 
     def without(self, other: Moments) -> Moments:
         """Return the moments without some of the rows; an `InputError` if these rows cannot have been among them.
 
         It is not always visible in the sums whether rows were among them. Refused are rows that would leave a
-        negative count, a negative mean square or variance, or something where no row is left.
+        negative count, a negative variance in some direction, or something where no row is left.
         """
         if not other.count:
             return self
         count = self.count - other.count
         if count < -NOISE * self.count:
             raise InputError(f"{self.count:g} rows were learnt, but {other.count:g} are to be forgotten")
-        left = Moments(count, self.sum - other.sum, self.second - other.second)
+        left = self._minus(other)
         before = packed_diagonal(self.second)
         slack = NOISE * np.maximum(before, packed_diagonal(other.second))
         after = packed_diagonal(left.second)
@@ -129,7 +131,7 @@ class Moments:
             if (np.abs(after) > slack).any() or (left.sum**2 > slack * self.count).any():
                 raise InputError("as many rows are to be forgotten as were learnt, but not the same rows")
             return Moments.zeros(self.dimension)
-        if (after < -slack).any() or (after - left.sum**2 / count < -slack).any():
+        if (after < -slack).any() or not _is_positive(left, slack / count):
             raise InputError("these rows were not learnt: without them a variance would be negative")
         return left
 
@@ -140,7 +142,10 @@ class Moments:
         count = self.count - other.count
         if count <= NOISE * self.count:
             return Moments.zeros(self.dimension)
-        return Moments(count, self.sum - other.sum, self.second - other.second)
+        return self._minus(other)
+
+    def _minus(self, other: Moments) -> Moments:
+        return Moments(self.count - other.count, self.sum - other.sum, self.second - other.second)
 
     def mapped(self, matrix: Floats, shift: Floats) -> Moments:
         """Return the moments of the rows ``A z + b``: the mean becomes ``A mu + b``, the covariance ``A S A'``.
@@ -195,6 +200,20 @@ def packed_diagonal(packed: Floats) -> Floats:
     """
     d = (int(np.sqrt(8 * len(packed) + 1)) - 1) // 2
     return packed[np.cumsum(np.arange(1, d + 1)) - 1]
+
+
+def _is_positive(moments: Moments, slack: Floats) -> bool:
+    """Return whether no direction has a negative variance, with ``slack`` added to that of each column."""
+    upper = unpack_upper(moments.packed_covariance())
+    diagonal = np.diag(upper) + slack
+    if (diagonal < 0).any():
+        return False
+    scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
+    upper[np.diag_indices_from(upper)] += slack
+    upper *= scale[:, None]
+    upper *= scale
+    upper[np.diag_indices_from(upper)] += scale == 0  # constant columns
+    return not lapack.dpotrf(upper, lower=0, overwrite_a=1)[1]
 
 
 def _second(rows: Floats) -> Floats:

@@ -1,7 +1,6 @@
-"""The ridge, and the weight of unlabelled rows, chosen by the sums of the held-out rows: no search over data.
+"""The ridge, and the weight of unlabelled rows, chosen by how unseen rows would score: from sums, without a search.
 
-For weights from nine tenths of the rows, the held-out sums give the separation of positives and negatives, and Phi of
-it is the AUC of two Gaussians. One eigendecomposition per class and exponent serves all ridges.
+One eigendecomposition per class and exponent serves all ridges (`mlcl.exact.leave_one_out`).
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
+from mlcl.exact.leave_one_out import LEAST_COUNT, unseen
 from mlcl.exact.moments import Floats
-from mlcl.exact.solution import directions, feature_scale, separation
+from mlcl.exact.solution import class_ridge, feature_scale
 from mlcl.exact.sums import Sums
 
 RIDGES: Floats = np.logspace(-4, 3, 15)
@@ -23,10 +22,14 @@ EXPONENTS = (0.0, 0.5, 1.0)
 """The exponents a of the features' variances to choose from."""
 UNLABELLED = (0.0, 0.03, 0.1, 0.3, 1.0)
 """The weights of unlabelled rows to choose from."""
-RIDGE, EXPONENT = 0.1, 0.0
-"""Taken where no class has held-out positives and negatives."""
+RIDGE, EXPONENT = 1.0, 0.0
+"""Taken where no class has two positives and two negatives."""
+EQUAL = 0.002
+"""Predicted AUCs that differ by less are taken for equal; then the largest ridge is chosen, as the safer one."""
+RARE = 10.0
+"""The prediction for a class with so many positives counts half: with few of them it is mostly noise."""
 MOST = 48
-"""The choice looks at no more classes than this: those with the most held-out positives."""
+"""The choice looks at no more classes than this, spread evenly from the rarest to the most frequent."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,10 @@ class Choice:
     """What was chosen.
 
     Attributes:
-        ridge: r.
+        ridge: r; the ridge of a class is `mlcl.exact.solution.class_ridge` of it.
         exponent: a, of the features' variances in the ridge.
         unlabelled: the weight of rows that were not annotated for a class, as its negatives.
-        expected: the mean AUC that the held-out sums predict; nan where they could not.
+        expected: the mean AUC that the sums predict for unseen rows; nan where they cannot.
     """
 
     ridge: float
@@ -47,10 +50,9 @@ class Choice:
 
 
 def choose(
-    train: Sums,
-    held: Sums,
+    sums: Sums,
     *,
-    unlabelled: Sequence[float],
+    unlabelled: Sequence[float] = (1.0,),
     measured: float | None = None,
     ridges: Floats = RIDGES,
     exponents: Sequence[float] = EXPONENTS,
@@ -58,46 +60,54 @@ def choose(
     """Return the ridge, the exponent and the weight of unlabelled rows with the best mean of predicted AUCs.
 
     Args:
-        train: sums that weights are made from.
-        held: sums of other rows that judge them.
+        sums: of all rows.
         unlabelled: the weights of unlabelled rows to choose from.
-        measured: their weight among the held-out negatives that the weights are judged by: 0 for the AUC within
-            a class's own annotated rows (in-task), 1 for the AUC over all rows (pooled). By default the same weight
-            as in learning.
+        measured: their weight among the negatives that scores are judged by: 0 for the AUC within a class's own
+            annotated rows (in-task), 1 for the AUC over all rows (pooled). By default the same as in learning.
         ridges: the ridges to choose from.
         exponents: the exponents to choose from.
     """
-    classes = judging(held)
-    best = Choice(float(ridges[0]), exponents[0], unlabelled[0], float("nan"))
-    if len(ridges) > 1 or len(exponents) > 1:
-        best = Choice(_nearest(ridges, RIDGE), _nearest(exponents, EXPONENT), unlabelled[-1], float("nan"))
+    classes = judging(sums)
+    best = Choice(_nearest(ridges, RIDGE), _nearest(exponents, EXPONENT), unlabelled[-1], float("nan"))
     top = -np.inf
     for u in unlabelled:
-        judged_by = u if measured is None else measured
         found = predicted_auc(
-            train, held, classes, unlabelled=u, measured=judged_by, ridges=ridges, exponents=exponents
+            sums,
+            classes,
+            unlabelled=u,
+            measured=u if measured is None else measured,
+            ridges=ridges,
+            exponents=exponents,
         )
         if not np.isfinite(found).any():
             continue
-        mean = np.nanmean(found, axis=0)
-        # Differences of rounding must not decide, or the order of the rows would.
-        a, r = np.argwhere(mean >= mean.max() - 1e-9)[-1]
-        if mean[a, r] > top + 1e-9:
-            top = float(mean[a, r])
-            best = Choice(float(ridges[r]), exponents[a], u, top)
+        mean = _mean(found, np.array([sums.positive[k].count for k in classes]))
+        # Rounding must not decide, or the order of the rows would: hence the small differences.
+        a = int(np.flatnonzero(mean.max(1) >= mean.max() - 1e-9)[0])
+        r = int(np.flatnonzero(mean[a] >= mean[a].max() - EQUAL)[-1])
+        if mean[a].max() > top + 1e-9:
+            top = float(mean[a].max())
+            best = Choice(float(ridges[r]), float(exponents[a]), float(u), float(mean[a, r]))
     return best
 
 
-def judging(held: Sums) -> list[int]:
-    """Return the classes with at least two held-out positives, at most `MOST` of them, those with most first."""
-    counts = np.array([one.count for one in held.positive])
-    order = np.argsort(-counts, kind="stable")[:MOST]
-    return [int(k) for k in order if counts[k] >= 2]
+def _mean(found: Floats, positives: Floats) -> Floats:
+    """Return the mean over classes where it is defined, ``[exponents, ridges]``."""
+    weights = np.where(np.isfinite(found[:, 0, 0]), positives / (positives + RARE), 0.0)
+    return np.asarray(np.tensordot(weights, np.nan_to_num(found), axes=1) / weights.sum())
+
+
+def judging(sums: Sums) -> list[int]:
+    """Return the classes with at least two positives; of more than `MOST`, evenly many of every frequency."""
+    counts = np.array([one.count for one in sums.positive])
+    order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] >= LEAST_COUNT]
+    if len(order) <= MOST:
+        return order
+    return [order[i] for i in np.linspace(0, len(order) - 1, MOST).round().astype(int)]
 
 
 def predicted_auc(
-    train: Sums,
-    held: Sums,
+    sums: Sums,
     classes: Sequence[int],
     *,
     unlabelled: float,
@@ -105,16 +115,20 @@ def predicted_auc(
     ridges: Floats = RIDGES,
     exponents: Sequence[float] = EXPONENTS,
 ) -> NDArray[np.float64]:
-    """Return the AUC that the held-out sums predict, ``[classes, exponents, ridges]``; nan where they cannot."""
+    """Return the AUC that the sums predict for unseen rows, ``[classes, exponents, ridges]``; nan where they cannot."""
     found = np.full((len(classes), len(exponents), len(ridges)), np.nan)
-    variances = train.total.variances
+    variances = sums.total.variances
     for row, k in zip(found, classes, strict=True):
-        learnt, judge = train.sides(k, unlabelled), held.sides(k, measured)
-        if min(learnt[0].count, learnt[1].count, judge[0].count, judge[1].count) <= 0:
+        positive, negative = sums.sides(k, unlabelled)
+        judged = None if measured == unlabelled else sums.sides(k, measured)[1]
+        if judged is not None and not judged.count > 0:
             continue
         for values, exponent in zip(row, exponents, strict=True):
-            weights = directions(*learnt, ridges=ridges, scale=feature_scale(variances, exponent))
-            values[:] = ndtr(separation(weights, *judge))
+            scale = feature_scale(variances, exponent)
+            own = ridges * class_ridge(1.0, positive.count, int(np.count_nonzero(scale)))
+            scored = unseen(positive, negative, ridges=own, scale=scale, judged=judged)
+            if scored is not None:
+                values[:] = scored.auc
     return found
 
 

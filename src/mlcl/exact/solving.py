@@ -1,4 +1,4 @@
-"""From sums to a linear layer: weights and intercepts on the rows as they came, probabilities and thresholds."""
+"""From sums to a linear layer: weights and intercepts on the rows as they came, and thresholds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.exact.features import blocks, dense
 from mlcl.exact.learner import Learner
-from mlcl.exact.moments import Floats, Moments
-from mlcl.exact.probabilities import STRENGTH, Calibration, ScoreMoments, calibrate
+from mlcl.exact.leave_one_out import unseen_at
+from mlcl.exact.moments import Floats
+from mlcl.exact.probabilities import ScoreMoments, best_thresholds, log_odds_line
 from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, choose
-from mlcl.exact.solution import direction, feature_scale, quadratic
+from mlcl.exact.solution import class_ridge, direction, feature_scale, quadratic
 from mlcl.exact.sums import Sums
 
 MEASURED = {"in-task": 0.0, "pooled": 1.0}
@@ -26,11 +28,11 @@ class Options:
 
     Attributes:
         unlabelled: the weight, from 0 to 1, of rows that were not annotated for a class, as its negatives; ``auto``:
-            the best for ``goal``, by the held-out sums.
+            the best for ``goal``, as far as the sums can predict.
         goal: what ``auto`` wants: the AUC within the rows annotated for a class, or over all rows.
-        ridge: r; ``auto``: the best by the held-out sums.
+        ridge: r; ``auto``: the best for unseen rows, as far as the sums can predict.
         exponent: a, of the features' variances in the ridge: 0, as the features are; 1, as if they were
-            standardised; ``auto``: the best of 0, 0.5 and 1 by the held-out sums.
+            standardised; ``auto``: the best of 0, 0.5 and 1 for unseen rows.
     """
 
     unlabelled: float | Literal["auto"] = 1.0
@@ -39,12 +41,12 @@ class Options:
     exponent: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, least, most in (("unlabelled", 0.0, 1.0), ("ridge", 0.0, np.inf), ("exponent", 0.0, 2.0)):
+        for name, most in (("unlabelled", 1.0), ("ridge", np.inf), ("exponent", 2.0)):
             value = getattr(self, name)
             if isinstance(value, str):
                 check_choice(name, value, ("auto",))
             else:
-                check_number(name, value, low=least, high=most)
+                check_number(name, value, high=most)
         check_choice("goal", self.goal, tuple(MEASURED))
 
 
@@ -55,22 +57,22 @@ class Solution:
     Attributes:
         weights: ``[K, D]``; zeros for a class without positives or without negatives.
         intercepts: ``[K]``.
-        calibration: from scores to probabilities and thresholds.
+        thresholds: the score above which a label is predicted, ``[K]``: the best expected F1.
         prior: the share of positives among the rows annotated for each class (with one half of a row more on both
-            sides, so that it is never 0 or 1).
-        defined: whether a class has both positives and negatives.
+            sides, so that it is never 0 or 1), ``[K]``.
+        defined: whether a class has both positives and negatives, ``[K]``.
         choice: ridge, exponent, and weight of unlabelled rows.
     """
 
     weights: Floats
     intercepts: Floats
-    calibration: Calibration
+    thresholds: Floats
     prior: Floats
     defined: NDArray[np.bool_]
     choice: Choice
 
     def scores(self, rows: Any) -> Floats:
-        """Return the scores of rows ``[n, D]``, an array or a sparse matrix, as ``[n, K]``."""
+        """Return the log-odds of each class for rows ``[n, D]``, an array or a sparse matrix, as ``[n, K]``."""
         found = np.empty((rows.shape[0], len(self.weights)))
         for piece in blocks(*rows.shape):
             block = rows[piece] if hasattr(rows, "toarray") else dense(rows[piece])
@@ -79,117 +81,81 @@ class Solution:
 
     def probabilities(self, rows: Any) -> Floats:
         """Return the probability of each class for rows ``[n, D]``, as ``[n, K]``."""
-        return self.calibration.probabilities(self.scores(rows))
+        return np.asarray(expit(self.scores(rows)))
 
     def predictions(self, rows: Any) -> NDArray[np.bool_]:
         """Return which classes score above their threshold, ``[n, K]``."""
-        return self.scores(rows) > self.calibration.thresholds
+        return self.scores(rows) > self.thresholds
 
 
 def solve(learner: Learner, options: Options | None = None) -> Solution:
-    """Return the weights of all classes.
-
-    A score is 0 at the mean of all rows, and its variance, averaged over positives and negatives, is 1 within a class.
+    """Return the weights of all classes, scaled so that scores are log-odds.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((400, 2)) < 0.3
     >>> rows = labels + rng.normal(0, 0.3, (400, 2))
     >>> solution = solve(Learner.begin(rows).learn(rows, labels, range(2)))
-    >>> (solution.probabilities(np.array([[0.0, 1.0]])) > 0.5).tolist()
-    [[False, True]]
+    >>> solution.probabilities(np.array([[0.0, 1.0]])).round(2)
+    array([[0.  , 0.99]])
     """
     if not learner.classes:
         raise InputError("the learner knows no class yet")
-    options = options or Options()
-    train, held, sums = learner.train, learner.held, learner.sums
-    choice = _chosen(train, held, options)
-    final, defined = _weights(sums, choice)
-    judged, _ = _weights(train, choice)
+    sums, choice = learner.sums, _chosen(learner.sums, options or Options())
     centre = sums.total.mean
-    for weights in (final, judged):
-        weights /= _spread(weights, sums, choice.unlabelled)[:, None]
-    moments = _score_moments(judged, learner, choice.unlabelled, centre)
+    weights, moments = _scored(sums, choice, centre)
     prior = _prior(sums)
-    folded = learner.features.fold(final)
-    intercepts = -(folded @ learner.features.centre) - final @ centre
-    return Solution(folded, intercepts, calibrate(moments, prior), prior, defined, choice)
-
-
-def _chosen(train: Sums, held: Sums, options: Options) -> Choice:
-    given = options.unlabelled
-    return choose(
-        train,
-        held,
-        unlabelled=UNLABELLED if isinstance(given, str) else (float(given),),
-        measured=MEASURED[options.goal] if isinstance(given, str) else None,
-        ridges=RIDGES if isinstance(options.ridge, str) else np.array([float(options.ridge)]),
-        exponents=EXPONENTS if isinstance(options.exponent, str) else (float(options.exponent),),
+    slope, offset = log_odds_line(moments, prior)
+    weights *= slope[:, None]
+    folded = learner.features.fold(weights)
+    return Solution(
+        weights=folded,
+        intercepts=offset - folded @ learner.features.centre - weights @ centre,
+        thresholds=np.where(slope > 0, slope * best_thresholds(moments, prior) + offset, 0.0),
+        prior=prior,
+        defined=np.array(
+            [min(side.count for side in sums.sides(k, choice.unlabelled)) > 0 for k in range(sums.classes)]
+        ),
+        choice=choice,
     )
 
 
-def _weights(sums: Sums, choice: Choice) -> tuple[Floats, NDArray[np.bool_]]:
+def _chosen(sums: Sums, options: Options) -> Choice:
+    u, ridge, exponent = options.unlabelled, options.ridge, options.exponent
+    if not any(isinstance(value, str) for value in (u, ridge, exponent)):
+        return Choice(float(ridge), float(exponent), float(u), float("nan"))
+    return choose(
+        sums,
+        unlabelled=UNLABELLED if isinstance(u, str) else (float(u),),
+        measured=MEASURED[options.goal] if isinstance(u, str) else None,
+        ridges=RIDGES if isinstance(ridge, str) else np.array([float(ridge)]),
+        exponents=EXPONENTS if isinstance(exponent, str) else (float(exponent),),
+    )
+
+
+def _scored(sums: Sums, choice: Choice, centre: Floats) -> tuple[Floats, ScoreMoments]:
+    """Return the weights of all classes, and the moments of the scores ``w.(z - centre)`` of unseen rows."""
     scale = feature_scale(sums.total.variances, choice.exponent)
-    found = np.zeros((sums.classes, sums.dimension))
-    defined = np.zeros(sums.classes, np.bool_)
+    weights = np.zeros((sums.classes, sums.dimension))
+    found = np.zeros((4, sums.classes))
     for k in range(sums.classes):
         positive, negative = sums.sides(k, choice.unlabelled)
-        defined[k] = positive.count > 0 and negative.count > 0
-        found[k] = direction(positive, negative, ridge=choice.ridge, scale=scale)
-    return found, defined
-
-
-def _spread(weights: Floats, sums: Sums, unlabelled: float) -> Floats:
-    """Return the standard deviation of the scores within a class; 1 where there is none."""
-    variances = np.array(
-        [sum(quadratic(row[None], side)[0] for side in sums.sides(k, unlabelled)) / 2 for k, row in enumerate(weights)]
-    )
-    return np.sqrt(np.where(variances > 0, variances, 1.0))
+        if not (positive.count > 0 and negative.count > 0):
+            continue
+        ridge = class_ridge(choice.ridge, positive.count, int(np.count_nonzero(scale)))
+        scored = unseen_at(positive, negative, ridge=ridge, scale=scale)
+        if scored is None:  # a single positive or negative: nothing is known of unseen ones
+            weights[k] = direction(positive, negative, ridge=ridge, scale=scale)
+            spread = quadratic(weights[k : k + 1], positive + negative)[0]
+            above = 0.0, 0.0, spread, spread
+        else:
+            weights[k] = scored.weights[0]
+            above = scored.gap[0], 0.0, scored.positive_variance[0], scored.negative_variance[0]
+        mean = weights[k] @ (negative.mean - centre)
+        found[:, k] = np.array(above) + np.array([mean, mean, 0.0, 0.0])
+    return weights, ScoreMoments(*found)
 
 
 def _prior(sums: Sums) -> Floats:
     positive = np.array([one.count for one in sums.positive])
     annotated = np.array([sums.annotated_for(k).count for k in range(sums.classes)])
     return (positive + 0.5) / (annotated + 1.0)
-
-
-def _score_moments(weights: Floats, learner: Learner, unlabelled: float, centre: Floats) -> ScoreMoments:
-    """Return the moments of scores of rows that the weights have not seen."""
-    seen, unseen = (
-        [_of_class(row, sums.sides(k, unlabelled), centre) for k, row in enumerate(weights)]
-        for sums in (learner.train, learner.held)
-    )
-    counts, found = [], []
-    for side in (0, 1):
-        own = np.array([[one[side][i] for one in unseen] for i in range(3)])
-        known = np.array([[one[side][i] for one in seen] for i in range(3)])
-        counts.append(own[0])
-        found.append((own[1:], known[1:]))
-    (pos_own, pos_seen), (neg_own, neg_seen) = found
-    shares = [count / (count + STRENGTH) for count in counts]
-    both = counts[0] * (counts[1] > 0)
-    gap_ratio = _ratio(both * (pos_own[0] - neg_own[0]), both * (pos_seen[0] - neg_seen[0]))
-    ratios = [_ratio(counts[i] * found[i][0][1], counts[i] * found[i][1][1]) for i in (0, 1)]
-    negative_mean = shares[1] * neg_own[0] + (1 - shares[1]) * neg_seen[0]
-    expected = negative_mean + gap_ratio * (pos_seen[0] - neg_seen[0])
-    return ScoreMoments(
-        shares[0] * pos_own[0] + (1 - shares[0]) * expected,
-        negative_mean,
-        shares[0] * pos_own[1] + (1 - shares[0]) * ratios[0] * pos_seen[1],
-        shares[1] * neg_own[1] + (1 - shares[1]) * ratios[1] * neg_seen[1],
-    )
-
-
-def _of_class(
-    weights: Floats, sides: tuple[Moments, Moments], centre: Floats
-) -> list[tuple[float, float, float]]:
-    """Return count, mean and variance of the scores of positives, then of negatives."""
-    return [
-        (side.count, float(weights @ (side.mean - centre)) if side.count else 0.0, float(quadratic(weights[None], side)[0]))
-        for side in sides
-    ]
-
-
-def _ratio(found: Floats, expected: Floats) -> float:
-    """Return the ratio of two sums over classes; 1 where it is not defined or not positive."""
-    ratio = float(found.sum() / expected.sum()) if expected.sum() > 0 else 1.0
-    return ratio if ratio > 0 else 1.0

@@ -19,6 +19,8 @@ from mlcl.errors import InputError
 from mlcl.exact.moments import Floats, Moments, packed_size
 
 Marks = NDArray[np.bool_]
+ARRAYS = ("block_of", "counts", "sums", "seconds")
+"""The names of the arrays that sums are saved as."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class Sums:
             total, block_of, parts = _by_block(rows, annotated, weights)
         own = tuple(
             _subset(rows, column, weights) if any_of else nothing
-            for column, any_of in zip(positive.T, positive.any(0), strict=True)
+            for column, any_of in zip(positive.T, np.any(positive, axis=0).tolist(), strict=True)
         )
         return cls(total, block_of, parts, own)
 
@@ -143,7 +145,9 @@ class Sums:
         shown = names or range(self.classes)
         total = _checked(self.total, other.total, "")
         parts = [
-            _checked(self.annotated[a], other.annotated[b], f" annotated for {shown[block_of.index(number)]!r}")
+            _checked(
+                self.annotated[a], other.annotated[b], f" annotated for {shown[block_of.index(number)]!r}"
+            )
             for number, (a, b) in enumerate(pairs)
         ]
         positive = [
@@ -174,7 +178,7 @@ class Sums:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as four arrays; moments of no row take no space in ``sums`` and ``seconds``."""
+        """Return everything as arrays; moments of no row take no space in ``sums`` and ``seconds``."""
         moments = (self.total, *self.annotated, *self.positive)
         full = [one for one in moments if one.count]
         d = self.dimension
@@ -188,9 +192,7 @@ class Sums:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
         """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
-        block_of, counts, sums, seconds = (
-            np.asarray(arrays[name]) for name in ("block_of", "counts", "sums", "seconds")
-        )
+        block_of, counts, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
         d, classes = sums.shape[1] if sums.ndim == 2 else -1, len(block_of)
         blocks = int(block_of.max(initial=-1)) + 1
         full = int((counts > 0).sum())
@@ -210,7 +212,9 @@ class Sums:
         rows = iter(zip(sums, seconds, strict=True))
         nothing = Moments.zeros(d)
         found = [Moments(float(n), *(one.copy() for one in next(rows))) if n else nothing for n in counts]
-        return cls(found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :]))
+        return cls(
+            found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :])
+        )
 
 
 def _subset(rows: Floats, chosen: Marks, weights: Floats | None) -> Moments:
@@ -232,7 +236,8 @@ def _by_block(
         nothing = Moments.zeros(rows.shape[1])
         total = sum(kinds, nothing)
         parts = tuple(
-            sum((kind for kind, has in zip(kinds, column, strict=True) if has), nothing) for column in patterns.T
+            sum((kind for kind, has in zip(kinds, column, strict=True) if has), nothing)
+            for column in patterns.T
         )
     else:
         total = Moments.of(rows, weights)
