@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.config.resolve import config_from, merge
 from mlcl.methods.joint import joint_mask, joint_task
+from mlcl.runs.folder import read_memory, read_result
 from mlcl.runs.run import resume, run
 from mlcl.streams import Benchmark
 from mlcl.training.callbacks import Callback, Interrupted
@@ -109,6 +110,8 @@ def test_steps_and_rows_are_counted_also_after_a_resume(method, tmp_path):
     assert (part.steps, part.rows) == (whole.steps, whole.rows)
     found = json.loads((tmp_path / "part" / "result.json").read_text())
     assert (found["steps"], found["rows"]) == (whole.steps, whole.rows)
+    kept = read_memory(tmp_path / "part", read_result(tmp_path / "part"))  # reports read it, also where it is empty
+    assert [len(samples) for samples in kept.memory.tasks] == found["memory"]
 
 
 def test_a_network_that_diverged_in_its_last_step_is_named():
