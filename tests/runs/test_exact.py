@@ -119,9 +119,9 @@ def test_bytes_of_sums_and_of_stored_samples_are_in_the_result(tmp_path):
         result = read_result(folder)
         size = (folder / "memory.safetensors").stat().st_size
         assert 0.5 * size < result.values["memory_bytes"] <= size  # all but the header of the file
-    # Two sets of sums (one of them held out), each of all rows, 3 tasks and 6 classes: 6 features and a count.
+    # Sums of all rows, of 3 tasks and of the positives of 6 classes; the second moments of 6 features are a triangle.
     kept = read_memory(tmp_path / "exact", read_result(tmp_path / "exact"))
-    assert kept.exact["train.seconds"].shape == (1 + 3 + 6, 6 * 7 // 2)
+    assert kept.exact["sums.seconds"].shape == (1 + 3 + 6, 6 * 7 // 2)
     assert len(kept.memory) == 0
 
 

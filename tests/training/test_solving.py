@@ -33,7 +33,8 @@ def explicit(rows, positive, annotated, unlabelled, *, ridge):
     weight = np.where(annotated, 1.0, unlabelled) * ~positive
     plus, minus = rows[positive], rows[weight > 0]
     spread = np.cov(plus.T, bias=True) + np.cov(minus.T, aweights=weight[weight > 0], bias=True)
-    ridge = ridge * np.trace(spread) / len(spread) * np.eye(len(spread))
+    # More ridge for a class with few positives for the number of features.
+    ridge = ridge * (1 + len(spread) / len(plus)) * np.trace(spread) / len(spread) * np.eye(len(spread))
     gap = plus.mean(0) - np.average(minus, axis=0, weights=weight[weight > 0])
     return np.linalg.solve(spread + ridge, gap)
 
@@ -239,9 +240,9 @@ def test_a_cache_that_would_be_too_large_computes_anew():
 def test_a_state_that_is_no_sums_is_refused():
     learner = learnt(small_benchmark())
     state = learner.exact.state()
-    with pytest.raises(InputError, match="have no 'seed'"):
-        learner.exact.load_state({name: value for name, value in state.items() if name != "seed"})
-    state["train.sums"] = state["train.sums"][:, :2]
+    with pytest.raises(InputError, match=r"have no 'sums.counts'"):
+        learner.exact.load_state({name: value for name, value in state.items() if name != "sums.counts"})
+    state["sums.sums"] = state["sums.sums"][:, :2]
     with pytest.raises(InputError):
         learner.exact.load_state(state)
 

@@ -281,14 +281,15 @@ class ExactConfig:
     """The exact head: the weights of each class in closed form, from sums over the rows of all tasks so far.
 
     Args:
-        unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1, or ``auto``: chosen
-            on held-out sums. 0 suits the in-task measure, 1 the pooled one. ``--unlabelled`` for short.
+        unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1; or ``auto``: the
+            best for unseen rows, as far as the sums can predict. 0 suits the in-task measure, 1 the pooled one.
+            ``--unlabelled`` for short.
         goal: what ``auto`` is chosen for: the AUC over all rows (``pooled``), or over the rows of a class's own task.
         dimensions: more features than this are projected to so many principal components of the first task's. Not set:
             256, and ``patches`` as many as it has.
-        ridge: strength of the ridge, or ``auto``: chosen on held-out sums.
+        ridge: strength of the ridge, or ``auto``: the best for unseen rows.
         exponent: the ridge on a feature grows with its variance to this power: 0, as features are; 1, as if they were
-            standardised; or ``auto``: chosen on held-out sums.
+            standardised; or ``auto``: the best for unseen rows.
     """
 
     unlabelled: float | Literal["auto"] = 0.1

@@ -28,8 +28,6 @@ Floats = NDArray[np.float32]
 
 DIMENSIONS = 256
 """Principal components of features, unless a setting or the backbone says otherwise."""
-LEAST_SLOPE = 0.1
-"""Slope of the log-odds in the score of a class whose held-out rows show none: the ranking is worth keeping."""
 CACHED = 2 << 30
 """Features of a split are kept in memory up to so many bytes, and computed anew for each task beyond."""
 
@@ -40,7 +38,7 @@ class ExactHead:
     Args:
         config: what is solved.
         network: with a linear head, whose weights `write` sets.
-        seed: of the rows that are held out.
+        seed: of directions that the first rows do not determine.
 
     Attributes:
         learner: feature map and sums; None before the first task.
@@ -79,14 +77,10 @@ class ExactHead:
         self.learner = self.learner.learn(features, labels, classes.tolist(), annotated=annotated)
 
     def solve(self) -> tuple[Floats, Floats]:
-        """Return weights ``[K, D]`` and biases ``[K]``; zeros for classes that no row was annotated for.
-
-        The scores are log-odds, as far as a linear layer can give them: those of the calibration at the mean of all
-        rows, and at two standard deviations above it, where positives are.
-        """
+        """Return weights ``[K, D]`` and biases ``[K]``, whose scores are log-odds; zeros for classes to come."""
         if self.learner is None:
             raise InputError("the exact head has learnt no rows yet.")
-        config = self.config
+        config, sums = self.config, self.learner.sums
         found = solve(
             self.learner,
             Options(
@@ -94,11 +88,8 @@ class ExactHead:
             ),
         )
         self.choice = found.choice
-        mean, above = found.calibration.log_odds(np.repeat([[0.0], [2.0]], len(found.weights), axis=1))
-        slope = np.maximum((above - mean) / 2, LEAST_SLOPE)
-        weights, bias = slope[:, None] * found.weights, slope * found.intercepts + mean
-        known = np.array([self.learner.sums.annotated_for(k).count > 0 for k in range(len(bias))])
-        return weights.astype(np.float32), np.where(known, bias, 0).astype(np.float32)
+        known = np.array([sums.annotated_for(k).count > 0 for k in range(sums.classes)])
+        return found.weights.astype(np.float32), np.where(known, found.intercepts, 0).astype(np.float32)
 
     def write(self, weights: Floats, bias: Floats) -> None:
         """Put what `solve` found into the network's linear layer."""
@@ -127,8 +118,7 @@ class ExactHead:
 class FeatureCache:
     """The features of a split's rows under a backbone that does not change, each computed once.
 
-    A row is always computed in the same batch, so that a run that was resumed has the same bits: which rows the exact
-    head holds out follows from the bits of their features.
+    A row is always computed in the same batch, so that a run that was resumed has the same bits.
 
     Args:
         compute: returns the features of batches of rows, one below the other.
