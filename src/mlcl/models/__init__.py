@@ -14,14 +14,15 @@ from mlcl.errors import InputError, check_choice
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
 from mlcl.models.distributed import share_statistics
-from mlcl.models.network import MODELS, Backbone, Head, LinearHead, Network, frozen_copy, seeded
+from mlcl.models.network import MODELS, Backbone, Head, Inputs, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.outputs import Outputs
 from mlcl.registry import discover
 
 discover(__name__, __path__)
 
-HEADS = ("linear", "attention")
-"""The heads of `build_model`: one linear layer of width K, or KRT's incremental cross-attention."""
+HEADS = ("linear", "attention", "exact")
+"""The heads of `build_model`: one linear layer of width K, KRT's incremental cross-attention, or a linear layer whose
+weights somebody solves for: zero until then."""
 
 __all__ = [
     "HEADS",
@@ -29,6 +30,7 @@ __all__ = [
     "Backbone",
     "Head",
     "IncrementalAttentionHead",
+    "Inputs",
     "LinearHead",
     "Network",
     "Outputs",
@@ -91,8 +93,12 @@ def build_model(
 def _build_head(
     head: str, name: str, backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int
 ) -> Head:
-    if head == "linear":
-        return LinearHead(backbone.width, classes)
+    if head != "attention":
+        linear = LinearHead(backbone.width, classes)
+        if head == "exact":
+            nn.init.zeros_(linear.linear.weight)
+            nn.init.zeros_(linear.linear.bias)
+        return linear
     if not backbone.use_map():
         raise InputError(f"the attention head needs a feature map; model {name!r} gives vectors")
     return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)

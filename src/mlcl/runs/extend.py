@@ -35,7 +35,7 @@ from mlcl.training.callbacks import Callback
 from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
-from mlcl.training.state import State
+from mlcl.training.state import State, with_prefix
 
 FREE = ("data", "benchmark", "train", "checkpoint")
 """Settings that may differ from those of the run before."""
@@ -285,6 +285,7 @@ def _start(learner: Learner, base: Base) -> State:
             name.split(".", 1)[-1]
         )  # importance and anchor of a parameter: new classes have none
         tensors[f"regulariser.{name}"] = grown(value, None if like is None else torch.zeros_like(like))
+    tensors |= with_prefix("exact", base.kept.exact)
     tensors["normaliser.scale"] = base.trained.normaliser.scale.cpu()
     tensors["normaliser.shift"] = base.trained.normaliser.shift.cpu()
     result, done = base.trained.result, len(base.trained.tasks)

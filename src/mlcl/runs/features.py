@@ -26,7 +26,8 @@ from mlcl.models.provenance import Provenance, images_of, mark_leak
 from mlcl.models.weight_files import tensors_sha256
 from mlcl.runs.folder import read_data_record
 from mlcl.runs.trained import load_trained
-from mlcl.training.batches import Normaliser, gather, slices
+from mlcl.seeds import torch_generator
+from mlcl.training.batches import Normaliser, RowInputs, gather, slices
 
 
 @dataclass(frozen=True)
@@ -137,11 +138,19 @@ def model_encoder(
     shape = data.train.inputs.shape[1:]
     network = build_model(model, shape, 1, seed=seed, pretrained=pretrained, resize=resize)
     backbone = network.backbone
-    if backbone.provenance is None:
-        warnings.warn(f"model {model!r} has random weights; its features are a random map.", stacklevel=3)
     # Statistics of all training images would tell the first task about the images of the last.
     normaliser = Normaliser.fit(data.train, normalise=False)
     random: Provenance = {"model": model, "weights": None, "seed": seed}
+    if backbone.fits:
+        network.eval()
+        backbone.fit(
+            RowInputs(data.train.inputs, np.arange(len(data.train)), normaliser),
+            generator=torch_generator(seed, "fit"),
+            mirror="flip" in data.augmentation,
+        )
+        random["weights"] = "learnt from the images of the training split, without labels"
+    elif backbone.provenance is None:
+        warnings.warn(f"model {model!r} has random weights; its features are a random map.", stacklevel=3)
     random["sha256"] = tensors_sha256(backbone.state_dict())
     provenance = (backbone.provenance or random) | {
         "resize": resize,
