@@ -7,8 +7,7 @@ import pytest
 
 from exact_taggers import real
 from mlcl.exact import Learner, Sums, solve
-from mlcl.exact import ridge as module
-from mlcl.exact.ridge import EXPONENTS, RIDGES, choose, judging, predicted_auc
+from mlcl.exact.ridge import EQUAL, EXPONENTS, RARE, RIDGES, choose, judging, predicted_auc
 from mlcl.exact.solution import class_ridge, directions, feature_scale
 from mlcl.metrics import macro_auc
 
@@ -82,17 +81,30 @@ def test_the_weight_of_unlabelled_rows_follows_what_is_wanted():
     assert chosen[1.0].unlabelled > 0.0
 
 
-def test_of_many_classes_evenly_many_of_every_frequency_judge(monkeypatch):
+def test_of_many_classes_evenly_many_of_every_frequency_judge():
     rows, _ = problem()
     labels = np.random.default_rng(0).random((300, 30)) < np.linspace(0.001, 0.5, 30)
     sums = Sums.of(rows, labels)
     counts = np.array([one.count for one in sums.positive])
-    assert set(judging(sums)) == set(np.flatnonzero(counts >= 2))
-    monkeypatch.setattr(module, "MOST", 6)
-    chosen = judging(sums)
+    assert set(judging(sums, 30)) == set(np.flatnonzero(counts >= 2))
+    chosen = judging(sums, 6)
     assert len(chosen) == 6
     assert counts[chosen[0]] == counts.max()
     assert counts[chosen[-1]] == counts[counts >= 2].min()
+
+
+def test_one_for_all_classes_is_the_best_of_the_predicted_means():
+    rows, labels = problem(n=120)
+    sums = Sums.of(rows, labels)
+    found = predicted_auc(sums, range(3), unlabelled=1.0, measured=1.0)
+    counts = np.array([one.count for one in sums.positive])
+    mean = np.tensordot(counts / (counts + RARE), found, axes=1) / (counts / (counts + RARE)).sum()
+    choice = choose(sums)
+    a, r = EXPONENTS.index(choice.exponent), RIDGES.tolist().index(choice.ridge)
+    assert mean[a].max() == pytest.approx(mean.max())
+    assert mean[a, r] >= mean.max() - EQUAL
+    assert (mean[a, r + 1 :] < mean.max() - EQUAL).all()
+    assert choice.expected == pytest.approx(mean[a, r])
 
 
 def variants(train, test):

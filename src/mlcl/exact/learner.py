@@ -182,12 +182,15 @@ class Learner:
         ids = list(range(self.classes)) if ids is None else [int(k) for k in ids]
         classes = max(self.classes, max(ids, default=-1) + 1)
         marks = positive.astype(np.bool_, copy=False)
-        seen = Sums.zeros(self.features.dimension, len(ids))
+        seen: Sums | None = None
         for piece in blocks(rows.shape[0], max(self.features.features, self.features.dimension)):
-            seen = seen + Sums.of(
+            part = Sums.of(
                 self.features(rows[piece]),
                 marks[piece],
                 None if annotated is None else annotated[piece],
                 None if weights is None else weights[piece],
             )
+            seen = part if seen is None else seen + part
+        if seen is None:
+            seen = Sums.zeros(self.features.dimension, len(ids))
         return seen.placed(ids, classes)

@@ -181,8 +181,7 @@ def pack(matrix: Floats) -> Floats:
 
 def unpack(packed: Floats) -> Floats:
     """Return the whole symmetric matrix of a packed one."""
-    upper = unpack_upper(packed)
-    return upper + np.triu(upper, 1).T
+    return mirrored(unpack_upper(packed))
 
 
 def unpack_upper(packed: Floats) -> Floats:
@@ -190,6 +189,18 @@ def unpack_upper(packed: Floats) -> Floats:
     d = (int(np.sqrt(8 * len(packed) + 1)) - 1) // 2
     matrix, _ = lapack.dtpttr(d, packed, uplo="U")
     return np.asarray(matrix)
+
+
+def mirrored(upper: Floats) -> Floats:
+    """Return the symmetric matrix of an upper triangle with zeros below.
+
+    >>> mirrored(np.array([[1.0, 2.0], [0.0, 3.0]]))
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    found = upper + upper.T
+    found[np.diag_indices_from(found)] /= 2
+    return found
 
 
 def packed_diagonal(packed: Floats) -> Floats:

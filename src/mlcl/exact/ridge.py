@@ -28,8 +28,9 @@ EQUAL = 0.002
 """Predicted AUCs that differ by less are taken for equal; then the largest ridge is chosen, as the safer one."""
 RARE = 10.0
 """The prediction for a class with so many positives counts half: with few of them it is mostly noise."""
-MOST = 48
-"""The choice looks at no more classes than this, spread evenly from the rarest to the most frequent."""
+MOST, FEW = 48, 12
+"""The ridge is judged by no more classes than this, spread evenly from the rarest to the most frequent; exponent and
+weight of unlabelled rows, before it, by fewer."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def choose(
     ridges: Floats = RIDGES,
     exponents: Sequence[float] = EXPONENTS,
 ) -> Choice:
-    """Return the ridge, the exponent and the weight of unlabelled rows with the best mean of predicted AUCs.
+    """Return the exponent, the weight of unlabelled rows and the ridge with the best mean of predicted AUCs, in turn.
 
     Args:
         sums: of all rows.
@@ -67,43 +68,59 @@ def choose(
         ridges: the ridges to choose from.
         exponents: the exponents to choose from.
     """
-    classes = judging(sums)
-    best = Choice(_nearest(ridges, RIDGE), _nearest(exponents, EXPONENT), unlabelled[-1], float("nan"))
-    top = -np.inf
-    for u in unlabelled:
-        found = predicted_auc(
-            sums,
-            classes,
-            unlabelled=u,
-            measured=u if measured is None else measured,
-            ridges=ridges,
-            exponents=exponents,
-        )
-        if not np.isfinite(found).any():
-            continue
-        mean = _mean(found, np.array([sums.positive[k].count for k in classes]))
-        # Rounding must not decide, or the order of the rows would: hence the small differences.
-        a = int(np.flatnonzero(mean.max(1) >= mean.max() - 1e-9)[0])
-        r = int(np.flatnonzero(mean[a] >= mean[a].max() - EQUAL)[-1])
-        if mean[a].max() > top + 1e-9:
-            top = float(mean[a].max())
-            best = Choice(float(ridges[r]), float(exponents[a]), float(u), float(mean[a, r]))
-    return best
+    exponent, u = exponents[0], unlabelled[-1]
+    few = judging(sums, FEW)
+    if len(exponents) > 1:
+        tried = [_judged(sums, few, (u, measured), ridges, one).max() for one in exponents]
+        exponent = exponents[_first_of_best(tried)]
+    if len(unlabelled) > 1:
+        tried = [_judged(sums, few, (one, measured), ridges, exponent).max() for one in unlabelled]
+        u = unlabelled[_first_of_best(tried)]
+    mean = _judged(sums, judging(sums, MOST), (u, measured), ridges, exponent)
+    if np.isnan(mean).any():
+        return Choice(_nearest(ridges, RIDGE), _nearest(exponents, EXPONENT), u, float("nan"))
+    best = int(np.flatnonzero(mean >= mean.max() - EQUAL)[-1])
+    return Choice(float(ridges[best]), float(exponent), float(u), float(mean[best]))
 
 
-def _mean(found: Floats, positives: Floats) -> Floats:
-    """Return the mean over classes where it is defined, ``[exponents, ridges]``."""
-    weights = np.where(np.isfinite(found[:, 0, 0]), positives / (positives + RARE), 0.0)
-    return np.asarray(np.tensordot(weights, np.nan_to_num(found), axes=1) / weights.sum())
+def _judged(
+    sums: Sums, classes: Sequence[int], weights: tuple[float, float | None], ridges: Floats, exponent: float
+) -> Floats:
+    """Return the mean of predicted AUCs over classes, ``[ridges]``; nan without one."""
+    unlabelled, measured = weights
+    found = predicted_auc(
+        sums,
+        classes,
+        unlabelled=unlabelled,
+        measured=unlabelled if measured is None else measured,
+        ridges=ridges,
+        exponents=[exponent],
+    )[:, 0]
+    positives = np.array([sums.positive[k].count for k in classes])
+    shares = np.where(np.isfinite(found[:, 0]), positives / (positives + RARE), 0.0)
+    if not shares.any():
+        return np.full(len(ridges), np.nan)
+    return np.asarray(shares @ np.nan_to_num(found) / shares.sum())
 
 
-def judging(sums: Sums) -> list[int]:
-    """Return the classes with at least two positives; of more than `MOST`, evenly many of every frequency."""
+def _first_of_best(values: Sequence[float]) -> int:
+    """Return the place of the largest value; of values that differ by rounding only, the first: order must not decide.
+
+    >>> _first_of_best([0.7, 0.9, 0.9 + 1e-15])
+    1
+    """
+    if not np.isfinite(values).all():
+        return 0
+    return int(np.flatnonzero(np.array(values) >= max(values) - 1e-9)[0])
+
+
+def judging(sums: Sums, most: int) -> list[int]:
+    """Return the classes with at least two positives; if they are more than ``most``, some of every frequency."""
     counts = np.array([one.count for one in sums.positive])
     order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] >= LEAST_COUNT]
-    if len(order) <= MOST:
+    if len(order) <= most:
         return order
-    return [order[i] for i in np.linspace(0, len(order) - 1, MOST).round().astype(int)]
+    return [order[i] for i in np.linspace(0, len(order) - 1, most).round().astype(int)]
 
 
 def predicted_auc(

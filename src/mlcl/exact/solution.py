@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, eigh, lapack
 
-from mlcl.exact.moments import Floats, Moments, unpack_upper
+from mlcl.exact.moments import Floats, Moments, mirrored, unpack_upper
 
 TINY = 1e-10
 """Below this share of the mean square, a spread is taken for the rounding of zero."""
@@ -85,7 +85,7 @@ def inverted(
     if failed or not added > 0:
         return None, gap, added
     inverse, _ = lapack.dpotri(factor, lower=0, overwrite_c=1)
-    return np.triu(inverse) + np.triu(inverse, 1).T, gap, added
+    return mirrored(inverse), gap, added
 
 
 def directions(positive: Moments, negative: Moments, *, ridges: Floats, scale: Floats) -> Floats:
