@@ -63,7 +63,7 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         allow_abbrev=False,
         description="Train and evaluate one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
         "FILE.yaml one of your own; options override its settings. `--loss ru` is short for `--loss.kind ru`, "
-        "`--devices 2` for `--train.devices 2`.",
+        "`--devices 2` for `--train.devices 2`, `--portable` for `--train.portable true`.",
     )
     parser.add_argument(
         "source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)"
@@ -131,8 +131,8 @@ def expand(arguments: Sequence[str]) -> list[str]:
         name, equals, value = word.partition("=")
         if name.startswith("--") and name[2:] in PARTS:
             word = f"{name}.kind{equals}{value}"
-        elif name == "--devices":
-            word = f"--train.devices{equals}{value}"
+        elif name in ("--devices", "--portable"):
+            word = f"--train.{name[2:]}{equals}{value}"
         out.append(word)
         following = arguments[position + 1] if position + 1 < len(arguments) else ""
         if word.removeprefix("--") in flags() and following.lower() not in ("true", "false", "yes", "no"):

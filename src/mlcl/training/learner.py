@@ -56,6 +56,7 @@ from mlcl.training.optimisation import (
     memory_weights,
     optimiser_state,
 )
+from mlcl.training.portable import require_portable
 from mlcl.training.processes import join
 from mlcl.training.state import State, with_prefix
 
@@ -88,6 +89,7 @@ class Learner:
 
     def __init__(self, config: Config, benchmark: Benchmark, *, pretrained: bool = True) -> None:
         """Build all parts; without ``pretrained`` such weights are not loaded, because a state will be right after."""
+        require_portable(config.train)
         data, seed = benchmark.dataset, config.seed
         classes = len(data.classes)
         self.config, self.benchmark, self.data = config, benchmark, data
