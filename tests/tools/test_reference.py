@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -47,10 +48,10 @@ def test_a_single_bit_is_a_difference():
 
 
 def test_elsewhere_the_reason_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(reference.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(reference.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert reference.obstacle(KEPT) == "the reference is for Linux on x86_64, and this is Linux on aarch64"
-    monkeypatch.setattr(reference.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     other = {"versions": {**KEPT["versions"], "torch": "1.0"}}
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists() and {"avx2", "fma"} <= set(cpuinfo.read_text().split()):

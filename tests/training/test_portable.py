@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,12 +128,13 @@ def test_a_command_is_started_anew_once(monkeypatch):
 def test_algorithms_are_deterministic_inside_only():
     with deterministic(TrainConfig()):
         assert not torch.are_deterministic_algorithms_enabled()
-    before = torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic
+    before = memory.fill_uninitialized_memory
     with contextlib.suppress(KeyError), deterministic(PORTABLE):
         assert torch.are_deterministic_algorithms_enabled()
         raise KeyError  # a failure inside leaves nothing behind
     assert not torch.are_deterministic_algorithms_enabled()
-    assert torch.utils.deterministic.fill_uninitialized_memory == before
+    assert memory.fill_uninitialized_memory == before
 
 
 @pytest.mark.usefixtures("prepared")

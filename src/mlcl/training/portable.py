@@ -13,7 +13,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mlcl.errors import InputError
 
@@ -110,19 +110,19 @@ def deterministic(train: TrainConfig) -> Iterator[None]:
         yield
         return
     import torch
-    import torch.utils.deterministic as memory
 
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    memory: Any = (
+        torch.utils.deterministic
+    )  # its one setting is defined in a way that type checkers cannot see
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     memory.fill_uninitialized_memory = False  # nothing is read that was not written
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.use_deterministic_algorithms(before, warn_only=warns)
         memory.fill_uninitialized_memory = fills
 
 
