@@ -78,7 +78,11 @@ def make_optimiser(settings: TrainConfig, parameters: Iterable[nn.Parameter]) ->
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
     if settings.optimiser == "adam":
         betas = (settings.momentum, 0.999)
-        return torch.optim.Adam(learnt, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay)
+        # Otherwise Adam takes MKL's square root, whose last bit depends on the processor even so.
+        fused = settings.portable or None
+        return torch.optim.Adam(
+            learnt, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay, fused=fused
+        )
     return torch.optim.SGD(
         learnt,
         lr=settings.lr,
