@@ -25,3 +25,17 @@ def test_the_optimiser_is_plain_sgd_to_the_bit():
         optimiser.step()
         twin.step()
         assert all(torch.equal(mine, other) for mine, other in zip(ours, plain, strict=True))
+
+
+def test_adam_of_a_portable_run_is_fused_and_is_adam():
+    """Else it takes a square root whose last bit depends on the processor."""
+    start, other = (torch.nn.Parameter(torch.linspace(-1, 1, 37)) for _ in range(2))
+    optimiser = make_optimiser(TrainConfig(optimiser="adam", lr=0.1, portable=True), [start])
+    plain = torch.optim.Adam([other], lr=0.1, betas=(0.9, 0.999), weight_decay=1e-5, foreach=False)
+    assert optimiser.defaults["fused"]
+    assert not make_optimiser(TrainConfig(optimiser="adam"), [start]).defaults["fused"]
+    for step in range(4):
+        start.grad = other.grad = torch.cos(torch.arange(37.0) + step)
+        optimiser.step()
+        plain.step()
+    assert torch.allclose(start, other, rtol=1e-5, atol=1e-6)

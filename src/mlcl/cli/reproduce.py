@@ -28,7 +28,6 @@ from mlcl.sweeps.record import make_record, write_record
 from mlcl.sweeps.reuse import reuse
 from mlcl.sweeps.sweep import check_engine, run_all, sweep_lock
 from mlcl.sweeps.work import Finished
-from mlcl.training.portable import require_portable
 
 
 @dataclass(frozen=True)
@@ -135,8 +134,6 @@ def main(arguments: list[str]) -> int:
         given=command.given,
     )
     runs = _chosen(command, rows, [replace(run, track=command.track) for run in runs])
-    for run in runs:
-        require_portable(run.config.train)  # the workers have this process's environment
     # What is wrong with data or stream is reported once, before anything is written.
     load_benchmark(runs[0].config)
     with sweep_lock(command.out):
