@@ -9,7 +9,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 COMMA := ,
 
-.PHONY: demo test test-fast coverage test-backbones test-extras lint format bench growth fuzz results docs release-check install clean
+.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth fuzz results docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -22,6 +22,9 @@ test-fast: install  ## the inner loop: all but what is marked slow, in under a m
 
 coverage: install  ## all tests, with the lines that none of them reaches; fails below the limit in pyproject.toml
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --cov --cov-report=term
+
+reference: install  ## tests/reference/portable.json anew, after a change that is meant to change numbers
+	$(BIN)/python tools/reference.py
 
 test-backbones: $(BACKBONES)/.installed  ## models of timm and torchvision, Avalanche: with the real packages
 	OMP_NUM_THREADS=1 $(BACKBONES)/bin/python -m pytest -q -n auto tests/backbones

@@ -7,6 +7,7 @@ import io
 import json
 import multiprocessing
 import os
+import platform
 import re
 import shutil
 import signal
@@ -22,6 +23,7 @@ from rich.console import Console
 import mlcl
 from children import child, wait_until
 from mlcl.cli.main import main
+from mlcl.config.resolve import merge
 from mlcl.errors import InputError
 from mlcl.reports.writing import write_files
 from mlcl.sweeps import Finished, Position, SweepCallback, load_experiment, plan_runs, run_all
@@ -339,6 +341,18 @@ def test_a_missing_store_is_reported_with_the_command_that_prepares_it(tmp_path)
     run = plan_runs(load_experiment("core"), benchmark="c-digits", seeds=1, out=tmp_path)[1][0]
     with pytest.raises(InputError, match="mlcl data prepare voc"):
         Fingerprints().of(replace(run.config, data="voc2012-64"))
+
+
+@pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+    reason="train.portable is for Linux on x86_64",
+)
+def test_workers_have_what_a_portable_run_needs(store, tmp_path):
+    run = planned(store, tmp_path, given=merge(QUICK, {"train": {"portable": True}}))[0]
+    (end,) = run_all([run], jobs=1)
+    assert end.error == ""
+    assert end.result["config"]["train"]["portable"] is True
+    assert json.loads((run.folder / "environment.json").read_text())["instructions"] == "AVX2"
 
 
 def test_without_ray_the_extra_is_named(store, tmp_path, monkeypatch):

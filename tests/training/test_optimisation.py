@@ -76,3 +76,18 @@ def test_parts_learn_as_with_two_optimisers(kind):
 def test_a_bad_share_is_one_sentence(value):
     with pytest.raises(InputError, match=r"train\.backbone_lr is .*; expected a number of at least 0"):
         TrainConfig(backbone_lr=value)
+
+
+def test_adam_of_a_portable_run_is_fused_and_is_adam():
+    """Else it takes a square root whose last bit depends on the processor."""
+    start, other = (torch.nn.Parameter(torch.linspace(-1, 1, 37)) for _ in range(2))
+    network = torch.nn.ParameterList([start])
+    optimiser = make_optimiser(TrainConfig(optimiser="adam", lr=0.1, portable=True), network)
+    plain = torch.optim.Adam([other], lr=0.1, betas=(0.9, 0.999), weight_decay=1e-5, foreach=False)
+    assert optimiser.defaults["fused"]
+    assert not make_optimiser(TrainConfig(optimiser="adam"), network).defaults["fused"]
+    for step in range(4):
+        start.grad = other.grad = torch.cos(torch.arange(37.0) + step)
+        optimiser.step()
+        plain.step()
+    assert torch.allclose(start, other, rtol=1e-5, atol=1e-6)

@@ -10,6 +10,7 @@ from mlcl.cli.run import follow
 from mlcl.errors import InputError
 from mlcl.runs.extend import extend
 from mlcl.runs.folder import CONFIG, free_folder, read_config, require_finished
+from mlcl.training.portable import require_portable
 
 HELP = """usage: mlcl extend DIR --data STORE [--out DIR2] [--overwrite] [--quiet] [--train.epochs N] ...
 
@@ -43,6 +44,7 @@ def main(arguments: list[str]) -> int:
     command = parse_run([str(folder / CONFIG), *rest])
     if command is None:
         return 0
+    require_portable(command.config.train)
     out = command.out or free_folder(folder.with_name(f"{folder.name}-extended"))
     return follow(
         lambda callback: extend(

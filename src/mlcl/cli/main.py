@@ -17,6 +17,7 @@ from mlcl._version import __version__
 from mlcl.cli.messages import fail, show_warning
 from mlcl.errors import InputError, nearest
 from mlcl.training.launching import leave, rank, share_cores, torchrun
+from mlcl.training.portable import NotPortable, restart
 
 VERBS = {
     "run": "train and evaluate one method on one benchmark",
@@ -41,39 +42,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     share_cores()  # before torch is loaded
     warnings.showwarning = show_warning
     if torchrun() is None:
-        return _main(arguments)
+        return _main(arguments, own=argv is None)
     with contextlib.ExitStack() as silence:
         if rank() > 0:  # the first process talks to the user
             warnings.simplefilter("ignore")
             nowhere = silence.enter_context(Path(os.devnull).open("w"))
             silence.enter_context(contextlib.redirect_stdout(nowhere))
-        code = _main(arguments)
+        code = _main(arguments, own=argv is None)
     if code in (0, 3):  # all processes come to this end
         leave()
     return code
 
 
-def _main(arguments: list[str]) -> int:
+def _main(arguments: list[str], *, own: bool) -> int:
     try:
-        if not arguments or arguments[0] in ("-h", "--help", "help"):
-            sys.stdout.write(_help())
-            return 0
-        if arguments[0] == "--version":
-            sys.stdout.write(f"mlcl {__version__}\n")
-            return 0
-        name = arguments.pop(0)
-        if name not in VERBS:
-            raise InputError(
-                f"unknown command {name!r}; known are: {', '.join(VERBS)}.{nearest(name, VERBS)}"
-            )
-        arguments, plugins = take_plugins(arguments)
-        if plugins:
-            from mlcl.plugins import load_plugin
-
-            for plugin in plugins:
-                load_plugin(plugin)
-        verb: Callable[[list[str]], int] = importlib.import_module(f"mlcl.cli.{name}").main
-        return verb(arguments)
+        try:
+            return _verb(arguments)
+        except NotPortable:
+            if own:  # of a process that called `main` the command line says nothing
+                restart()
+            raise
     except InputError as error:
         return fail(str(error), 2)
     except BrokenPipeError:
@@ -83,6 +71,26 @@ def _main(arguments: list[str]) -> int:
         return fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
     except KeyboardInterrupt:
         return fail("interrupted", 1)
+
+
+def _verb(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        sys.stdout.write(_help())
+        return 0
+    if arguments[0] == "--version":
+        sys.stdout.write(f"mlcl {__version__}\n")
+        return 0
+    name = arguments.pop(0)
+    if name not in VERBS:
+        raise InputError(f"unknown command {name!r}; known are: {', '.join(VERBS)}.{nearest(name, VERBS)}")
+    arguments, plugins = take_plugins(arguments)
+    if plugins:
+        from mlcl.plugins import load_plugin
+
+        for plugin in plugins:
+            load_plugin(plugin)
+    verb: Callable[[list[str]], int] = importlib.import_module(f"mlcl.cli.{name}").main
+    return verb(arguments)
 
 
 def take_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

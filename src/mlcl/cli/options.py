@@ -24,7 +24,11 @@ from mlcl.config.resolve import (
 from mlcl.config.schema import PARTS, Config
 from mlcl.errors import InputError, nearest
 
-SHORT = {"--devices": "--train.devices", "--unlabelled": "--exact.unlabelled"}
+SHORT = {
+    "--devices": "--train.devices",
+    "--portable": "--train.portable",
+    "--unlabelled": "--exact.unlabelled",
+}
 """Settings that have a short form."""
 
 
@@ -66,7 +70,8 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         allow_abbrev=False,
         description="Train and evaluate one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
         "FILE.yaml one of your own; options override its settings. `--loss ru` is short for `--loss.kind ru`, "
-        "`--devices 2` for `--train.devices 2`, `--unlabelled 1` for `--exact.unlabelled 1`.",
+        "`--devices 2` for `--train.devices 2`, `--portable` for `--train.portable true`, `--unlabelled 1` for "
+        "`--exact.unlabelled 1`.",
     )
     parser.add_argument(
         "source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)"

@@ -12,6 +12,7 @@ from mlcl.runs.result import Result
 from mlcl.runs.run import resume
 from mlcl.runs.trackers import known_trackers, parse_trackers, tracked
 from mlcl.training.callbacks import Callback, CallbackList
+from mlcl.training.portable import require_portable
 
 
 def main(arguments: list[str]) -> int:
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"mlcl: {given.folder} is finished; there is nothing to resume\n")
         sys.stdout.write(f"{given.folder}\n")
         return 0
+    require_portable(read_config(given.folder).train)
     names = parse_trackers(",".join(known_trackers(given.folder)) if given.track is None else given.track)
 
     def start(callback: Callback) -> Result:

@@ -18,6 +18,7 @@ from mlcl.runs.trackers import parse_trackers, tracked
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
 from mlcl.training.launching import ProcessError, rank
 from mlcl.training.optimisation import TrainingError
+from mlcl.training.portable import require_portable
 
 
 def main(arguments: list[str]) -> int:
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> int:
     command = parse_run(arguments)
     if command is None:
         return 0
+    require_portable(command.config.train)  # before anything is opened: it may start this command anew
     names = parse_trackers(command.track)
     out = command.out or default_folder(command.config)
 

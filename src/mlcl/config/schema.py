@@ -245,6 +245,8 @@ class TrainConfig:
         threads: CPU threads per process; sums on another number of threads may differ in the last digits. Not set:
             torch's choice.
         compile: compile the network with torch.compile; it starts slowly and pays in long runs.
+        portable: give the same bits on every x86-64 machine: one CPU thread, AVX2 whatever else the processor offers,
+            deterministic algorithms; ``--portable`` for short.
     """
 
     epochs: int = 8
@@ -269,6 +271,7 @@ class TrainConfig:
     in_memory: bool = False
     threads: int | None = None
     compile: bool = False
+    portable: bool = False
 
     def __post_init__(self) -> None:
         _at_least("train.", self, epochs=0, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
@@ -280,6 +283,24 @@ class TrainConfig:
         for share in self.lr_drops:
             if not 0 <= share <= 1:
                 raise InputError(f"train.lr_drops holds {share}; expected shares of the epochs from 0 to 1.")
+        if self.portable:
+            self._make_portable()
+
+    def _make_portable(self) -> None:
+        """Settle what was left open, so that the config says what was computed with; refuse what cannot be portable."""
+        allowed: dict[str, tuple[Any, ...]] = {
+            "device": ("cpu", "auto"),
+            "threads": (1, None),
+            "precision": ("32-true", "64-true"),
+            "compile": (False,),
+        }
+        for name, values in allowed.items():
+            if (value := getattr(self, name)) not in values:
+                raise InputError(
+                    f"train.{name} is {value!r} but train.portable is true; expected {values[0]!r}."
+                )
+        object.__setattr__(self, "device", "cpu")
+        object.__setattr__(self, "threads", 1)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def environment(benchmark: Benchmark) -> dict[str, Any]:
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # another set of them gives other bits
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "data": {
             "name": benchmark.dataset.name,

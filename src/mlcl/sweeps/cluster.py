@@ -16,6 +16,7 @@ from mlcl.errors import InputError, one_line
 from mlcl.runs.folder import pack_folder, read_result_json, unpack_folder
 from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, SweepCallback, attempt
+from mlcl.training.portable import ENVIRONMENT
 
 Files = dict[str, bytes]
 
@@ -78,7 +79,10 @@ def _run_on(
     while True:
         while len(waiting) < limit and (run := next(queue, None)) is not None:
             gpus = 1 if resources.get("GPU", 0) >= 1 and run.config.train.device != "cpu" else 0
-            handle = remote.options(num_cpus=run.config.train.threads or 1, num_gpus=gpus).remote(run)
+            train = run.config.train
+            # A node does not inherit this process's environment.
+            portable = {"runtime_env": {"env_vars": dict(ENVIRONMENT)}} if train.portable else {}
+            handle = remote.options(num_cpus=train.threads or 1, num_gpus=gpus, **portable).remote(run)
             waiting[handle] = run
             callback.on_run_start(run)
         if not waiting:

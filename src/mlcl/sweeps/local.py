@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
@@ -17,6 +17,7 @@ import torch
 
 from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, Position, SweepCallback, attempt
+from mlcl.training.portable import ENVIRONMENT
 
 _SPAWN = multiprocessing.get_context("spawn")  # after a fork, torch's threads may deadlock
 
@@ -30,13 +31,14 @@ class _Worker:
     run: PlannedRun | None = field(default=None)
 
     @classmethod
-    def start(cls) -> _Worker:
+    def start(cls, *, portable: bool) -> _Worker:
         ours, theirs = _SPAWN.Pipe()
         process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
         policy = os.environ.get(
             "OMP_WAIT_POLICY", "PASSIVE"
         )  # threads that spin take the cores of other workers
-        with _environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY=policy):
+        more = ENVIRONMENT if portable else {}
+        with _environment({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": policy, **more}):
             process.start()
         theirs.close()  # so that the pipe closes when the process ends
         return cls(process, ours)
@@ -52,7 +54,7 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables while a process is started: OpenMP reads its own when torch is loaded."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -74,6 +76,7 @@ def run_local(
     """
     queue = iter(runs)
     workers: list[_Worker] = []
+    portable = any(run.config.train.portable for run in runs)  # a worker takes one run after the other
 
     def feed(worker: _Worker) -> None:
         worker.run = None
@@ -83,7 +86,7 @@ def run_local(
 
     try:
         for _ in range(min(jobs, len(runs))):
-            workers.append(_Worker.start())
+            workers.append(_Worker.start(portable=portable))
             feed(workers[-1])
         while busy := {worker.pipe: (worker, worker.run) for worker in workers if worker.run is not None}:
             for pipe in wait(list(busy)):
@@ -93,7 +96,7 @@ def run_local(
                 except (EOFError, OSError):
                     worker.process.join()
                     worker.pipe.close()
-                    workers[workers.index(worker)] = successor = _Worker.start()
+                    workers[workers.index(worker)] = successor = _Worker.start(portable=portable)
                     feed(successor)
                     yield Finished(run, None, _exit_message(worker.process.exitcode))
                     continue

@@ -59,6 +59,7 @@ from mlcl.training.optimisation import (
     optimiser_state,
     set_learning_rate,
 )
+from mlcl.training.portable import require_portable
 from mlcl.training.processes import join
 from mlcl.training.solving import ExactHead, FeatureCache, first_batches
 from mlcl.training.state import State, with_prefix
@@ -92,6 +93,7 @@ class Learner:
 
     def __init__(self, config: Config, benchmark: Benchmark, *, pretrained: bool = True) -> None:
         """Build all parts; without ``pretrained`` such weights are not loaded, because a state will be right after."""
+        require_portable(config.train)
         data, seed = benchmark.dataset, config.seed
         classes = len(data.classes)
         self.config, self.benchmark, self.data = config, benchmark, data

@@ -11,6 +11,7 @@ import time
 
 from mlcl.training.callbacks import Callback, synchronised
 from mlcl.training.learner import Learner
+from mlcl.training.portable import deterministic
 
 
 def train(learner: Learner, *, callback: Callback | None = None) -> Learner:
@@ -18,7 +19,11 @@ def train(learner: Learner, *, callback: Callback | None = None) -> Learner:
 
     Two learners with equal arguments give identical numbers on a CPU, also if one was saved and loaded on its way.
     """
-    callback = synchronised(callback or Callback(), learner.processes)
+    with deterministic(learner.config.train):
+        return _train(learner, synchronised(callback or Callback(), learner.processes))
+
+
+def _train(learner: Learner, callback: Callback) -> Learner:
     for task in learner.tasks[learner.task_index :]:
         if not learner.in_task:
             learner.start_task(task)

@@ -96,7 +96,11 @@ def make_optimiser(settings: TrainConfig, network: nn.Module) -> torch.optim.Opt
     groups = parameter_groups(settings, network)
     if settings.optimiser == "adam":
         betas = (settings.momentum, 0.999)
-        return torch.optim.Adam(groups, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay)
+        # Otherwise Adam takes MKL's square root, whose last bit depends on the processor even so.
+        fused = settings.portable or None
+        return torch.optim.Adam(
+            groups, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay, fused=fused
+        )
     return torch.optim.SGD(
         groups,
         lr=settings.lr,
