@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from exact_taggers import EXACT_EXCEPTIONS
+from estimator_checks import EXACT_EXCEPTIONS
 from mlcl.errors import InputError
 from mlcl.metrics import macro_auc
 from mlcl.sklearn import ExactTagger
