@@ -91,6 +91,9 @@ def test_saved_sums_are_the_same():
     [
         ("counts", lambda a: a[:-1]),
         ("counts", lambda a: -a),
+        ("places", lambda a: a + 1),
+        ("places", lambda a: a - 1),
+        ("places", lambda a: a[1:]),
         ("sums", lambda a: a[:, :-1]),
         ("sums", lambda a: a * np.nan),
         ("seconds", lambda a: a.astype(np.float32)),
@@ -102,6 +105,14 @@ def test_arrays_that_do_not_fit_are_refused(name, change):
     arrays = Sums.of(*problem(4)).arrays()
     with pytest.raises(InputError, match="do not fit"):
         Sums.from_arrays({**arrays, name: change(arrays[name])})
+
+
+def test_more_positives_than_rows_are_refused():
+    arrays = Sums.of(*problem(4)).arrays()
+    with pytest.raises(InputError, match="more positives of class 0 than rows"):
+        Sums.from_arrays(
+            {**arrays, "counts": np.ones_like(arrays["counts"]) * np.arange(1, len(arrays["counts"]) + 1)}
+        )
 
 
 def test_rows_that_were_not_learnt_so_are_refused():
@@ -126,3 +137,8 @@ def test_the_size_counts_what_is_shared_once():
     one = Moments.zeros(3).nbytes
     assert Sums.of(rows, labels).nbytes == (1 + 4) * one  # all rows are annotated: the total serves
     assert Sums.zeros(3, 4).nbytes == 0
+    twice = Sums.of(rows, labels) + Sums.of(rows, labels)
+    assert twice.nbytes == Sums.from_arrays(twice.arrays()).nbytes == (1 + 4) * one
+    other = twice + Sums.of(rows, labels[:, :2]).placed([0, 1], 4)  # two classes were not annotated now
+    assert other.nbytes == (1 + 1 + 4) * one
+    check(Sums.of(rows, labels) + Sums.zeros(3, 4), rows, labels, np.ones_like(labels))

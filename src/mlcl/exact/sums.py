@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
-from mlcl.exact.moments import Floats, Moments, packed_size
+from mlcl.exact.moments import NOISE, Floats, Moments, packed_size
 
 Marks = NDArray[np.bool_]
-ARRAYS = ("block_of", "counts", "sums", "seconds")
+ARRAYS = ("block_of", "places", "counts", "sums", "seconds")
 """The names of the arrays that sums are saved as."""
 
 
@@ -130,9 +130,16 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         block_of, pairs = _common(self, other)
-        parts = tuple(self.annotated[a] + other.annotated[b] for a, b in pairs)
+        total = self.total + other.total
+        # Where every row was annotated for a block in both, its moments are the total: one object, added once.
+        parts = tuple(
+            total
+            if self.annotated[a] is self.total and other.annotated[b] is other.total
+            else self.annotated[a] + other.annotated[b]
+            for a, b in pairs
+        )
         positive = tuple(a + b for a, b in zip(self.positive, other.positive, strict=True))
-        return Sums(self.total + other.total, block_of, parts, positive)
+        return Sums(total, block_of, parts, positive)
 
     def without(self, other: Sums, names: Sequence[object] | None = None) -> Sums:
         """Return the sums without some of the rows; an `InputError` if they cannot have been learnt so.
@@ -155,7 +162,7 @@ class Sums:
             for a, b, name in zip(self.positive, other.positive, shown, strict=True)
         ]
         for k, own in enumerate(positive):
-            if own.count > parts[block_of[k]].count * (1 + 1e-9):
+            if own.count > parts[block_of[k]].count * (1 + NOISE):
                 raise InputError(
                     f"these rows were not learnt as they are given: {shown[k]!r} would have more positives than rows"
                 )
@@ -178,43 +185,58 @@ class Sums:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays; moments of no row take no space in ``sums`` and ``seconds``."""
+        """Return everything as arrays; moments that are shared take space once, those of no row none."""
         moments = (self.total, *self.annotated, *self.positive)
-        full = [one for one in moments if one.count]
+        unique = {id(one): one for one in moments if one.count}
+        place = {name: number for number, name in enumerate(unique)}
         d = self.dimension
         return {
             "block_of": np.array(self.block_of, np.int64),
-            "counts": np.array([one.count for one in moments]),
-            "sums": np.array([one.sum for one in full]).reshape(-1, d),
-            "seconds": np.array([one.second for one in full]).reshape(-1, packed_size(d)),
+            "places": np.array([place.get(id(one), -1) for one in moments], np.int64),
+            "counts": np.array([one.count for one in unique.values()]),
+            "sums": np.array([one.sum for one in unique.values()]).reshape(-1, d),
+            "seconds": np.array([one.second for one in unique.values()]).reshape(-1, packed_size(d)),
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
         """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
-        block_of, counts, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
+        block_of, places, counts, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
         d, classes = sums.shape[1] if sums.ndim == 2 else -1, len(block_of)
         blocks = int(block_of.max(initial=-1)) + 1
-        full = int((counts > 0).sum())
         fits = (
-            block_of.dtype == np.int64
-            and block_of.ndim == counts.ndim == 1
+            block_of.dtype == places.dtype == np.int64
             and all(one.dtype == np.float64 for one in (counts, sums, seconds))
+            and block_of.ndim == counts.ndim == 1
             and np.array_equal(np.unique(block_of), np.arange(blocks))
-            and counts.shape == (1 + blocks + classes,)
-            and sums.shape == (full, d)
-            and seconds.shape == (full, packed_size(d))
+            and places.shape == (1 + blocks + classes,)
+            and np.array_equal(np.unique(places[places != -1]), np.arange(len(counts)))
+            and sums.shape == (len(counts), d)
+            and seconds.shape == (len(counts), packed_size(d))
             and all(np.isfinite(one).all() for one in (counts, sums, seconds))
-            and not (counts < 0).any()
+            and (counts > 0).all()
         )
         if not fits:
             raise InputError("the sums are not those of a learner: their shapes, types or values do not fit")
-        rows = iter(zip(sums, seconds, strict=True))
-        nothing = Moments.zeros(d)
-        found = [Moments(float(n), *(one.copy() for one in next(rows))) if n else nothing for n in counts]
-        return cls(
+        unique = [
+            Moments(float(n), one.copy(), second.copy())
+            for n, one, second in zip(counts, sums, seconds, strict=True)
+        ]
+        unique.append(Moments.zeros(d))  # at the place -1
+        found = [unique[place] for place in places]
+        sums_of = cls(
             found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :])
         )
+        for k, own in enumerate(sums_of.positive):
+            if (
+                not own.count
+                <= sums_of.annotated_for(k).count * (1 + NOISE)
+                <= found[0].count * (1 + NOISE) ** 2
+            ):
+                raise InputError(
+                    f"the sums have more positives of class {k} than rows annotated for it, or rows"
+                )
+        return sums_of
 
 
 def _subset(rows: Floats, chosen: Marks, weights: Floats | None) -> Moments:
