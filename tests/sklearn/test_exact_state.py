@@ -246,6 +246,15 @@ def test_other_bad_input_is_refused_and_nothing_changes():
         assert unchanged(tagger, before)
 
 
+def test_a_failed_fit_leaves_a_tagger_that_works():
+    x, y = problem()
+    tagger = ExactTagger().fit(x, y)
+    expected = tagger.predict(x)
+    with pytest.raises(InputError, match="y has the value 2"):
+        tagger.fit(x[:, :2], 2 * y)
+    assert np.array_equal(tagger.predict(x), expected)
+
+
 def test_a_class_without_positives_or_negatives_scores_its_prior_and_is_named_once():
     x, y = problem()
     y[:, 1], y[:, 2] = 0, 1

@@ -8,19 +8,16 @@ into tasks or are missing cell by cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
-from mlcl.exact.moments import NOISE, Floats, Moments, packed_size
+from mlcl.exact.moments import NOISE, Floats, Moments
 
 Marks = NDArray[np.bool_]
-ARRAYS = ("block_of", "places", "counts", "sums", "seconds")
-"""The names of the arrays that sums are saved as."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,60 +180,6 @@ class Sums:
             tuple(done[id(one)] for one in self.annotated),
             tuple(done[id(one)] for one in self.positive),
         )
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays; moments that are shared take space once, those of no row none."""
-        moments = (self.total, *self.annotated, *self.positive)
-        unique = {id(one): one for one in moments if one.count}
-        place = {name: number for number, name in enumerate(unique)}
-        d = self.dimension
-        return {
-            "block_of": np.array(self.block_of, np.int64),
-            "places": np.array([place.get(id(one), -1) for one in moments], np.int64),
-            "counts": np.array([one.count for one in unique.values()]),
-            "sums": np.array([one.sum for one in unique.values()]).reshape(-1, d),
-            "seconds": np.array([one.second for one in unique.values()]).reshape(-1, packed_size(d)),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
-        """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
-        block_of, places, counts, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
-        d, classes = sums.shape[1] if sums.ndim == 2 else -1, len(block_of)
-        blocks = int(block_of.max(initial=-1)) + 1
-        fits = (
-            block_of.dtype == places.dtype == np.int64
-            and all(one.dtype == np.float64 for one in (counts, sums, seconds))
-            and block_of.ndim == counts.ndim == 1
-            and np.array_equal(np.unique(block_of), np.arange(blocks))
-            and places.shape == (1 + blocks + classes,)
-            and np.array_equal(np.unique(places[places != -1]), np.arange(len(counts)))
-            and sums.shape == (len(counts), d)
-            and seconds.shape == (len(counts), packed_size(d))
-            and all(np.isfinite(one).all() for one in (counts, sums, seconds))
-            and (counts > 0).all()
-        )
-        if not fits:
-            raise InputError("the sums are not those of a learner: their shapes, types or values do not fit")
-        unique = [
-            Moments(float(n), one.copy(), second.copy())
-            for n, one, second in zip(counts, sums, seconds, strict=True)
-        ]
-        unique.append(Moments.zeros(d))  # at the place -1
-        found = [unique[place] for place in places]
-        sums_of = cls(
-            found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :])
-        )
-        for k, own in enumerate(sums_of.positive):
-            if (
-                not own.count
-                <= sums_of.annotated_for(k).count * (1 + NOISE)
-                <= found[0].count * (1 + NOISE) ** 2
-            ):
-                raise InputError(
-                    f"the sums have more positives of class {k} than rows annotated for it, or rows"
-                )
-        return sums_of
 
 
 def _subset(rows: Floats, chosen: Marks, weights: Floats | None) -> Moments:
