@@ -19,7 +19,7 @@ from mlcl.files import slug
 from mlcl.reports.gather import sections
 from mlcl.reports.writing import write_files
 from mlcl.runs.folder import has_result
-from mlcl.runs.recording import load_benchmark
+from mlcl.runs.recording import load_benchmark, warn_of_headline
 from mlcl.runs.trackers import parse_trackers
 from mlcl.sweeps.experiment import Experiment, TableRow, experiments, load_experiment
 from mlcl.sweeps.overview import Overview
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
     )
     runs = _chosen(command, rows, [replace(run, track=command.track) for run in runs])
     # What is wrong with data or stream is reported once, before anything is written.
-    load_benchmark(runs[0].config)
+    warn_of_headline(load_benchmark(runs[0].config))
     with sweep_lock(command.out):
         try:
             ends = _run(command, runs)

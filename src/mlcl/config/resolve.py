@@ -21,8 +21,10 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
+from mlcl.config.fitting import data_kind, with_fitting_model
 from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
+from mlcl.datasets.base import Kind
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.files import read_bounded
 from mlcl.methods.presets import PRESETS, get_preset, method_name
@@ -227,6 +229,7 @@ def resolve(
     name: str | None = None,
     file: Layer | None = None,
     given: Layer | None = None,
+    kind: Kind | None = None,
 ) -> Config:
     """Build the config of a run.
 
@@ -234,6 +237,7 @@ def resolve(
         name: a shipped config to start from.
         file: the settings of a user's file.
         given: settings by hand (command line or keyword arguments); they win.
+        kind: what the inputs are, for a model that fits; that of the data if not given.
     """
     file, given = file or {}, given or {}
     lower: Layer = {}
@@ -248,6 +252,7 @@ def resolve(
         given = merge({"data": chosen["data"]}, given, {"benchmark": chosen["benchmark"]})
     elif "benchmark" in file and "data" not in file:
         file = merge(file, {"benchmark": lower["benchmark"]})
+    lower = with_fitting_model(lower, kind or data_kind(merge({"data": Config().data}, lower, file, given)["data"]))
     method: str = merge({"method": Config().method}, lower, file, given)["method"]
     preset = _preset(method)
     upper = [file, preset, given] if "method" in given else [preset, file, given]
@@ -297,8 +302,12 @@ def _benchmark_layer(benchmark: str | None) -> Layer:
     return {"data": str(benchmark), "benchmark": Path(benchmark).resolve().name}
 
 
-def config_from(source: Config | Mapping[str, Any] | str | Path) -> Config:
+def config_from(source: Config | Mapping[str, Any] | str | Path, *, kind: Kind | None = None) -> Config:
     """Return the config behind a `Config`, a dict, a shipped name or a YAML file.
+
+    Args:
+        source: any of these.
+        kind: what the inputs are, where they do not come from the config; a model that nobody chose fits them.
 
     >>> config_from({"method": "er", "memory": {"size": 50}}).memory.kind
     'random'
@@ -306,10 +315,10 @@ def config_from(source: Config | Mapping[str, Any] | str | Path) -> Config:
     if isinstance(source, Config):
         return source
     if isinstance(source, Mapping):
-        return resolve(given=checked(source, "config"))
+        return resolve(given=checked(source, "config"), kind=kind)
     if str(source).endswith((".yaml", ".yml")):
-        return resolve(file=read_config_file(Path(source)))
-    return resolve(name=str(source))
+        return resolve(file=read_config_file(Path(source)), kind=kind)
+    return resolve(name=str(source), kind=kind)
 
 
 def to_yaml(config: Config) -> str:

@@ -30,7 +30,7 @@ from mlcl.runs import folder as files
 from mlcl.runs.recording import Recorder, load_benchmark, train_and_record
 from mlcl.runs.result import Result
 from mlcl.runs.trained import Trained, load_trained
-from mlcl.streams import Benchmark, Task, build_tasks
+from mlcl.streams import Benchmark, Task, build_tasks, task_notes
 from mlcl.training.callbacks import Callback
 from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
@@ -46,6 +46,11 @@ class ExtendedBenchmark(Benchmark):
     """Old tasks as far as they are remembered, and a new one. No image has the labels of all tasks."""
 
     complete: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what the new task lacks; the others were noted in the run before."""
+        return task_notes(self.dataset, self.tasks[-1:])
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ def extend(
     with launched(settings.train.devices, extend, folder, out=out, config=settings, overwrite=overwrite):
         learner = Learner(settings, extended_benchmark(base, settings), pretrained=False)
         begin_extended(learner, base)
+        for note in learner.benchmark.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
         record = {"run": str(base.folder.resolve()), "fingerprint": base.fingerprint}
         recorder = learner.processes.on_first(
             lambda: Recorder.create(

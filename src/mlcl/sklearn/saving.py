@@ -146,7 +146,7 @@ def _read_memory(tensors: Mapping[str, Tensor], label_sets: Sequence[Ids]) -> Me
         raise InputError(f"the memory has the tasks {tasks}; expected one per label set ({len(label_sets)})")
     for part in memory.tasks:
         if not np.array_equal(part.classes, label_sets[part.task]):
-            raise InputError(f"task {part.task} of the memory does not have the classes of its label set")
+            raise InputError(f"task {part.task + 1} of the memory does not have the classes of its label set")
     return memory
 
 
