@@ -61,15 +61,15 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         "Settings of `mlcl run` override those of all rows.",
     )
     parser.add_argument("table", metavar="TABLE | FILE.yaml", help="what to reproduce")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0 (default: 3)")
+    parser.add_argument("--seeds", type=int, metavar="N", default=3, help="number of seeds, from 0 (default: 3)")
     parser.add_argument(
-        "--jobs", type=int, help="runs at a time (default: one per core, or one on an accelerator)"
+        "--jobs", type=int, metavar="N", help="runs at a time (default: one per core, or one on an accelerator)"
     )
     parser.add_argument(
         "--engine", default="local", choices=("local", "ray"), help="where to run (default: local)"
     )
     parser.add_argument("--address", help="address of a Ray cluster (default: a local one)")
-    parser.add_argument("--out", help="folder to write (default: results/TABLE-BENCHMARK)")
+    parser.add_argument("--out", metavar="DIR", help="folder to write (default: results/TABLE-BENCHMARK)")
     parser.add_argument(
         "--overwrite", action="store_true", help="redo finished runs in --out that have other settings"
     )

@@ -239,7 +239,7 @@ class TrainConfig:
             are in [0, 1].
         eval_batch_size: samples per forward pass in evaluation.
         device: ``auto``, ``cpu``, ``cuda``, ``mps``.
-        devices: processes that train together, each on its own GPU or share of the cores; ``--devices`` for short.
+        devices: processes that train together, each on its own GPU or share of the cores.
         precision: lightning-fabric's precision, such as ``32-true`` or ``bf16-mixed``.
         in_memory: copy a store into RAM before training.
         threads: CPU threads per process; sums on another number of threads may differ in the last digits. Not set:
@@ -353,7 +353,7 @@ class Config:
     """A whole run. A method's name is a preset of loss, memory, regulariser, labels, augment and protocol.
 
     Args:
-        benchmark: name of the benchmark in tables.
+        benchmark: a name from ``mlcl ls benchmarks``, or the folder of a prepared store; its name is that in tables.
         data: ``digits``, the name of a prepared store, or its folder.
         method: a name from ``mlcl ls methods``.
         protocol: ``continual``; ``joint``: every image for every class at once, no tasks; or ``joint-masked``: at once,
