@@ -277,7 +277,10 @@ def test_all_notes_are_kept_and_count_tasks_from_one():
 @pytest.mark.parametrize(
     ("negatives", "words"),
     [
-        ("in_task", r"undefined \(nan\) in every task, and so is the headline: a task of one class has no negatives"),
+        (
+            "in_task",
+            r"undefined \(nan\) in every task, and so is the headline: a task of one class has no negatives",
+        ),
         ("all", "^$"),
     ],
 )

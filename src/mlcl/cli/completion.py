@@ -52,7 +52,9 @@ complete -o bashdefault -o default -F _mlcl mlcl
 
 def main(arguments: list[str]) -> int:
     """Print the script: ``mlcl completion bash | zsh``."""
-    parser = verb_parser("completion", "Print a script that completes commands: source <(mlcl completion bash)")
+    parser = verb_parser(
+        "completion", "Print a script that completes commands: source <(mlcl completion bash)"
+    )
     parser.add_argument("shell", choices=tuple(USE), help="the shell")
     shell = parser.parse_args(arguments).shell
     sys.stdout.write(f"{USE[shell]}\n{script()}")
@@ -80,7 +82,11 @@ def values() -> dict[str, Sequence[str]]:
         if any(get_origin(member) is Literal for member in members([option.type]))
     }
     found |= {short(f"{part}.kind"): registry.names() for part, registry in REGISTRIES.items()}
-    return found | {"method": [*PRESETS, *ALIASES], "benchmark": list(shipped()), "stream.order": ("random", "sorted", "paper")}
+    return found | {
+        "method": [*PRESETS, *ALIASES],
+        "benchmark": list(shipped()),
+        "stream.order": ("random", "sorted", "paper"),
+    }
 
 
 def operands() -> dict[str, Sequence[str]]:
@@ -104,11 +110,15 @@ def options(verb: str) -> list[str]:
     >>> options("compare")
     ['--help', '--plugin']
     """
-    calls = [["--help", "all"]] if verb != "data" else [
-        *(["prepare", kind, "--help"] for kind in SOURCES.names()),
-        ["features", "--help"],
-        ["info", "--help", "all"],
-    ]
+    calls = (
+        [["--help", "all"]]
+        if verb != "data"
+        else [
+            *(["prepare", kind, "--help"] for kind in SOURCES.names()),
+            ["features", "--help"],
+            ["info", "--help", "all"],
+        ]
+    )
     text = io.StringIO()
     for call in calls:
         with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):

@@ -68,9 +68,8 @@ def prepare(arguments: list[str]) -> int:
         number = next((kind for kind in (int, float) if kind.__name__ in str(option.type)), str)
         flag = f"--{option.name.replace('_', '-')}"
         default = _share(option.default) if number is float else shown_default(option.default)
-        note = f" (default: {default})" if default else ""
-        text = f"{option.help.rstrip('.')}{note}".replace("%", "%%")
-        parser.add_argument(flag, type=number, default=None, help=text)
+        text = option.help.rstrip(".") + (f" (default: {default})" if default else "")
+        parser.add_argument(flag, type=number, default=None, help=text.replace("%", "%%"))
     given = vars(parser.parse_args(arguments[1:]))
     quiet = given.pop("quiet")
 
@@ -153,10 +152,16 @@ def info(arguments: list[str]) -> int:
         allow_abbrev=False,
         description="Describe a benchmark. Settings of `mlcl run`, such as --stream.order, override its own.",
     )
-    parser.add_argument("name", metavar="NAME | STORE", help="a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store")
+    parser.add_argument(
+        "name",
+        metavar="NAME | STORE",
+        help="a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store",
+    )
     parser.add_argument("--classes", action="store_true", help="one line per class, too")
     parser.add_argument(
-        "--figure", metavar="FILE", help="draw the positives per class (the paper's Figure 1): .svg, .pdf, .png"
+        "--figure",
+        metavar="FILE",
+        help="draw the positives per class (the paper's Figure 1): .svg, .pdf, .png",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the figure if it exists")
     shown = [name for name in COMMON if name.startswith("stream.")]

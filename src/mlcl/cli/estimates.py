@@ -41,7 +41,11 @@ class TimeLeft:
 
     def __str__(self) -> str:
         seconds = 0.0 if self.started is None else self.clock() - self.started
-        return f"about {duration(seconds / self.made * self.rest)} left" if self.made and seconds >= LEAST else ""
+        return (
+            f"about {duration(seconds / self.made * self.rest)} left"
+            if self.made and seconds >= LEAST
+            else ""
+        )
 
 
 def duration(seconds: float) -> str:

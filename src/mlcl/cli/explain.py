@@ -24,7 +24,8 @@ def main(arguments: list[str]) -> int:
         "means, its type and default, which parts take it, and which shipped configs and methods set it.",
     )
     parser.add_argument("name", metavar="NAME", help="such as memory.size, memory, wru or er")
-    for line in explained(parser.parse_args(arguments).name.removeprefix("--")):
+    words = [word if word in ("-h", "--help") else word.removeprefix("--") for word in arguments]
+    for line in explained(parser.parse_args(words).name):
         sys.stdout.write(f"{line}\n")
     return 0
 
@@ -43,7 +44,11 @@ def explained(name: str) -> list[str]:
     if name == "devices":
         name = "train.devices"
     if name in SECTIONS:
-        found += [setting_line(key, option, whole=True) for key, option in known.items() if key.startswith(f"{name}.")]
+        found += [
+            setting_line(key, option, whole=True)
+            for key, option in known.items()
+            if key.startswith(f"{name}.")
+        ]
     elif name in known:
         found += _setting(name, known[name])
     for part, registry in REGISTRIES.items():

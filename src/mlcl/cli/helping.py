@@ -49,7 +49,8 @@ def wants_help(arguments: Sequence[str]) -> Literal["common", "all"] | None:
     """
     words = [word.replace("=", " ") for word in arguments]
     if "--help-all" in words or any(
-        f"{word} {after}" in ("--help all", "-h all") for word, after in zip(words, [*words[1:], ""], strict=True)
+        f"{word} {after}" in ("--help all", "-h all")
+        for word, after in zip(words, [*words[1:], ""], strict=True)
     ):
         return "all"
     if "--help all" in words:
@@ -127,7 +128,13 @@ def shown_default(value: Any) -> str:
     """Return a default as it is written on the command line; empty if there is none."""
     if value is None or value is inspect.Parameter.empty:
         return ""
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def shown_type(kind: Any) -> str:

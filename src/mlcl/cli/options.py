@@ -85,7 +85,10 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         help="load parts of your own first (any command takes it)",
     )
     parser.add_argument(
-        "--track", metavar="T,...", default="", help="trackers to report to: tensorboard, wandb, mlflow (extras)"
+        "--track",
+        metavar="T,...",
+        default="",
+        help="trackers to report to: tensorboard, wandb, mlflow (extras)",
     )
     return parser
 

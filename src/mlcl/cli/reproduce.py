@@ -61,9 +61,14 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         "Settings of `mlcl run` override those of all rows.",
     )
     parser.add_argument("table", metavar="TABLE | FILE.yaml", help="what to reproduce")
-    parser.add_argument("--seeds", type=int, metavar="N", default=3, help="number of seeds, from 0 (default: 3)")
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="runs at a time (default: one per core, or one on an accelerator)"
+        "--seeds", type=int, metavar="N", default=3, help="number of seeds, from 0 (default: 3)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="runs at a time (default: one per core, or one on an accelerator)",
     )
     parser.add_argument(
         "--engine", default="local", choices=("local", "ray"), help="where to run (default: local)"

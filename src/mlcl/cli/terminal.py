@@ -114,7 +114,8 @@ def result_table(result: Result) -> Table:
     joint = matrix.shape[0] == 1
     for t, row in enumerate(matrix):
         cells = [
-            _points(value) if joint or i <= t else f"[dim]{_points(value)}[/dim]" for i, value in enumerate(row)
+            _points(value) if joint or i <= t else f"[dim]{_points(value)}[/dim]"
+            for i, value in enumerate(row)
         ]
         table.add_row("all at once" if joint else f"task {t + 1}", *cells, _points(seen[t]))
     return table
@@ -174,4 +175,6 @@ def _count(number: int, noun: str) -> str:
 def _later_steps(learner: Learner, task: Task) -> int:
     """Return about how many steps the tasks after this one will take."""
     size = learner.config.train.batch_size
-    return sum(-(-len(other.train) // size) * learner.epochs for other in learner.tasks if other.index > task.index)
+    return sum(
+        -(-len(other.train) // size) * learner.epochs for other in learner.tasks if other.index > task.index
+    )

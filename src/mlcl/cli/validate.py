@@ -67,12 +67,19 @@ def _experiment(file: Path) -> Iterator[str]:
         except InputError as error:
             raise InputError(f"{file}: row {row.label!r}: {error}") from None
     axis = "" if experiment.axis is None else f", along {experiment.axis.setting}"
-    yield f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on c-digits{axis}, against {experiment.reference!r}"
+    yield (
+        f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on c-digits{axis}, against "
+        f"{experiment.reference!r}"
+    )
     yield f"run it with: mlcl reproduce {shlex.quote(name)} --benchmark c-digits --seeds 3"
 
 
 def _described(config: Config) -> str:
-    memory = "no memory" if config.memory.kind == "none" else f"memory {config.memory.kind} of {config.memory.size}"
+    memory = (
+        "no memory"
+        if config.memory.kind == "none"
+        else f"memory {config.memory.kind} of {config.memory.size}"
+    )
     return (
         f"{config.method} on {config.benchmark} (data {config.data}), model {config.model.kind}, loss "
         f"{config.loss.kind}, {memory}, {config.train.epochs} epochs per task, seed {config.seed}"

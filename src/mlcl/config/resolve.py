@@ -12,6 +12,7 @@ import copy
 import inspect
 import re
 import typing
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
@@ -224,6 +225,25 @@ def _prune(layer: Layer, final: Layer) -> Layer:
     return out
 
 
+def _used(file: Layer, final: Layer) -> Layer:
+    """Drop options of parts whose kind the method chose and which that kind does not take, with a warning.
+
+    A shipped config has options for several methods (``mean_labels`` of KRT); a copy of it is to run as well.
+    """
+    pruned = _prune(file, final)
+    for part in PARTS:
+        if "kind" in file.get(part, {}):
+            pruned[part] = file[part]
+        for name in [key for key in file.get(part, {}) if key not in pruned[part]]:
+            warnings.warn(
+                f"{part}.{name} of the file is not used: {part} {final[part]['kind']!r}, which the method chose, takes "
+                "no such option",
+                UserWarning,
+                stacklevel=3,
+            )
+    return pruned
+
+
 def resolve(
     *,
     name: str | None = None,
@@ -252,15 +272,18 @@ def resolve(
         given = merge({"data": chosen["data"]}, given, {"benchmark": chosen["benchmark"]})
     elif "benchmark" in file and "data" not in file:
         file = merge(file, {"benchmark": lower["benchmark"]})
-    lower = with_fitting_model(lower, kind or data_kind(merge({"data": Config().data}, lower, file, given)["data"]))
+    lower = with_fitting_model(
+        lower, kind or data_kind(merge({"data": Config().data}, lower, file, given)["data"])
+    )
     method: str = merge({"method": Config().method}, lower, file, given)["method"]
     preset = _preset(method)
     upper = [file, preset, given] if "method" in given else [preset, file, given]
     final = merge(to_dict(Config()), lower, *upper)
     # Where a higher layer chooses another kind of part, options of the kind it replaces must not linger. A file's own
-    # options do, unless the command line's method replaces its parts: what a user wrote is refused, not ignored.
+    # options do, unless the command line's method replaces its parts, or the file leaves the kind to the method: what a
+    # user wrote for a kind of his own choice is refused, not ignored.
     preset = _prune(preset, final)
-    upper = [_prune(file, final), preset, given] if "method" in given else [preset, file, given]
+    upper = [_prune(file, final), preset, given] if "method" in given else [preset, _used(file, final), given]
     merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method_name(method)})
     if merged["model"].get("head") == "exact":
         merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods

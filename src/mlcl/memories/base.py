@@ -229,7 +229,10 @@ class Memory:
     def update(self, samples: TaskSamples, features: NDArray[Any] | None = None) -> None:
         """Take in a finished task: ``samples`` holds all its rows, ``features`` is ``[n, D]`` if needed."""
         if any(samples.task == known.task for known in self.tasks):
-            raise InputError(f"task {samples.task + 1} (task={samples.task}) is in the memory already, expected a task it has not seen")
+            raise InputError(
+                f"task {samples.task + 1} (task={samples.task}) is in the memory already, expected a task it has not "
+                "seen"
+            )
         if features is not None and not self.needs_features:
             raise InputError(f"features given, but memory {self.kind!r} does not use any")
         self.tasks = self._choose(samples, features)

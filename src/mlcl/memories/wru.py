@@ -251,7 +251,12 @@ def _warn_undefined(counts: LabelCounts, columns: NDArray[np.int64] | None = Non
     with many such classes is not a warning per task. Which classes they are is in the notes of its benchmark.
     """
     if counts.total and not counts.defined.all():
-        named = "" if columns is None else f" (columns {', '.join(map(str, columns[:10]))}{', ...' * (len(columns) > 10)})"
+        named = (
+            ""
+            if columns is None
+            else f" (columns {', '.join(map(str, columns[:10]))}{', ...' * (len(columns) > 10)})"
+        )
         warnings.warn(
-            f"classes without a positive or without a negative row{named} stay out of WRU's criterion", stacklevel=3
+            f"classes without a positive or without a negative row{named} stay out of WRU's criterion",
+            stacklevel=3,
         )

@@ -131,7 +131,11 @@ def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> Non
         axis.set_xticks(
             range(len(order)), [info.classes[k] for k in order], rotation=60, ha="right", fontsize=8
         )
-        axis.set_title(f"Task {info.index + 1}: {info.train_rows} {'images' if benchmark.dataset.kind == 'images' else 'vectors'}", loc="left", fontsize=10)
+        axis.set_title(
+            f"Task {info.index + 1}: {info.train_rows} {'images' if benchmark.dataset.kind == 'images' else 'vectors'}",
+            loc="left",
+            fontsize=10,
+        )
         axis.set_yscale("log")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("training rows with the class")

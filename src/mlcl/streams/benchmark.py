@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -173,13 +173,15 @@ class Benchmark:
         """
         if isinstance(tasks, list | tuple | np.ndarray):
             if not isinstance(order, str) or order != "random":
-                raise InputError(f"tasks lists the classes of each task and order is {order!r}; expected one of them")
+                raise InputError(
+                    f"tasks lists the classes of each task and order is {order!r}; expected one of them"
+                )
             if not all(isinstance(group, list | tuple | np.ndarray) for group in tasks):
                 raise InputError(f"tasks is {tasks!r}; expected a number, or one list of classes per task")
-            tasks, order = None, list(tasks)
+            order, tasks = list(tasks), None
         return build_benchmark(
             Dataset.of(name, classes, x_train, y_train, x_test, y_test),
-            tasks=tasks,
+            tasks=cast("int | None", tasks),  # anything else is refused there
             order=order,
             base=base,
             increment=increment,
@@ -215,7 +217,12 @@ def build_benchmark(
     groups = class_groups(
         dataset.classes, tasks=tasks, order=order, base=base, increment=increment, seed=seed
     )
-    options: dict[str, Any] = {"setting": setting, "negatives": negatives, "imbalance": imbalance, "seed": int(seed)}
+    options: dict[str, Any] = {
+        "setting": setting,
+        "negatives": negatives,
+        "imbalance": imbalance,
+        "seed": int(seed),
+    }
     found = build_tasks(dataset, groups, **options)
     if note := summary(dataset, found):
         warnings.warn(note, UserWarning, stacklevel=2)

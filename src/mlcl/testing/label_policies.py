@@ -77,7 +77,9 @@ def targets_and_mask(part: Part[StreamCase], case: StreamCase) -> None:
                 f"not {tuple(moment.known.shape)} and {dtype}",
             )
         require(not targets.requires_grad, f"returns targets with a gradient in task {index + 1}")
-        require(((targets >= 0) & (targets <= 1)).all(), f"returns targets outside of 0 to 1 in task {index + 1}")
+        require(
+            ((targets >= 0) & (targets <= 1)).all(), f"returns targets outside of 0 to 1 in task {index + 1}"
+        )
 
 
 def own_classes_contribute(part: Part[StreamCase], case: StreamCase) -> None:
@@ -118,7 +120,9 @@ def survives_saving(part: Part[StreamCase], case: StreamCase) -> None:
     """A policy that is saved as JSON and restored inside a task gives the same targets and the same mask."""
     for one, two in zip(_moments(part, case), _moments(part, case, restore=True), strict=True):
         same = all(torch.equal(a, b) for a, b in zip(one.targets(), two.targets(), strict=True))
-        require(same, f"gives other targets in task {one.step.context.index + 1} after it was saved and restored")
+        require(
+            same, f"gives other targets in task {one.step.context.index + 1} after it was saved and restored"
+        )
 
 
 def same_step_same_targets(part: Part[StreamCase], case: StreamCase) -> None:

@@ -94,7 +94,9 @@ def penalty_is_a_finite_scalar(part: Part[StreamCase], case: StreamCase) -> None
         if penalty is None:
             continue
         index = moment.context.index
-        require(isinstance(penalty, Tensor) and penalty.shape == (), f"returns {penalty!r} in task {index + 1}")
+        require(
+            isinstance(penalty, Tensor) and penalty.shape == (), f"returns {penalty!r} in task {index + 1}"
+        )
         require(penalty.isfinite() and penalty >= 0, f"returns {penalty.item()} in task {index + 1}")
         if index == 0:
             continue
@@ -103,7 +105,8 @@ def penalty_is_a_finite_scalar(part: Part[StreamCase], case: StreamCase) -> None
         gradients = [p.grad for p in moment.context.model.parameters() if p.grad is not None]
         require(gradients, f"returns a penalty whose gradient does not reach the network in task {index + 1}")
         require(
-            all(g.isfinite().all() for g in gradients), f"has a gradient that is not finite in task {index + 1}"
+            all(g.isfinite().all() for g in gradients),
+            f"has a gradient that is not finite in task {index + 1}",
         )
         moment.context.model.zero_grad()
 

@@ -472,7 +472,9 @@ class Learner:
         """
         task_index, epoch, step, in_task = state.values["position"]
         if not 0 <= task_index <= len(self.tasks) - bool(in_task):
-            raise InputError(f"the state stands after {task_index} tasks, but there are {len(self.tasks)} tasks.")
+            raise InputError(
+                f"the state stands after {task_index} tasks, but there are {len(self.tasks)} tasks."
+            )
         tables = {name: table.numpy() for name, table in state.section("measured").items()}
         shape = (len(self.benchmark.tasks), len(self.data.classes))
         self.evaluations = Evaluations.restore(tables, state.values, tasks=task_index, shape=shape)
