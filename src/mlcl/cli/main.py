@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mlcl._version import __version__
-from mlcl.cli.messages import fail, show_warning
+from mlcl.cli.messages import fail, new_warnings, show_warning
 from mlcl.errors import InputError, nearest
 from mlcl.training.launching import leave, rank, share_cores, torchrun
 from mlcl.training.portable import NotPortable, restart
@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     share_cores()  # before torch is loaded
     warnings.showwarning = show_warning
+    new_warnings()
     if torchrun() is None:
         return _main(arguments, own=argv is None)
     with contextlib.ExitStack() as silence:

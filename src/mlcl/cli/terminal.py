@@ -94,7 +94,7 @@ class Terminal(Callback):
         """Replace the bar by the row of the matrix."""
         self.bars.remove_task(self.bar)
         row = learner.evaluations.matrix[-1]
-        learnt = len(row) if learner.joint else learner.task_index + 1
+        learnt = len(row) if learner.joint else learner.task_index  # it stands at the next task already
         shown = "  ".join(f"task {t + 1} {_points(100 * value, 1)}" for t, value in enumerate(row[:learnt]))
         self.console.print(f"  Macro-AUC: {shown}   ({learner.evaluations.task_seconds[-1]:.1f} s)")
 
