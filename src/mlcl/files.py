@@ -94,10 +94,10 @@ def sync_folder(path: Path) -> None:
 def require_folder(path: Path) -> None:
     """Refuse a file to write whose folder does not exist.
 
-    >>> require_folder(Path("no-such-folder/tagger.safetensors"))
+    >>> require_folder(Path("absent/tagger.safetensors"))
     Traceback (most recent call last):
     ...
-    mlcl.errors.InputError: no-such-folder/tagger.safetensors cannot be written: the folder no-such-folder does not exist.
+    mlcl.errors.InputError: absent/tagger.safetensors cannot be written: the folder absent does not exist.
     """
     if not path.parent.is_dir():
         raise InputError(f"{path} cannot be written: the folder {path.parent} does not exist.")

@@ -35,7 +35,9 @@ def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = Non
     mlcl.errors.InputError: y_train has the value 2 at row 1, column 0, but only 0 and 1 are allowed
     """
     try:
-        array = np.asarray(labels.toarray() if hasattr(labels, "toarray") else labels)  # scipy's sparse matrices
+        array = np.asarray(
+            labels.toarray() if hasattr(labels, "toarray") else labels
+        )  # scipy's sparse matrices
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is not a matrix of 0 and 1: {error}") from None
     if array.ndim != 2:

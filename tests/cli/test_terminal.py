@@ -70,7 +70,14 @@ def store(folder, name, labels, seed):
     x, y = small_arrays(n=120, classes=len(labels), seed=seed)
     test = small_arrays(n=60, classes=len(labels), seed=seed + 1)
     pad = [np.pad(part, ((0, 0), (0, 6 - part.shape[1]))) for part in (x, test[0])]
-    np.savez(folder / f"{name}.npz", x_train=pad[0], y_train=y, x_test=pad[1], y_test=test[1], classes=np.array(labels))
+    np.savez(
+        folder / f"{name}.npz",
+        x_train=pad[0],
+        y_train=y,
+        x_test=pad[1],
+        y_test=test[1],
+        classes=np.array(labels),
+    )
     return prepare_source("arrays", folder / f"{name}.npz", out=folder / name, jobs=1).path
 
 
@@ -91,7 +98,16 @@ def test_many_notes_are_one_line_and_a_file(tmp_path, capsys):
     np.savez(tmp_path / "raw.npz", x_train=x, y_train=y, x_test=x[:12], y_test=y[:12])
     prepare_source("arrays", tmp_path / "raw.npz", out=tmp_path / "store")
     out = tmp_path / "run"
-    settings = ["--stream.tasks", "2", "--stream.order", "sorted", "--train.epochs", "1", "--memory.size", "10"]
+    settings = [
+        "--stream.tasks",
+        "2",
+        "--stream.order",
+        "sorted",
+        "--train.epochs",
+        "1",
+        "--memory.size",
+        "10",
+    ]
     assert main(["run", "--benchmark", str(tmp_path / "store"), *settings, "--out", str(out)]) == 0
     captured = capsys.readouterr()
     (line,) = [line for line in captured.err.splitlines() if "notes on the tasks" in line]

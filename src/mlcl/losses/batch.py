@@ -86,8 +86,9 @@ def check_batch(
 
     Args:
         logits: floats ``[B, K]``.
-        labels: 0 or 1, ``[B, K]``; booleans, integers or floats; numpy and lists are taken as well. The values are not checked, which would
-            cost as much as the loss: `mlcl.labels.as_labels` checks them where data enter.
+        labels: 0 or 1, ``[B, K]``; booleans, integers or floats; numpy and lists are taken as well. The
+            values are not checked, which would cost as much as the loss: `mlcl.labels.as_labels` checks them where
+            data enter.
         classes: the expected ``K``.
         mask: booleans ``[B, K]``, or None: every cell contributes.
         groups: integers from 0 to G-1, ``[B]`` for rows or ``[1, K]`` for classes, or None: one group.
@@ -125,7 +126,9 @@ def _as_tensor(value: Any, name: str) -> Tensor:
 def _check_logits(logits: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return logits in float32 or float64, and labels in the same dtype and on the same device."""
     if not isinstance(logits, Tensor):
-        raise InputError(f"logits is a {type(logits).__name__}, but a tensor, which has a gradient, was expected")
+        raise InputError(
+            f"logits is a {type(logits).__name__}, but a tensor, which has a gradient, was expected"
+        )
     if logits.dim() != 2 or logits.shape[1] != classes:
         raise InputError(f"logits has shape {tuple(logits.shape)}, but [rows, {classes}] was expected")
     if labels.shape != logits.shape:
