@@ -236,8 +236,16 @@ def test_a_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
         exec(compile("".join(cell["source"]), f"{notebook.name}:{cell['id']}", "exec"), space)
 
 
+def test_the_quick_start_needs_no_path_of_a_machine_and_installs_a_wheel():
+    (notebook,) = (path for path in NOTEBOOKS if path.stem == "quick-start")
+    text = "".join("".join(cell["source"]) for cell in cells(notebook, "code"))
+    assert not re.search(r"[\"'](?:/|~|file:|https?:)", text)
+    assert "mlcl-*.whl" in text
+
+
 def test_notebooks_are_stored_without_outputs():
     assert {path.stem for path in NOTEBOOKS} >= {
+        "quick-start",
         "the-loss-in-your-loop",
         "a-tagger-that-gains-labels",
         "compare-methods",

@@ -12,7 +12,7 @@ from mlcl.config.resolve import read_config_file, read_text, resolve
 from mlcl.config.schema import Config
 from mlcl.datasets import find_dataset, is_given_arrays
 from mlcl.errors import InputError
-from mlcl.runs.folder import is_run
+from mlcl.runs.folder import CONFIG, is_run
 from mlcl.sweeps.experiment import load_experiment, load_yaml
 
 
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file, or the folder of a run")
     file: Path = parser.parse_args(arguments).file
     if file.is_dir() and is_run(file):
-        file = file / "config.yaml"
+        file = file / CONFIG
     for line in validated(file):
         sys.stdout.write(f"{line}\n")
     return 0

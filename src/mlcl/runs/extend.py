@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlcl.config.schema import Config, to_dict
-from mlcl.datasets import Dataset, Split, load_dataset
+from mlcl.datasets import Dataset, Split, is_given_arrays, load_dataset
 from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError, one_line
 from mlcl.labels import Labels
@@ -225,6 +225,8 @@ def _earlier_tests(base: Base) -> Benchmark | None:
     config = base.trained.config
     try:
         record = files.read_data_record(base.folder)
+        if is_given_arrays(config.data):
+            raise InputError("they are arrays that were given in Python")
         if files.read_extends(base.folder) is not None:
             found: Benchmark = extended_benchmark(read_base(base.folder), config)
         else:

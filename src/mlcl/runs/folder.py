@@ -165,7 +165,7 @@ def require_finished(path: Path) -> None:
 def write_config(path: Path, config: Config, *, command: str, plugins: tuple[Plugin, ...] = ()) -> None:
     """Write the settings below a first line that says how to run them."""
     if is_given_arrays(config.data):
-        command = "trained on arrays given in Python (environment.json describes them), so not by:"
+        command = f"trained on arrays given in Python ({ENVIRONMENT} describes them), so not by:"
     given = "".join(f" --plugin {shlex.quote(plugin.source)}" for plugin in plugins)
     write_text(path / CONFIG, f"# {command} {shlex.quote(str(path / CONFIG))}{given}\n{to_yaml(config)}")
 
