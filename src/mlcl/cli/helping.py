@@ -7,6 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin
 
 from mlcl.config.resolve import settings
@@ -44,18 +45,14 @@ DEFAULTS = {"model.kind": "resnet8 for images, mlp for vectors"}
 def wants_help(arguments: Sequence[str]) -> Literal["common", "all"] | None:
     """Return which help a command line asks for: ``--help``, or ``--help all`` (also ``--help-all``).
 
-    >>> wants_help(["c-digits", "--help"]), wants_help(["--help", "all"]), wants_help(["--seed", "1"])
-    ('common', 'all', None)
+    >>> wants_help(["c-digits", "--help"]), wants_help(["--help", "all"]), wants_help(["--seed", "1"]), wants_help([])
+    ('common', 'all', None, None)
     """
-    words = [word.replace("=", " ") for word in arguments]
-    if "--help-all" in words or any(
-        f"{word} {after}" in ("--help all", "-h all")
-        for word, after in zip(words, [*words[1:], ""], strict=True)
-    ):
+    words = [part for word in arguments for part in (word.split("=") if word.startswith("--help=") else [word])]
+    asked = [after for word, after in pairwise([*words, ""]) if word in ("-h", "--help")]
+    if "--help-all" in words or "all" in asked:
         return "all"
-    if "--help all" in words:
-        return "all"
-    return "common" if "-h" in words or "--help" in words else None
+    return "common" if asked else None
 
 
 def verb_help(
