@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from mlcl.cli.helping import DEFAULTS, setting_line, short, shown_default, shown_type
+from mlcl.cli.helping import DEFAULTS, SHORT, setting_line, short, shown_default, shown_type
 from mlcl.cli.options import verb_parser
 from mlcl.config.parts import GIVEN_BY_THE_RUN, REGISTRIES
 from mlcl.config.resolve import read_yaml, settings, shipped
@@ -41,8 +41,7 @@ def explained(name: str) -> list[str]:
     """
     known = settings()
     found: list[str] = []
-    if name == "devices":
-        name = "train.devices"
+    name = SHORT.get(f"--{name}", name).removeprefix("--")
     if name in SECTIONS:
         found += [
             setting_line(key, option, whole=True)

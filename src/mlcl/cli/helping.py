@@ -35,9 +35,16 @@ COMMON = (
     "train.device",
     "train.devices",
     "train.threads",
+    "train.portable",
     "checkpoint.every",
 )
 """The settings that most people change."""
+SHORT = {
+    "--devices": "--train.devices",
+    "--portable": "--train.portable",
+    "--unlabelled": "--exact.unlabelled",
+}
+"""Settings that have a short form."""
 DEFAULTS = {"model.kind": "resnet8 for images, mlp for vectors"}
 """Defaults that depend on more than the setting."""
 
@@ -48,7 +55,9 @@ def wants_help(arguments: Sequence[str]) -> Literal["common", "all"] | None:
     >>> wants_help(["c-digits", "--help"]), wants_help(["--help", "all"]), wants_help(["--seed", "1"]), wants_help([])
     ('common', 'all', None, None)
     """
-    words = [part for word in arguments for part in (word.split("=") if word.startswith("--help=") else [word])]
+    words = [
+        part for word in arguments for part in (word.split("=") if word.startswith("--help=") else [word])
+    ]
     asked = [after for word, after in pairwise([*words, ""]) if word in ("-h", "--help")]
     if "--help-all" in words or "all" in asked:
         return "all"
@@ -118,7 +127,7 @@ def short(name: str) -> str:
     section, _, last = name.partition(".")
     if last == "kind" and section in PARTS:
         return section
-    return "devices" if name == "train.devices" else name
+    return next((key[2:] for key, whole in SHORT.items() if whole == f"--{name}"), name)
 
 
 def shown_default(value: Any) -> str:

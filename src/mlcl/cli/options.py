@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from mlcl.cli.helping import COMMON, verb_help, wants_help
+from mlcl.cli.helping import COMMON, SHORT, verb_help, wants_help
 from mlcl.config.resolve import (
     Layer,
     add_settings,
@@ -24,13 +24,6 @@ from mlcl.config.resolve import (
 )
 from mlcl.config.schema import PARTS, Config
 from mlcl.errors import InputError, nearest
-
-SHORT = {
-    "--devices": "--train.devices",
-    "--portable": "--train.portable",
-    "--unlabelled": "--exact.unlabelled",
-}
-"""Settings that have a short form."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from mlcl.datasets import find_dataset, store_kind
 from mlcl.datasets.base import Kind
 from mlcl.errors import InputError
 
-OF_VECTORS = "mlp"
+OF_VECTORS = ("mlp", "linear")
+"""Models that take vectors; the first is the default."""
 
 
 def data_kind(data: str) -> Kind | None:
@@ -36,6 +37,6 @@ def with_fitting_model(layer: Mapping[str, Any], kind: Kind | None) -> dict[str,
     {'model': {'kind': 'resnet34'}}
     """
     chosen = layer.get("model", {}).get("kind", ModelConfig.default)
-    if kind is None or (chosen == OF_VECTORS) == (kind == "features"):
+    if kind is None or (chosen in OF_VECTORS) == (kind == "features"):
         return dict(layer)
-    return {**layer, "model": {"kind": OF_VECTORS if kind == "features" else ModelConfig.default}}
+    return {**layer, "model": {"kind": OF_VECTORS[0] if kind == "features" else ModelConfig.default}}

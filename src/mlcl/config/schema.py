@@ -246,7 +246,7 @@ class TrainConfig:
             torch's choice.
         compile: compile the network with torch.compile; it starts slowly and pays in long runs.
         portable: give the same bits on every x86-64 machine: one CPU thread, AVX2 whatever else the processor offers,
-            deterministic algorithms; ``--portable`` for short.
+            deterministic algorithms.
     """
 
     epochs: int = 8
@@ -310,7 +310,6 @@ class ExactConfig:
     Args:
         unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1; or ``auto``: the
             best for unseen rows, as far as the sums can predict. 0 suits the in-task measure, 1 the pooled one.
-            ``--unlabelled`` for short.
         goal: what ``auto`` is chosen for: the AUC over all rows (``pooled``), or over the rows of a class's own task.
         dimensions: more features than this are projected to so many principal components of the first task's. Not set:
             256, and ``patches`` as many as it has.
