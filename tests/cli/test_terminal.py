@@ -54,6 +54,15 @@ def test_one_class_per_task_is_explained_before_and_after():
     assert not re.search(r"\bnan\b(?!\))", after)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_undefined_measure_is_explained_in_tables_and_on_the_page(tmp_path, capsys):
+    run(QUICK, benchmark=small_benchmark(tasks=6), out=tmp_path / "run")
+    assert main(["compare", str(tmp_path / "run")]) == 0
+    assert "A dash under Macro-AUC: it is undefined where" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "A dash under Macro-AUC: it is undefined where" in (tmp_path / "page.html").read_text()
+
+
 def test_the_time_left_is_over_all_tasks():
     clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
     left = TimeLeft(clock)

@@ -9,10 +9,12 @@ classes or pairs of group g; a group that is absent from the batch adds nothing 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.errors import InputError, one_line
@@ -75,7 +77,7 @@ class Batch(NamedTuple):
 
 def check_batch(
     logits: Tensor,
-    labels: Tensor,
+    labels: Tensor | NDArray[Any] | Sequence[Any],
     *,
     classes: int,
     mask: Tensor | None = None,
@@ -123,7 +125,7 @@ def _as_tensor(value: Any, name: str) -> Tensor:
         ) from None
 
 
-def _check_logits(logits: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def _check_logits(logits: Any, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return logits in float32 or float64, and labels in the same dtype and on the same device."""
     if not isinstance(logits, Tensor):
         raise InputError(

@@ -20,7 +20,7 @@ from mlcl.reports.drawing import ReportFigure, to_inline
 from mlcl.reports.gather import Section
 from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
-from mlcl.reports.tables import footnotes, grid, summarise
+from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
 from mlcl.sweeps.experiment import nested
 from mlcl.sweeps.overview import clock
 
@@ -77,6 +77,7 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "heads": heads,
         "body": body,
         "notes": footnotes(section, lines),
+        "undefined": UNDEFINED if run is not None and math.isnan(run.values["macro_auc"]) else "",
         "blocks": [
             (head, note, form, [ready(figure, named=form != "small") for figure in group])
             for head, note, form, group in blocks
@@ -94,7 +95,7 @@ def _blocks(
 ) -> list[tuple[str, str, str, list[ReportFigure]]]:
     """Return the figures of a section in blocks of name, note, layout and figures; empty blocks are left out."""
     values = [value for run in section.runs for value in run.matrix.values.ravel() if math.isfinite(value)]
-    low, high = min(50.0, *values, 50.0), max(*values, 50.0)
+    low, high = min([50.0, *values]), max([50.0, *values])
     reference = next((g for g in section.groups if g.label == g.row.reference), section.groups[0])
     against = f" Grey: {reference.label}." if len(section.groups) > 1 else ""
     over = [figures.over_tasks(section), figures.forgetting_by_task(section)]
@@ -115,7 +116,7 @@ def _blocks(
 def _single_blocks(section: Section, run: Run) -> list[tuple[str, str, str, list[ReportFigure]]]:
     """Return the figures of one run: classes by their names instead of rows side by side."""
     values = [value for value in run.matrix.values.ravel() if math.isfinite(value)]
-    low, high = min(50.0, *values, 50.0), max(*values, 50.0)
+    low, high = min([50.0, *values]), max([50.0, *values])
     (group,) = section.groups
     return _filled(
         [
