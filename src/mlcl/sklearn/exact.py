@@ -345,7 +345,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
                 y, classes, rows=rows.shape[0], known=known, annotated=annotated, sample_weight=sample_weight
             )
         except ValueError:
-            vars(self).update(kept)  # the number and names of the features are still those of the state
+            self.__dict__.update(kept)  # the number and names of the features are still those of the state
             raise
         before = self._begin(rows) if first else self.learner_
         position = {name: k for k, name in enumerate(dict.fromkeys([*known, *given.names]))}
