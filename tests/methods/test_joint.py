@@ -121,7 +121,7 @@ def test_a_network_that_diverged_in_its_last_step_is_named():
     learner.start_task(learner.tasks[0])
     with torch.no_grad():
         next(iter(learner.network.parameters())).fill_(float("nan"))
-    with pytest.raises(TrainingError, match=r"the network diverged: .* no longer finite after task 0"):
+    with pytest.raises(TrainingError, match=r"the network diverged: .* no longer finite after task 1"):
         learner.finish_task(learner.tasks[0])
 
 

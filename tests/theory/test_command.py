@@ -209,9 +209,9 @@ def test_files_are_kept_unless_overwrite_is_given(folder, tmp_path, capsys):
 
 
 def test_a_run_whose_data_are_gone_still_has_terms_and_gaps(tmp_path):
-    arrays = small_benchmark()  # the config names other data than these
+    arrays = small_benchmark()
     run(SMALL | {"method": "rldam-wru"}, benchmark=arrays, out=tmp_path / "run")
-    with pytest.warns(UserWarning, match="they have another fingerprint now.*so risks are left out"):
+    with pytest.warns(UserWarning, match="arrays that were given in Python.*so risks are left out"):
         found = diagnose_run(tmp_path / "run")
     assert not found.trained
     expected = diagnose(SMALL | {"method": "rldam-wru"}, benchmark=arrays)
@@ -234,8 +234,8 @@ def damaged(folder, tmp_path, **changes):
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("0_classes", lambda a: a + 99, "task 0 has the classes"),
-        ("0_classes", lambda a: a - a, "task 0 has the classes"),
+        ("0_classes", lambda a: a + 99, "task 1 has the classes"),
+        ("0_classes", lambda a: a - a, "task 1 has the classes"),
         ("0_positive", lambda a: a + 1, "total"),
         ("0_negative", lambda a: a - 1, "contradict"),
         ("0_labels", lambda a: a + 7, "only 0 and 1"),

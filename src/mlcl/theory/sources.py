@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mlcl.config.parts import build_memory
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import Config
+from mlcl.datasets import is_given_arrays
 from mlcl.errors import InputError
 from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_task
@@ -103,6 +104,8 @@ def _data_of(folder: Path, config: Config, memory: Memory) -> Benchmark | None:
         if read_extends(folder) is not None:
             raise InputError("the run was extended, and the data of its old tasks are not kept")
         record = read_data_record(folder)
+        if is_given_arrays(config.data):
+            raise InputError("they are arrays that were given in Python")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # shown when the run was made
             found = load_benchmark(config)
