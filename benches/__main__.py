@@ -18,7 +18,19 @@ from typing import Any
 from benches.machine import describe
 from benches.page import FOLDER, text_table, write_page
 
-SUBJECTS = ("auc", "streaming", "bootstrap", "wru", "memories", "loss", "step", "whole", "store", "start")
+SUBJECTS = (
+    "auc",
+    "streaming",
+    "bootstrap",
+    "wru",
+    "memories",
+    "loss",
+    "step",
+    "whole",
+    "store",
+    "start",
+    "exact",
+)
 PATIENCE = 300  # seconds a subject
 
 
@@ -38,11 +50,12 @@ def run_subject(name: str, *, quick: bool) -> dict[str, Any]:
 
 
 def _with_again(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Return an old record with the subjects of a new one in their places."""
+    """Return an old record with the subjects of a new one in their places; new subjects come last."""
     found = {
         part["subject"]: part | {"again": new["commit"], "date": new["date"]} for part in new["subjects"]
     }
-    return {**old, "subjects": [found.get(part["subject"], part) for part in old["subjects"]]}
+    kept = [found.pop(part["subject"], part) for part in old["subjects"]]
+    return {**old, "subjects": [*kept, *found.values()]}
 
 
 def _last(text: str) -> str:

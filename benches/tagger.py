@@ -1,4 +1,4 @@
-"""ContinualTagger against one logistic regression a label, on two published sets of feature vectors.
+"""ExactTagger and ContinualTagger against one logistic regression a label, on two published sets of feature vectors.
 
 Run: ``python benches/tagger.py [--orders 3]``. Needs ``arff/Scene.arff.bz2`` and ``arff/Enron.arff.bz2`` of
 `MLCL_DATA`, or of ``../shared/data`` beside the project. Labels come in 3 (Scene) and 5 (Enron) calls, in random
@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from mlcl import macro_auc
 from mlcl.datasets import load_dataset, prepare_source
-from mlcl.sklearn import ContinualTagger
+from mlcl.sklearn import ContinualTagger, ExactTagger
 
 Split = tuple[NDArray[Any], NDArray[Any]]
 Calls = list[NDArray[np.int64]]
@@ -37,6 +37,18 @@ def tagger(**params: Any) -> Callable[[Split, Split, Calls, int], NDArray[Any]]:
 
     def scores(train: Split, test: Split, calls: Calls, seed: int) -> NDArray[Any]:
         found = ContinualTagger(random_state=seed, **params)
+        for ids in calls:
+            found.partial_fit(train[0], train[1][:, ids], classes=ids)
+        return found.decision_function(test[0])
+
+    return scores
+
+
+def exact(**params: Any) -> Callable[[Split, Split, Calls, int], NDArray[Any]]:
+    """Return what learns with an exact tagger, call by call, and scores the test rows."""
+
+    def scores(train: Split, test: Split, calls: Calls, seed: int) -> NDArray[Any]:
+        found = ExactTagger(random_state=seed, **params)
         for ids in calls:
             found.partial_fit(train[0], train[1][:, ids], classes=ids)
         return found.decision_function(test[0])
@@ -65,6 +77,8 @@ def regressions(strength: float) -> Callable[[Split, Split, Calls, int], NDArray
 
 
 WAYS = {
+    "exact tagger": exact(),
+    "exact tagger, unlabelled 0": exact(unlabelled=0.0),
     "tagger": tagger(),
     "tagger, no memory": tagger(memory_size=0),
     "tagger, linear": tagger(model="linear"),

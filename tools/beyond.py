@@ -26,7 +26,17 @@ BOUNDS = {
 }
 """The upper bound of a measure, by the loss of the row that it bounds."""
 
-METRICS = ("macro_auc", "pooled_macro_auc", "forgetting", "head", "medium", "tail", "steps", "rows", "seconds")
+METRICS = (
+    "macro_auc",
+    "pooled_macro_auc",
+    "forgetting",
+    "head",
+    "medium",
+    "tail",
+    "steps",
+    "rows",
+    "seconds",
+)
 HEADS = (
     "Macro-AUC",
     "against joint-masked",
@@ -95,9 +105,7 @@ _SIZES = ("beyond-memory", "c-voc-small")
 GOALS = (
     Goal("M 500: at most 0.5 below masked joint training", _VOC, "best", -0.5, other=_IN_TASK),
     Goal("M 200: at most 1 below masked joint training", _SIZES, "best, M 200", -1.0, other=_IN_TASK),
-    Goal(
-        "no stored image: at most 3 below masked joint training", _SIZES, "best, M 0", -3.0, other=_IN_TASK
-    ),
+    Goal("no stored image: at most 3 below masked joint training", _SIZES, "best, M 0", -3.0, other=_IN_TASK),
     Goal(
         "M 500: pooled at most 1.5 below joint training",
         _VOC,

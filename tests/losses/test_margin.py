@@ -305,7 +305,13 @@ def test_classes_without_a_sign_give_no_loss_and_one_warning():
     _, logits, labels = sample(2, rows=6, classes=4)
     labels[0], labels[1] = 1, 0
     f = torch.from_numpy(logits).requires_grad_()
-    for reweight, margin in (("dataset", 0.0), ("mixed", 0.0), ("dataset", 1.0), ("batch", 1.0), ("none", 1.0)):
+    for reweight, margin in (
+        ("dataset", 0.0),
+        ("mixed", 0.0),
+        ("dataset", 1.0),
+        ("batch", 1.0),
+        ("none", 1.0),
+    ):
         with pytest.warns(UserWarning, match=r"columns \[1, 2\]") as caught:
             loss = MarginLoss(LabelCounts.of(data), reweight=reweight, margin=margin)
         assert len(caught) == 1

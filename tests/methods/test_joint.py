@@ -110,7 +110,9 @@ def test_steps_and_rows_are_counted_also_after_a_resume(method, tmp_path):
     assert (part.steps, part.rows) == (whole.steps, whole.rows)
     found = json.loads((tmp_path / "part" / "result.json").read_text())
     assert (found["steps"], found["rows"]) == (whole.steps, whole.rows)
-    kept = read_memory(tmp_path / "part", read_result(tmp_path / "part"))  # reports read it, also where it is empty
+    kept = read_memory(
+        tmp_path / "part", read_result(tmp_path / "part")
+    )  # reports read it, also where it is empty
     assert [len(samples) for samples in kept.memory.tasks] == found["memory"]
 
 

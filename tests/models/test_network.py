@@ -31,7 +31,8 @@ def _same(a: nn.Module, b: nn.Module) -> bool:
 
 
 def test_all_models_are_registered_with_a_summary() -> None:
-    assert MODELS.names() == sorted([*SMALL, *LARGE, "mlp", "linear"])
+    encoders = ["mobilenetv2", "efficientnet-lite0"]
+    assert MODELS.names() == sorted([*SMALL, *LARGE, *encoders, "mlp", "linear", "patches", "fixed"])
     assert all(MODELS.summary(name) for name in MODELS.names())
 
 

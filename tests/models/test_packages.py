@@ -125,7 +125,7 @@ def test_weights_of_another_shape_are_refused():
     def wrong(like):
         return Weights({"conv.weight": torch.zeros(2, 3, 3, 3)}, {"weights": "wrong"})
 
-    with pytest.raises(InputError, match=r"weights 'wrong' do not fit model 'fake:net': .*size mismatch"):
+    with pytest.raises(InputError, match=r"weights 'wrong' do not fit model 'fake:net': .*expected"):
         backbone(fetch=wrong).load_pretrained()
 
 

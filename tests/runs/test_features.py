@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from data import shared_data
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
 from mlcl.errors import InputError
 from mlcl.models import build_model
+from mlcl.runs.extend import extend
 from mlcl.runs.features import Encoder, embed_store
+from mlcl.runs.predict import predict
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 
@@ -33,13 +39,12 @@ def store(tmp_path_factory):
 
 
 def expected(store, seed=0):
-    """Embeddings the plain way: all images at once, normalised by the training split."""
+    """Embeddings the plain way: all images at once, in [0, 1], without statistics of later tasks."""
     data = open_store(store)
-    images = [torch.from_numpy(np.array(split.inputs)).double() for split in (data.train, data.test)]
-    mean, std = (getattr(images[0], name)((0, 2, 3), keepdim=True) for name in ("mean", "std"))
+    images = [torch.from_numpy(np.array(split.inputs)).float() / 255 for split in (data.train, data.test)]
     network = build_model("resnet8", images[0].shape[1:], 1, seed=seed).eval()
     with torch.no_grad():
-        return [network.features(((part - mean) / std).float()).numpy() for part in images]
+        return [network.features(part).numpy() for part in images]
 
 
 @pytest.mark.filterwarnings(RANDOM)
@@ -99,7 +104,7 @@ def test_random_weights_are_warned_of_and_recorded(store, tmp_path):
     manifest = json.loads((tmp_path / "f" / "manifest.json").read_text())
     record = manifest["provenance"]["options"]
     assert (record["model"], record["weights"], record["seed"]) == ("resnet8", None, 5)
-    assert record["normalised"] == "by the training split"
+    assert record["normalised"] == "to [0, 1]"
     assert len(record["sha256"]) == 64
     assert str(tmp_path) not in json.dumps(manifest)
 
@@ -190,3 +195,168 @@ def test_features_that_are_no_numbers_are_refused(store, tmp_path, monkeypatch):
     ):
         embed_store(str(store), "resnet8", out=tmp_path / "f")
     assert not list(tmp_path.iterdir())
+
+
+def embedded(folder, name, columns, *, seed):
+    """Return a store of features of a small store, with some of its classes, by the random weights of a seed."""
+    inputs, labels = small_arrays(images=True, n=120, seed=3)
+    keep = labels[:, columns].any(1)
+    inputs, labels = inputs[keep], labels[keep][:, columns]
+    classes = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])[columns]
+    half = len(labels) // 2
+    np.savez(
+        folder / f"{name}.npz",
+        x_train=inputs[:half],
+        y_train=labels[:half],
+        x_test=inputs[half:],
+        y_test=labels[half:],
+        classes=classes,
+    )
+    prepare_source("arrays", folder / f"{name}.npz", out=folder / name, jobs=1)
+    return embed_store(str(folder / name), "resnet8", out=folder / f"{name}-features", seed=seed).path
+
+
+@pytest.mark.filterwarnings(RANDOM, "ignore:after task")
+def test_features_of_two_encoders_are_never_mixed(tmp_path):
+    old, new = [0, 1, 2, 3], [4, 5]
+    first = embedded(tmp_path, "first", old, seed=0)
+    settings = {
+        "benchmark": str(first),
+        "stream": {"tasks": 2},
+        "model": {"kind": "linear"},
+        "memory": {"size": 10},
+        "train": {"epochs": 1, "threads": 1},
+    }
+    run(settings, out=tmp_path / "run")
+    alien, same = (embedded(tmp_path, f"more{seed}", new, seed=seed) for seed in (1, 0))
+    origins = [open_store(store).origin for store in (alien, first)]
+    assert origins[0]["sha256"] != origins[1]["sha256"]
+    for call in (
+        lambda: predict(tmp_path / "run", alien),
+        lambda: extend(tmp_path / "run", alien, out=tmp_path / "bad"),
+    ):
+        with pytest.raises(InputError, match="has features of another encoder") as caught:
+            call()
+        sentence = str(caught.value)
+        assert all(
+            f"resnet8, random weights, sha256 {origin['sha256'][:12]}" in sentence for origin in origins
+        )
+        assert "\n" not in sentence
+    assert not (tmp_path / "bad").exists()
+    assert predict(tmp_path / "run", same).values.shape[1] == 4
+    extended = extend(tmp_path / "run", same, out=tmp_path / "good")
+    assert extended.learner.data.origin["sha256"] == origins[1]["sha256"]
+    record = json.loads((tmp_path / "good" / "result.json").read_text())
+    assert record["features"]["sha256"] == origins[1]["sha256"]
+    with pytest.raises(InputError, match="has features of another encoder"):
+        predict(tmp_path / "good", alien)
+    # The command line: one sentence, exit code 2.
+    assert main(["predict", str(tmp_path / "run"), str(alien), "--out", str(tmp_path / "scores.csv")]) == 2
+
+
+@pytest.mark.filterwarnings(RANDOM, "ignore:after task")
+def test_features_without_a_record_are_warned_of(tmp_path):
+    known = embedded(tmp_path, "known", [0, 1, 2, 3], seed=0)
+    data = open_store(known)
+    np.savez(
+        tmp_path / "bare.npz",
+        x_train=data.train.inputs,
+        y_train=data.train.labels,
+        x_test=data.test.inputs,
+        y_test=data.test.labels,
+        classes=np.array(data.classes),
+    )
+    bare = prepare_source("arrays", tmp_path / "bare.npz", out=tmp_path / "bare", jobs=1).path
+    for name, trained_on, given in (("a", known, bare), ("b", bare, known)):
+        settings = {"benchmark": str(trained_on), "stream": {"tasks": 2}, "model": {"kind": "linear"}}
+        run(settings | {"train": {"epochs": 1, "threads": 1}}, out=tmp_path / name)
+        with pytest.warns(UserWarning, match="does not record which encoder made its features"):
+            predict(tmp_path / name, given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            predict(tmp_path / name, trained_on)
+
+
+@pytest.mark.filterwarnings("ignore:after task")
+def test_a_pretrained_encoder_from_images_to_the_report(tmp_path, monkeypatch, capsys):
+    """The documented commands on small images: prepare, features by the encoder's file, run, report."""
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
+    parts = [small_arrays(images=True, n=n, seed=i) for i, n in enumerate((64, 60))]
+    arrays = {
+        f"{kind}_{split}": part.repeat(2, axis=2).repeat(2, axis=3) if kind == "x" else part
+        for split, both in zip(("train", "test"), parts, strict=True)
+        for kind, part in zip("xy", both, strict=True)
+    }
+    np.savez(tmp_path / "small.npz", **arrays)
+    prepare_source("arrays", tmp_path / "small.npz", out=tmp_path / "home" / "stores" / "small-32", jobs=1)
+    encoder = build_model("mobilenetv2", (3, 32, 32), 1, seed=4).backbone
+    weights = tmp_path / "mobilenetv2_in1k.safetensors"
+    save_file(encoder.model.state_dict(), weights)
+    words = ["data", "features", "small-32", "--model", "mobilenetv2", "--pretrained", str(weights)]
+    assert main([*words, "--quiet"]) == 0
+    store = capsys.readouterr().out.strip()
+    assert store == str(tmp_path / "home" / "stores" / "small-32-mobilenetv2_in1k")
+    data = open_store(store, check=True)
+    network = build_model("mobilenetv2", (3, 32, 32), 1, pretrained=str(weights)).eval()
+    images = torch.from_numpy(np.array(arrays["x_test"])).float() / 255
+    with torch.no_grad():
+        assert np.allclose(data.test.inputs, network.features(images), atol=1e-4)
+    checksum = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert (data.origin["trained_on"], data.origin["file_sha256"]) == (["ImageNet-1k"], checksum)
+    words = ["run", "--benchmark", store, "--model", "mlp", "--stream.tasks", "2", "--train.epochs", "1"]
+    assert main([*words, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["features"] == data.origin
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "mobilenetv2, weights mobilenetv2_in1k.safetensors, trained on ImageNet-1k" in page
+    assert data.origin["sha256"][:12] in page
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # classes without positives, as the sample is small
+def test_the_documented_commands_on_real_thumbnails(tmp_path, monkeypatch, capsys):
+    """The first images of VOC, the real weights, and the shipped benchmark that finds what the commands made."""
+    real = shared_data()
+    weights = real / "weights" / "mobilenetv2_100.safetensors"
+    if not weights.is_file():
+        pytest.skip(f"no pre-trained weights at {weights}")
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
+    root = tmp_path / "voc2012"
+    root.mkdir()
+    with np.load(real / "voc2012" / "meta.npz") as meta:
+        rows = np.concatenate([np.flatnonzero(meta["split"] == part)[:150] for part in (b"train", b"val")])
+        np.savez(
+            root / "meta.npz",
+            **{key: meta[key][rows] for key in ("ids", "labels", "split")},
+            classes=meta["classes"],
+        )
+        names = [f"{name.decode()}.jpg" for name in meta["ids"][rows]]
+    with (
+        zipfile.ZipFile(real / "voc2012" / "thumbs96.zip") as full,
+        zipfile.ZipFile(root / "thumbs96.zip", "w") as few,
+    ):
+        for name in names:
+            few.writestr(name, full.read(name))
+    assert (
+        main(["data", "prepare", "thumbs", "--root", str(root), "--size", "96", "--jobs", "1", "--quiet"])
+        == 0
+    )
+    words = [
+        "data",
+        "features",
+        "voc2012-96",
+        "--model",
+        "mobilenetv2",
+        "--pretrained",
+        str(weights),
+        "--quiet",
+    ]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["run", "c-voc-features", "--quiet", "--out", str(tmp_path / "run")]) == 0
+    record = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert record["features"]["trained_on"] == ["ImageNet-1k"]
+    assert record["features"]["leak"] is None
+    assert record["features"]["file_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert record["input_shape"] == [1280]
+    assert record["pooled"]["macro_auc"] > 65  # of 150 images; random weights are near 50

@@ -24,12 +24,14 @@ from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.training.callbacks import Callback, Interrupted
 
-KINDS = ("features", "images", "krt", "joint-krt")
+KINDS = ("features", "images", "krt", "joint-krt", "exact")
 
 
 def settings(kind):
     if kind == "features":
         return config_from(merge(SMALL, {"method": "rldam-wru", "train": {"epochs": 1}}))
+    if kind == "exact":
+        return config_from({"method": "exact", "model": {"kind": "patches", "centres": 16, "dimensions": 20}})
     method = {"images": {"method": "er"}, "krt": {"method": "krt"}, "joint-krt": {"method": "joint"}}[kind]
     head = {"model": {"head": "attention"}} if kind == "joint-krt" else {}
     width = {"model": {"width": 16}} if kind == "images" else {}

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(
             "usage: mlcl data prepare KIND --root PATH [--out STORE] [--size N]\n"
-            "       mlcl data features STORE --model MODEL [--pretrained] [--out STORE2]\n"
+            "       mlcl data features STORE --model MODEL [--pretrained FILE] [--out STORE2]\n"
             "       mlcl data info NAME | STORE [--classes] [--figure FILE]\n\n"
             "prepare reads raw data once into a store; features embeds a store's images with a frozen model, once;\n"
             "info describes a store or a shipped benchmark.\n"
@@ -104,11 +104,11 @@ def features(arguments: list[str]) -> int:
         nargs="?",
         const=True,
         metavar="WEIGHTS",
-        help="the package's default weights, or their name, or a file (default: random weights)",
+        help="a file of weights, or a package's default weights or their name (default: random weights)",
     )
     parser.add_argument("--resize", type=int, metavar="N", help="resize images to N x N for the model")
     parser.add_argument("--out", type=Path, help="the store to make (default: in the cache, by both names)")
-    parser.add_argument("--batch-size", type=int, default=128, help="images at once (default: 128)")
+    parser.add_argument("--batch-size", type=int, default=32, help="images at once (default: 32)")
     parser.add_argument("--seed", type=int, default=0, help="seed of random weights (default: 0)")
     parser.add_argument("--overwrite", action="store_true", help="replace a store of other content")
     parser.add_argument("--quiet", action="store_true", help="print the store's path only")

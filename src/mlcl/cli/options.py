@@ -24,6 +24,13 @@ from mlcl.config.resolve import (
 from mlcl.config.schema import PARTS, Config
 from mlcl.errors import InputError, nearest
 
+SHORT = {
+    "--devices": "--train.devices",
+    "--portable": "--train.portable",
+    "--unlabelled": "--exact.unlabelled",
+}
+"""Settings that have a short form."""
+
 
 @dataclass(frozen=True)
 class RunCommand:
@@ -63,7 +70,8 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         allow_abbrev=False,
         description="Train and evaluate one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
         "FILE.yaml one of your own; options override its settings. `--loss ru` is short for `--loss.kind ru`, "
-        "`--devices 2` for `--train.devices 2`, `--portable` for `--train.portable true`.",
+        "`--devices 2` for `--train.devices 2`, `--portable` for `--train.portable true`, `--unlabelled 1` for "
+        "`--exact.unlabelled 1`.",
     )
     parser.add_argument(
         "source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)"
@@ -131,8 +139,8 @@ def expand(arguments: Sequence[str]) -> list[str]:
         name, equals, value = word.partition("=")
         if name.startswith("--") and name[2:] in PARTS:
             word = f"{name}.kind{equals}{value}"
-        elif name in ("--devices", "--portable"):
-            word = f"--train.{name[2:]}{equals}{value}"
+        elif name in SHORT:
+            word = f"{SHORT[name]}{equals}{value}"
         out.append(word)
         following = arguments[position + 1] if position + 1 < len(arguments) else ""
         if word.removeprefix("--") in flags() and following.lower() not in ("true", "false", "yes", "no"):

@@ -35,6 +35,8 @@ RESERVED, PLAIN = ("options", "seed", "load"), (bool, int, float, str, type(None
 """Names that no option of a part may have, beside the settings of its section; and types that it may have."""
 GIVEN_BY_THE_RUN = {"augment": ("suits",), "memory": ("batch_size",)}
 """Options of parts that are no settings of their own: the run knows their value."""
+NEUTRAL = {"memory": "none", "regulariser": "none", "labels": "task", "augment": "none"}
+"""Parts that only training uses, and the kind of each that does nothing."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,12 @@ def check_parts(config: Config) -> None:
         )
     if config.regulariser.kind == "der" and config.memory.kind == "none":
         raise InputError("regulariser 'der' holds the logits of stored samples; memory.kind is 'none'.")
+    if config.model.head == "exact":
+        for part, neutral in NEUTRAL.items():
+            if (kind := getattr(config, part).kind) != neutral:
+                raise InputError(
+                    f"model.head 'exact' is solved and not trained; {part}.kind is {kind!r}, expected {neutral!r}."
+                )
     if config.joint and config.memory.kind != "none":
         raise InputError(
             f"protocol {config.protocol!r} learns everything at once; memory.kind is {config.memory.kind!r}, "

@@ -257,6 +257,11 @@ def resolve(
     preset = _prune(preset, final)
     upper = [_prune(file, final), preset, given] if "method" in given else [preset, file, given]
     merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method_name(method)})
+    if merged["model"].get("head") == "exact":
+        merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods
+    elif "exact" in given:
+        name, value = next(iter(given["exact"].items()))
+        raise InputError(f"exact.{name} is {value!r}, but model.head is not 'exact'; --method exact sets it.")
     try:
         config = from_dict(config_parser().parse_object(merged).as_dict())
     except (argparse.ArgumentError, TypeError) as error:

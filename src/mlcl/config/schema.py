@@ -92,12 +92,13 @@ class ModelConfig(PartConfig):
 
     Args:
         kind: a name from ``mlcl ls models``; ``timm:NAME`` and ``torchvision:NAME`` are models of those packages.
-        head: ``linear`` (one layer of width K), or ``attention`` (KRT's incremental cross-attention).
+        head: ``linear`` (one layer of width K), ``attention`` (KRT's incremental cross-attention), or ``exact`` (one
+            layer whose weights are solved in closed form, see ``exact``; nothing is trained).
         options: of the model, as a mapping.
         more: of the model, by keyword.
     """
 
-    head: Literal["linear", "attention"]
+    head: Literal["linear", "attention", "exact"]
     default = "resnet8"
 
     def __init__(
@@ -105,7 +106,7 @@ class ModelConfig(PartConfig):
         kind: str | None = None,
         options: Mapping[str, Any] | None = None,
         *,
-        head: Literal["linear", "attention"] = "linear",
+        head: Literal["linear", "attention", "exact"] = "linear",
         **more: Any,
     ) -> None:
         super().__init__(kind, options, **more)
@@ -218,12 +219,15 @@ class TrainConfig:
     """Optimiser and learning-rate schedule, restarted for each task, the same for every method.
 
     Args:
-        epochs: epochs per task.
+        epochs: epochs per task; 0 with model.head ``exact``, whatever is set.
         batch_size: samples of the current task per step, over all processes.
         optimiser: ``sgd`` (all methods except KRT), or ``adam``.
         lr: learning rate.
         momentum: momentum of SGD; Adam's first beta.
         weight_decay: weight decay.
+        backbone_lr: learning rate of the backbone as a share of ``lr``, which is the head's.
+        freeze: the backbone's layers up to this one do not learn, such as ``blocks.3``; ``all``: none of it learns.
+        freeze_statistics: batch normalisations of the backbone use and keep the statistics that they come with.
         schedule: the learning rate falls in ``steps`` (the released code), or along a half ``cosine`` to zero.
         lr_drops: where in a task the learning rate is cut, as shares of its epochs (15/40 and 25/40 in the released
             code).
@@ -251,6 +255,9 @@ class TrainConfig:
     lr: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 1e-5
+    backbone_lr: float = 1.0
+    freeze: str | None = None
+    freeze_statistics: bool = False
     schedule: Literal["steps", "cosine"] = "steps"
     lr_drops: list[float] = field(default_factory=lambda: [0.375, 0.625])
     lr_factor: float = 0.4
@@ -267,8 +274,8 @@ class TrainConfig:
     portable: bool = False
 
     def __post_init__(self) -> None:
-        _at_least("train.", self, epochs=1, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
-        _at_least("train.", self, lr_factor=0, class_power=0, threads=1, devices=1)
+        _at_least("train.", self, epochs=0, batch_size=1, lr=0, momentum=0, weight_decay=0, eval_batch_size=1)
+        _at_least("train.", self, lr_factor=0, class_power=0, backbone_lr=0, threads=1, devices=1)
         if self.optimiser == "adam" and self.momentum >= 1:
             raise InputError(f"train.momentum is {self.momentum}; expected a number below 1 with Adam.")
         if self.average is not None and not 0 <= self.average < 1:
@@ -294,6 +301,37 @@ class TrainConfig:
                 )
         object.__setattr__(self, "device", "cpu")
         object.__setattr__(self, "threads", 1)
+
+
+@dataclass(frozen=True)
+class ExactConfig:
+    """The exact head: the weights of each class in closed form, from sums over the rows of all tasks so far.
+
+    Args:
+        unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1; or ``auto``: the
+            best for unseen rows, as far as the sums can predict. 0 suits the in-task measure, 1 the pooled one.
+            ``--unlabelled`` for short.
+        goal: what ``auto`` is chosen for: the AUC over all rows (``pooled``), or over the rows of a class's own task.
+        dimensions: more features than this are projected to so many principal components of the first task's. Not set:
+            256, and ``patches`` as many as it has.
+        ridge: strength of the ridge, or ``auto``: the best for unseen rows.
+        exponent: the ridge on a feature grows with its variance to this power: 0, as features are; 1, as if they were
+            standardised; or ``auto``: the best for unseen rows.
+    """
+
+    unlabelled: float | Literal["auto"] = 0.1
+    goal: Literal["in-task", "pooled"] = "pooled"
+    dimensions: int | None = None
+    ridge: float | Literal["auto"] = "auto"
+    exponent: float | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        _at_least("exact.", self, dimensions=1)
+        for name, high in (("unlabelled", 1.0), ("ridge", math.inf), ("exponent", 1.0)):
+            value = getattr(self, name)
+            if value != "auto" and not (math.isfinite(value) and 0 <= value <= high):
+                expected = "a number of at least 0" if math.isinf(high) else f"a number from 0 to {high:g}"
+                raise InputError(f"exact.{name} is {value}; expected {expected}, or 'auto'.")
 
 
 @dataclass(frozen=True)
@@ -330,6 +368,7 @@ class Config:
         labels: label policy.
         augment: augmentation.
         train: optimiser, learning-rate schedule, device.
+        exact: the head that is solved instead of trained.
         checkpoint: when to write checkpoints.
     """
 
@@ -347,10 +386,13 @@ class Config:
     labels: LabelsConfig = field(default_factory=LabelsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    exact: ExactConfig = field(default_factory=ExactConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
         _at_least("", self, seed=0)
+        if self.model.head != "exact":
+            _at_least("train.", self.train, epochs=1)
 
     @property
     def joint(self) -> bool:
@@ -376,7 +418,7 @@ def settings_of(section: Any) -> list[str]:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Turn a config into plain nested dicts, without the options that are not set.
+    """Turn a config into plain nested dicts, without what is not set, and without ``exact`` where the head is another.
 
     >>> to_dict(LossConfig("ru", scale=0.5))
     {'kind': 'ru', 'scale': 0.5}
@@ -387,7 +429,7 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {
         name: to_dict(value) if dataclasses.is_dataclass(value) else value
         for name, value in values.items()
-        if value is not None
+        if value is not None and not (isinstance(value, ExactConfig) and config.model.head != "exact")
     }
 
 

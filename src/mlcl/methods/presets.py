@@ -109,6 +109,16 @@ _SHIPPED: dict[str, Preset] = {
             "train": {"schedule": "cosine"},
         },
     ),
+    "exact": Preset(
+        "Closed form on fixed features, from sums over rows: nothing is trained, stored or forgotten.",
+        "docs/specification.md",
+        {
+            "loss": {"kind": "bce"},
+            "memory": {"kind": "none"},
+            "model": {"kind": "fixed", "head": "exact"},
+            "train": {"epochs": 0},
+        },
+    ),
     "joint": Preset(
         "Batch learning: every image for every class at once, with any loss; the upper bound of the pooled measure.",
         "baseline",

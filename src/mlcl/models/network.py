@@ -14,6 +14,9 @@ a line in the Args section of the docstring, which becomes its help text on the 
 - Initial weights come from torch's CPU generator, which `build_model` seeds: the same seed gives the same weights.
 - In evaluation mode a row's features depend on that row alone, and neither parameters nor buffers change.
 - Everything that training changes is a parameter or a buffer, so that a state dict restores the backbone.
+
+A backbone may look at the inputs of the first task, without labels, before anything is trained: `Backbone.fit`. What it
+learns there is in its state dict as well. A backbone without parameters, such as ``patches``, is never trained.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -32,18 +35,30 @@ from mlcl.errors import InputError
 from mlcl.registry import Registry
 
 
+class Inputs(Protocol):
+    """Inputs by row number, as the backbone gets them: a tensor [n, ...], or something that reads them when asked."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Return the inputs of some rows, as a batch."""
+
+
 class Backbone(nn.Module):
     """Inputs -> features: a map [B, width, h, w] (kind ``"map"``) or vectors [B, width] (kind ``"vector"``).
 
     A map's sides are ``ceil(H / stride)`` and ``ceil(W / stride)``; vectors have stride 1. A backbone with pre-trained
     weights may normalise its inputs itself (``normalises``: it expects images in [0, 1]), and states in ``provenance``
-    where its weights come from.
+    where its weights come from. One that learns from inputs alone overrides `fit` and declares it (``fits``);
+    one whose features are principal components already declares that (``projects``).
     """
 
     width: int
     kind: Literal["map", "vector"]
     stride: int = 1
     normalises: bool = False
+    fits: bool = False
+    projects: bool = False
     provenance: dict[str, Any] | None = None
 
     def use_map(self) -> bool:
@@ -52,6 +67,15 @@ class Backbone(nn.Module):
 
     def load_pretrained(self) -> None:
         """Load pre-trained weights, if the backbone was built to have any."""
+
+    def fit(self, inputs: Inputs, *, generator: torch.Generator, mirror: bool) -> None:
+        """Learn from the training inputs of the first task, without labels; called once, before anything is trained.
+
+        Args:
+            inputs: All of them, by row number.
+            generator: Of all that is random.
+            mirror: Whether a mirrored image has the same labels, as photographs do and digits do not.
+        """
 
     def map_size(self, input_shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the height and width of the feature map of one image [C, H, W]."""

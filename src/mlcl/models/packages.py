@@ -1,8 +1,9 @@
 """Backbones of other packages (extras), which are imported when a model is requested by name and not before.
 
-`PackageBackbone` adapts a model of another package: grey images are repeated to three channels, images are resized if
-``resize`` is given, and with pre-trained weights inputs are normalised as those weights expect. What the wrappers of
-timm and torchvision share is here as well: the checks before a model is built, weights from files, provenance, errors.
+`PackageBackbone` adapts a model of another package, or one of ours with a layout from there (`mobilenet`): grey images
+are repeated to three channels, images are resized if ``resize`` is given, and with pre-trained weights inputs are
+normalised as those weights expect. What the wrappers of timm and torchvision share is here as well: the checks before
+a model is built, weights from files, provenance, errors.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.models.network import Backbone, image_channels, seeded
-from mlcl.models.provenance import Provenance, trained_on
+from mlcl.models.provenance import Provenance, trained_on, with_checksum
 from mlcl.models.weight_files import fit_names, read_weight_file, tensors_sha256
 
 MAX_SIDE = 4096
@@ -209,14 +210,15 @@ class PackageBackbone(Backbone):
         # while it downloads must not reach stdout.
         with seeded(0), contextlib.redirect_stdout(sys.stderr):
             found = self.fetch(self.model)
-        try:
-            self.model.load_state_dict(found.tensors, strict=False)  # all there: batch counters may be absent
-        except RuntimeError as error:
-            weights = found.provenance["weights"]
-            raise InputError(
-                f"the weights {weights!r} do not fit model {self.name!r}: {one_line(error)}."
-            ) from None
-        self.provenance = found.provenance | {"sha256": tensors_sha256(self.model.state_dict())}
+        state = self.model.state_dict()
+        for name, value in found.tensors.items():
+            if name in state and value.shape != state[name].shape:
+                raise InputError(
+                    f"the weights {found.provenance['weights']!r} do not fit model {self.name!r}: {name!r} has shape "
+                    f"{tuple(value.shape)}, expected {tuple(state[name].shape)}."
+                )
+        self.model.load_state_dict(found.tensors, strict=False)  # all there: batch counters may be absent
+        self.provenance = with_checksum(found.provenance, tensors_sha256(self.model.state_dict()))
 
 
 def open_package(
@@ -224,10 +226,15 @@ def open_package(
 ) -> tuple[str, Any]:
     """Check what a wrapper is asked for; return the model's full name and the imported package."""
     name = f"{package}:{member}"
-    image_channels(name, input_shape, smallest=1)
-    if resize is not None and not 1 <= resize <= MAX_SIDE:
-        raise InputError(f"resize is {resize}; expected 1 to {MAX_SIDE}")
+    check_images(name, input_shape, resize)
     return name, require(package, f"model {name!r}")
+
+
+def check_images(name: str, input_shape: tuple[int, ...], resize: int | None, *, smallest: int = 1) -> None:
+    """Refuse images that a model does not take, where ``resize`` does not bring them to a size that it takes."""
+    if resize is not None and not smallest <= resize <= MAX_SIDE:
+        raise InputError(f"resize is {resize}; expected {smallest} to {MAX_SIDE}")
+    image_channels(name, input_shape, smallest=smallest if resize is None else 1)
 
 
 def unknown_model(package: str, member: str, known: Iterable[str], *, kind: str = "model") -> InputError:
@@ -302,6 +309,6 @@ def read_weights(name: str, path: Path, like: nn.Module) -> Weights:
 
 
 def _origin(name: str) -> Provenance:
-    """Return package, version and model of a name such as ``timm:resnet18.a1_in1k``."""
-    package, _, member = name.partition(":")
+    """Return package, version and model of a name such as ``timm:resnet18.a1_in1k``, or of a model of our own."""
+    package, _, member = name.partition(":") if ":" in name else ("mlcl", "", name)
     return {"package": package, "version": version(package), "model": member.partition(".")[0]}

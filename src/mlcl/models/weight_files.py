@@ -74,15 +74,22 @@ def fit_names(
     >>> fit_names({"fc.weight": t(80, 2)}, {"conv": t(2)}, where="x.pth", model="net")
     Traceback (most recent call last):
     ...
-    mlcl.errors.InputError: x.pth: does not fit model 'net': 1 of its 1 tensors are missing, the first is 'conv'.
+    mlcl.errors.InputError: x.pth: does not fit model 'net': 1 of its 1 tensors are missing, the first is 'conv'; of the
+    1 in the file 1 are not expected, the first is 'fc.weight'.
     """
     needed = [name for name in wanted if not name.endswith("num_batches_tracked")]
     prefix = next((p for p in _PREFIXES if all(f"{p}{name}" in tensors for name in needed)), None)
     if prefix is None:
         missing = [name for name in needed if name not in tensors]
+        unknown = [name for name in tensors if name not in wanted]
+        other = (
+            f"; of the {len(tensors)} in the file {len(unknown)} are not expected, the first is {unknown[0]!r}"
+            if unknown
+            else ""
+        )
         raise InputError(
             f"{where}: does not fit model {model!r}: {len(missing)} of its {len(wanted)} tensors are missing, "
-            f"the first is {missing[0]!r}."
+            f"the first is {missing[0]!r}{other}."
         )
     found = {name: tensors[f"{prefix}{name}"] for name in wanted if f"{prefix}{name}" in tensors}
     taken = {f"{prefix}{name}" for name in found}

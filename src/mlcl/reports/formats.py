@@ -20,7 +20,9 @@ def rich_table(section: Section, lines: Sequence[Line], *, width: int = 160) -> 
     """Return the table for a terminal; a narrow one omits columns, the least important first."""
     heads, body = grid(section, lines)
     kept = list(range(len(heads)))
-    for name in [NAMES[m] for m in ("steps", "rows", "tail", "seconds", "pooled_macro_auc")] + ["Seeds"]:
+    for name in [
+        NAMES[m] for m in ("steps", "rows", "memory_bytes", "tail", "seconds", "pooled_macro_auc")
+    ] + ["Seeds"]:
         if _width(heads, body, kept) > width and name in heads[3:] + heads[1:2]:
             kept.remove(heads.index(name))
     table = Table(title=section.headline, title_justify="left")

@@ -22,9 +22,10 @@ NAMES = {
     "tail": "Tail",
     "steps": "Steps",
     "rows": "Rows seen",
+    "memory_bytes": "Bytes kept",
     "seconds": "Seconds",
 }
-COSTS = ("steps", "rows", "seconds")
+COSTS = ("steps", "rows", "memory_bytes", "seconds")
 """What a run costs, beside the metrics: equal epochs are not equal numbers of steps or rows."""
 
 BRIEF = ("macro_auc", "forgetting", "pooled_macro_auc", "tail", *COSTS)
@@ -176,7 +177,7 @@ def _value(line: Line, metric: str) -> Cell:
 
 
 def count(value: float) -> str:
-    """Return a number of steps, rows or seconds in few characters.
+    """Return a number of steps, rows, bytes or seconds in few characters.
 
     >>> count(4.25), count(812.0), count(5728.0), count(183_000.0), count(1.2e7)
     ('4.2', '812', '5.7k', '183k', '12.0M')

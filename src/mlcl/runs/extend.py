@@ -25,6 +25,7 @@ from mlcl.errors import InputError, one_line
 from mlcl.labels import Labels
 from mlcl.memories import Memory, own_rows
 from mlcl.models.network import grown
+from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.recording import Recorder, load_benchmark, train_and_record
 from mlcl.runs.result import Result
@@ -34,7 +35,7 @@ from mlcl.training.callbacks import Callback
 from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
-from mlcl.training.state import State
+from mlcl.training.state import State, with_prefix
 
 FREE = ("data", "benchmark", "train", "checkpoint")
 """Settings that may differ from those of the run before."""
@@ -175,7 +176,13 @@ def extended_benchmark(base: Base, config: Config) -> ExtendedBenchmark:
     parts = [base.fingerprint, data.fingerprint, None if before is None else before.dataset.fingerprint]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     dataset = Dataset(
-        f"{data.name}-extended", names, train, test, fingerprint, augmentation=data.augmentation
+        f"{data.name}-extended",
+        names,
+        train,
+        test,
+        fingerprint,
+        augmentation=data.augmentation,
+        origin=data.origin,
     )
     return ExtendedBenchmark(config.benchmark, dataset, (*tasks, last))
 
@@ -187,6 +194,7 @@ def new_classes(base: Base, data: Dataset) -> tuple[Dataset, NDArray[np.int64]]:
             f"{data.name} has inputs of shape {data.train.inputs.shape[1:]}, but the network was trained on "
             f"{base.trained.input_shape}."
         )
+    check_encoder(base.trained.result.features, data.origin, run=str(base.folder), data=data.name)
     known = set(base.trained.classes)
     columns = np.array([k for k, name in enumerate(data.classes) if name not in known], np.int64)
     if not len(columns):
@@ -277,6 +285,7 @@ def _start(learner: Learner, base: Base) -> State:
             name.split(".", 1)[-1]
         )  # importance and anchor of a parameter: new classes have none
         tensors[f"regulariser.{name}"] = grown(value, None if like is None else torch.zeros_like(like))
+    tensors |= with_prefix("exact", base.kept.exact)
     tensors["normaliser.scale"] = base.trained.normaliser.scale.cpu()
     tensors["normaliser.shift"] = base.trained.normaliser.shift.cpu()
     result, done = base.trained.result, len(base.trained.tasks)

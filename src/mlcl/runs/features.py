@@ -26,7 +26,8 @@ from mlcl.models.provenance import Provenance, images_of, mark_leak
 from mlcl.models.weight_files import tensors_sha256
 from mlcl.runs.folder import read_data_record
 from mlcl.runs.trained import load_trained
-from mlcl.training.batches import Normaliser, gather, slices
+from mlcl.seeds import torch_generator
+from mlcl.training.batches import Normaliser, RowInputs, gather, slices
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def embed_store(
     out: str | Path | None = None,
     pretrained: bool | str | None = None,
     resize: int | None = None,
-    batch_size: int = 128,
+    batch_size: int = 32,
     seed: int = 0,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -76,9 +77,10 @@ def embed_store(
         store: the folder or name of a store of images, or ``digits``.
         model: a name of `mlcl.models.MODELS`, such as ``timm:resnet18``, or the folder of a finished run.
         out: the folder to make; in the cache, by names of store and model, if not given.
-        pretrained: weights of a package's model: True, their name, or a file; random ones if not given.
-        resize: side to which images are resized for a package's model.
-        batch_size: images embedded at once.
+        pretrained: weights of the model: a file, or for a package's model also True or their name; random ones if not
+            given.
+        resize: side to which images are resized for the model.
+        batch_size: images embedded at once; more than a few dozen do not fit the caches of a CPU.
         seed: of random weights.
         overwrite: replace a store of other content.
         progress: called with rows done and rows in all.
@@ -136,17 +138,27 @@ def model_encoder(
     shape = data.train.inputs.shape[1:]
     network = build_model(model, shape, 1, seed=seed, pretrained=pretrained, resize=resize)
     backbone = network.backbone
-    if backbone.provenance is None:
-        warnings.warn(f"model {model!r} has random weights; its features are a random map.", stacklevel=3)
-    normaliser = Normaliser.fit(data.train, normalise=not backbone.normalises)
+    # Statistics of all training images would tell the first task about the images of the last.
+    normaliser = Normaliser.fit(data.train, normalise=False)
     random: Provenance = {"model": model, "weights": None, "seed": seed}
+    if backbone.fits:
+        network.eval()
+        backbone.fit(
+            RowInputs(data.train.inputs, np.arange(len(data.train)), normaliser),
+            generator=torch_generator(seed, "fit"),
+            mirror="flip" in data.augmentation,
+        )
+        random["weights"] = "learnt from the images of the training split, without labels"
+    elif backbone.provenance is None:
+        warnings.warn(f"model {model!r} has random weights; its features are a random map.", stacklevel=3)
     random["sha256"] = tensors_sha256(backbone.state_dict())
     provenance = (backbone.provenance or random) | {
         "resize": resize,
-        "normalised": "as the weights want" if backbone.normalises else "by the training split",
+        "normalised": "as the weights want" if backbone.normalises else "to [0, 1]",
     }
     weights = Path(pretrained).stem if isinstance(pretrained, str) else ""
-    return _placed(slug("-".join(filter(None, (model, weights)))), network, normaliser, provenance)
+    name = weights if weights.startswith(model) else "-".join(filter(None, (model, weights)))
+    return _placed(slug(name), network, normaliser, provenance)
 
 
 def run_encoder(folder: Path, data: Dataset) -> Encoder:
@@ -178,7 +190,7 @@ def run_encoder(folder: Path, data: Dataset) -> Encoder:
 def _placed(name: str, network: Network, normaliser: Normaliser, provenance: Provenance) -> Encoder:
     """Put a network where it is fast: on the GPU if there is one, in the layout of its convolutions."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    layout = fast_layout(network)
+    layout = fast_layout(network, learns=False)
     network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
     network.eval().requires_grad_(False)
     return Encoder(name, network, replace(normaliser, layout=layout).to(device), provenance)

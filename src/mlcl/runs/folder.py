@@ -32,9 +32,10 @@ from mlcl.files import LOCK, plain, read_object, write_bytes, write_json, write_
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
 from mlcl.plugins import Plugin, load_entry_points, load_recorded
+from mlcl.runs.kept import kept_arrays
 from mlcl.runs.result import Result, SavedResult, check_result, result_json
-from mlcl.training.batches import enlarged, gather, reduced
-from mlcl.training.state import with_prefix, without_prefix
+from mlcl.training.batches import enlarged
+from mlcl.training.state import without_prefix
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.yaml", "environment.json", "metrics.jsonl", "result.json"
 WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
@@ -64,11 +65,13 @@ class Kept:
         inputs: the stored samples' inputs ``[M, ...]`` as they are stored, in the order of the memory; None in runs of
             mlcl before 0.1.
         regulariser: what the regulariser keeps.
+        exact: the sums of an exact head.
     """
 
     memory: Memory
     inputs: Tensor | None
     regulariser: dict[str, Tensor]
+    exact: dict[str, Tensor]
 
 
 def claim_folder(path: Path, *, overwrite: bool) -> None:
@@ -267,13 +270,7 @@ def write_result(path: Path, result: Result) -> None:
     tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
     contents = {WEIGHTS: save_tensors(tensors)}
-    # All that is kept of the past: stored samples with their inputs, and what the regulariser keeps.
-    kept = learner.memory.state()
-    stored = gather(learner.data.train.inputs, learner.memory.rows)
-    kept["inputs"] = reduced(stored, learner.config.memory.downscale).numpy()
-    for name, value in with_prefix("regulariser", learner.parts.regulariser.state()).items():
-        kept[name] = value.detach().cpu().contiguous().numpy()
-    contents[MEMORY] = save_arrays(kept)
+    contents[MEMORY] = save_arrays(kept_arrays(learner))
     for name, content in contents.items():
         write_bytes(path / name, content)
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
@@ -307,7 +304,8 @@ def read_memory(path: Path, result: SavedResult) -> Kept:
         _check_memory(memory, len(result.classes))
     except Exception as error:  # names, shapes and values come from files
         raise InputError(f"{path / MEMORY} does not fit the run: {one_line(error)}.") from None
-    return Kept(memory, tensors.get("inputs"), without_prefix(tensors, "regulariser"))
+    regulariser, exact = (without_prefix(tensors, part) for part in ("regulariser", "exact"))
+    return Kept(memory, tensors.get("inputs"), regulariser, exact)
 
 
 def _of_memory(name: str) -> bool:

@@ -18,6 +18,7 @@ from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
 from mlcl.errors import InputError
 from mlcl.files import write_bytes
+from mlcl.models.provenance import check_encoder
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.training.batches import slices
 
@@ -77,6 +78,7 @@ def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArr
     if path.is_dir():
         data = open_store(path)
         _check_shape(data.train.inputs, trained.input_shape, path)
+        check_encoder(trained.result.features, data.origin, run=str(trained.folder), data=str(path))
         parts = (data.train.inputs, data.test.inputs)
         return read_ids(path), (part[piece] for part in parts for piece in slices(len(part), size))
     if path.suffix.lower() not in (".npy", ".npz"):

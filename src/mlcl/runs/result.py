@@ -14,6 +14,7 @@ from mlcl.config.schema import Config, to_dict
 from mlcl.errors import InputError, one_line
 from mlcl.files import plain
 from mlcl.metrics import ResultMatrix, by_frequency
+from mlcl.runs.kept import kept_bytes
 from mlcl.training.learner import Learner
 
 RESULT_FORMAT = 1
@@ -34,6 +35,8 @@ class Result:
         seconds: time per task.
         steps: optimiser steps over all tasks.
         rows: rows that were trained on in them, each time they were, rows of the memory included.
+        memory_bytes: size of all that the run keeps of the past: stored inputs and labels, what the regulariser keeps,
+            the sums of an exact head.
         learner: the network with its memory, to continue with.
         folder: where the run was written, if it was.
     """
@@ -47,6 +50,7 @@ class Result:
     seconds: tuple[float, ...]
     steps: int
     rows: int
+    memory_bytes: int
     learner: Learner
     folder: Path | None = None
 
@@ -76,6 +80,7 @@ def summarise(learner: Learner, folder: Path | None = None) -> Result:
         seconds=tuple(measured.task_seconds),
         steps=learner.steps,
         rows=learner.rows,
+        memory_bytes=kept_bytes(learner),
         learner=learner,
         folder=folder,
     )
@@ -109,6 +114,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "seconds": sum(result.seconds),
         "steps": result.steps,
         "rows": result.rows,
+        "memory_bytes": result.memory_bytes,
         "weights": result.learner.network.backbone.provenance,
         "features": benchmark.dataset.origin,
         "config": to_dict(result.config),
@@ -151,8 +157,8 @@ class SavedResult:
         classes: names of the classes.
         positive: P_k in each class's own task, ``[K]``.
         tasks: class ids of each task, in the order in which they were learnt.
-        values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, and ``seconds``, ``steps``, ``rows``; nan if
-            undefined.
+        values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, and ``seconds``, ``steps``, ``rows``,
+            ``memory_bytes``; nan if undefined.
         task_seconds: time per task.
         weights: where the backbone's pre-trained weights come from, if it has any.
         features: where the features of the dataset come from, if a model computed them.
@@ -199,6 +205,7 @@ class SavedResult:
             "seconds": _number(content.get("seconds")),
             "steps": _number(content.get("steps")),
             "rows": _number(content.get("rows")),
+            "memory_bytes": _number(content.get("memory_bytes")),
         } | {part: _number(thirds.get(part)) for part in ("head", "medium", "tail")}
         return cls(
             benchmark=content["benchmark"],

@@ -161,7 +161,7 @@ class _Reporting(Callback):
         values["test/macro_auc"] = 100 * sum(seen) / len(seen)
         values |= {f"test/pooled_{name}": 100 * value for name, value in measured.pooled[-1].items()}
         values["memory/samples"] = float(len(learner.memory))
-        self.report(values, learnt * learner.config.train.epochs)
+        self.report(values, learnt * max(learner.config.train.epochs, 1))
 
     def report(self, values: Mapping[str, float], step: int) -> None:
         """Report to every tracker."""

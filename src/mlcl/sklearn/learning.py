@@ -27,7 +27,13 @@ from mlcl.models import Network, build_model
 from mlcl.models.network import grown
 from mlcl.seeds import derive_seed, numpy_generator
 from mlcl.training.batches import Normaliser, gather, plan_epoch, slices
-from mlcl.training.optimisation import TrainingError, learning_rate, make_optimiser, memory_weights
+from mlcl.training.optimisation import (
+    TrainingError,
+    learning_rate,
+    make_optimiser,
+    memory_weights,
+    set_learning_rate,
+)
 
 Ids = NDArray[np.int64]
 Inputs = NDArray[np.float32]
@@ -160,11 +166,10 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
             "ignore", UserWarning
         )  # the tagger itself warns of classes without positives or negatives
         criterion = build_loss("rldam", now.counts, margin=settings.margin)
-    optimiser = make_optimiser(train, list(network.parameters()))
+    optimiser = make_optimiser(train, network)
     network.train()
     for epoch in range(train.epochs):
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(train, epoch, train.epochs)
+        set_learning_rate(optimiser, learning_rate(train, epoch, train.epochs))
         plan = plan_epoch(
             samples.rows,
             now.memory,

@@ -35,7 +35,7 @@ class Position:
         >>> Position(task=1, tasks=4, epoch=5, epochs=10).share
         0.375
         """
-        return min(1.0, (self.task + self.epoch / self.epochs) / self.tasks)
+        return min(1.0, (self.task + self.epoch / max(self.epochs, 1)) / self.tasks)
 
 
 @dataclass(frozen=True)

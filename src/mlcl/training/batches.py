@@ -86,6 +86,23 @@ def gather(inputs: NDArray[Any], rows: Rows) -> Tensor:
     return torch.from_numpy(inputs.take(rows, axis=0) if isinstance(inputs, np.ndarray) else inputs[rows])
 
 
+@dataclass(frozen=True)
+class RowInputs:
+    """The inputs of some rows as the network gets them, read when asked for: what `Backbone.fit` looks at."""
+
+    inputs: NDArray[Any]
+    rows: Rows
+    normaliser: Normaliser
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Return the inputs of rows, counted among these."""
+        found = gather(self.inputs, self.rows[rows.numpy()])
+        return self.normaliser(found.to(self.normaliser.scale.device))
+
+
 def reduced(images: Tensor, factor: int) -> Tensor:
     """Return images [B, C, H, W] at 1/factor of their side: what a memory stores of them.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from mlcl.config.parts import build_memory, build_parts
 from mlcl.config.schema import Config
 from mlcl.errors import InputError
-from mlcl.labels import LabelCounts
+from mlcl.labels import LabelCounts, Labels
 from mlcl.losses import LOSSES
 from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_mask, joint_task
@@ -40,6 +40,7 @@ from mlcl.streams import Benchmark, Task
 from mlcl.training.batches import (
     EpochPlan,
     Normaliser,
+    RowInputs,
     as_stored,
     check_downscale,
     gather,
@@ -47,6 +48,7 @@ from mlcl.training.batches import (
     slices,
 )
 from mlcl.training.evaluation import Evaluations
+from mlcl.training.freezing import freeze, frozen_layers, training_mode
 from mlcl.training.optimisation import (
     TrainingError,
     class_factors,
@@ -55,9 +57,11 @@ from mlcl.training.optimisation import (
     make_optimiser,
     memory_weights,
     optimiser_state,
+    set_learning_rate,
 )
 from mlcl.training.portable import require_portable
 from mlcl.training.processes import join
+from mlcl.training.solving import ExactHead, FeatureCache, first_batches
 from mlcl.training.state import State, with_prefix
 
 NEAR_CHANCE, NEAR_CHANCE_ROWS = 0.55, 1000
@@ -97,6 +101,8 @@ class Learner:
         self.tasks = [joint_task(benchmark, masked=masked)] if self.joint else list(benchmark.tasks)
         # Joint training gets the epochs of all tasks together.
         self.epochs = config.train.epochs * (len(benchmark.tasks) if self.joint else 1)
+        if config.model.head == "exact":
+            self.epochs = 0
         self.task_index = self.epoch = self.step = 0
         self.in_task = False
         self.epoch_loss = self.spent = 0.0
@@ -124,12 +130,19 @@ class Learner:
         self.network.to(memory_format=self.layout)  # type: ignore[call-overload]
         if self.processes.size > 1:
             self.network = share_statistics(self.network, self.device)
+        self.frozen = frozen_layers(self.network, config.train.freeze, model=config.model.kind)
+        freeze(self.frozen)
         self.outputs = Outputs(self.network, compile=config.train.compile)
         normalise = config.train.normalise and not self.network.backbone.normalises
         # On the first task's rows: a run does not know those of later tasks yet.
         normaliser = Normaliser.fit(data.train, normalise=normalise, rows=benchmark.tasks[0].train)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
+        self.exact: ExactHead | None = None
+        self.caches: dict[str, FeatureCache] = {}
+        if config.model.head == "exact":
+            self.exact = ExactHead(config.exact, self.network, seed=derive_seed(seed, "exact"))
+            self.caches = self._make_caches()
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
         self.task_of_class = torch.full((classes,), -1, device=self.device)
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
@@ -143,9 +156,25 @@ class Learner:
 
     def start_task(self, task: Task) -> None:
         """Add the classes and constants of a task; optimiser and learning-rate schedule start anew."""
+        begun = time.perf_counter()
         self.network.eval()
+        backbone = self.network.backbone
+        if self.exact is not None and not (backbone.fits or backbone.provenance) and [*backbone.parameters()]:
+            warnings.warn(
+                f"model {self.config.model.kind!r} has random weights, which the exact head does not train: its "
+                "features are a random map.",
+                UserWarning,
+                stacklevel=2,
+            )
+        if task.index == 0 and backbone.fits:
+            backbone.fit(
+                RowInputs(self.data.train.inputs, task.train, self.normaliser),
+                generator=torch_generator(self.config.seed, "fit"),
+                mirror="flip" in self.data.augmentation,
+            )
         teacher = frozen_copy(self.network) if self.parts.needs_teacher and task.index > 0 else None
         self.enter(task, teacher)
+        self.started = begun
         self.parts.labels.start_task(self.context)
         self.parts.regulariser.start_task(self.context)
         self.start_epoch(task)
@@ -174,7 +203,7 @@ class Learner:
             generator=torch_generator(config.seed, "parts", task.index),
             lr=settings.lr,
         )
-        optimiser = make_optimiser(settings, self.network.parameters())
+        optimiser = make_optimiser(settings, self.network)
         self.model, self.optimiser = self.fabric.setup(self.outputs, optimiser)
         stored = [0] * task.index
         for samples in self.memory.tasks:
@@ -200,9 +229,8 @@ class Learner:
     def start_epoch(self, task: Task) -> None:
         """Draw the batches of an epoch and set its learning rate."""
         settings = self.config.train
-        self.lr = learning_rate(settings, self.epoch, self.epochs)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.lr
+        self.lr = learning_rate(settings, self.epoch, max(self.epochs, 1))
+        set_learning_rate(self.optimiser, self.lr)
         self.plan = plan_epoch(
             task.train,
             self.memory,
@@ -213,7 +241,7 @@ class Learner:
             sampling=self.config.memory.sampling,
             join=True,
         )
-        self.network.train()
+        training_mode(self.network, self.frozen, statistics=settings.freeze_statistics)
 
     def learn(self, rows: NDArray[np.int64], tags: NDArray[np.int64], slots: NDArray[np.int64]) -> float:
         """Make one step and return the loss.
@@ -289,6 +317,8 @@ class Learner:
         self._check_finite()
         self.network.eval()
         labels = self.data.train.labels[task.train][:, task.classes]
+        if self.exact is not None:
+            self._solve(self.exact, task, labels)
         samples = TaskSamples(task.index, task.classes, task.counts, task.train, labels)
         if self.parts.regulariser.needs_stored:
             logits = self._of_task(self.network, task)
@@ -299,9 +329,39 @@ class Learner:
         self.parts.regulariser.end_task(self.context)
         self._warn_near_chance(task)
         learnt = len(self.benchmark.tasks) if self.joint else task.index + 1
-        self.evaluations.add(self.predict(self.data.test.inputs), self.benchmark, learnt=learnt)
+        scores = self._scores("test", np.arange(len(self.data.test)))
+        self.evaluations.add(scores, self.benchmark, learnt=learnt)
         self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
         self.task_index, self.epoch, self.step, self.in_task = task.index + 1, 0, 0, False
+
+    def _solve(self, exact: ExactHead, task: Task, labels: Labels) -> None:
+        """Add a task's rows to the sums, and give the head the weights that follow."""
+        own = None if self.row_mask is None else self.row_mask[self._tensor(task.train)].cpu().numpy()
+        exact.learn(self.caches["train"](task.train), labels, task.classes, own)
+        self.rows += len(task.train)
+        exact.write(*self.processes.from_first(exact.solve))
+
+    def _make_caches(self) -> dict[str, FeatureCache]:
+        """Return caches of both splits' features, which never change: with the exact head nothing is trained."""
+        size, width = self.config.train.eval_batch_size, self.network.backbone.width
+        test = [np.arange(piece.start, piece.stop) for piece in slices(len(self.data.test), size)]
+        caches = {}
+        for split, data, batches in (
+            ("train", self.data.train, first_batches(self.tasks, size)),
+            ("test", self.data.test, test),
+        ):
+            compute = partial(self._of_batches, self.network.features, data.inputs)
+            caches[split] = FeatureCache(compute, batches, rows=len(data), width=width)
+        return caches
+
+    def _scores(self, split: Literal["train", "test"], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the logits of all K classes for rows of a split."""
+        if not self.caches:
+            return self._evaluate(self.network, getattr(self.data, split).inputs, rows)
+        with torch.inference_mode():
+            features = torch.from_numpy(self.caches[split](rows)).to(self.device)
+            logits: Tensor = self.network.head(features)
+            return logits.float().cpu().numpy()
 
     def _check_finite(self) -> None:
         """Refuse to evaluate a network that diverged in its last step, whose loss was still a number."""
@@ -315,7 +375,7 @@ class Learner:
     def _warn_near_chance(self, task: Task) -> None:
         """Warn if the network does not even rank the rows that it was trained on."""
         rows = task.train[:: max(1, len(task.train) // NEAR_CHANCE_ROWS)]
-        scores = self._evaluate(self.network, self.data.train.inputs, rows)[:, task.classes]
+        scores = self._scores("train", rows)[:, task.classes]
         found = macro_auc(scores, self.data.train.labels[np.ix_(rows, task.classes)])
         if found < NEAR_CHANCE:
             warnings.warn(
@@ -332,11 +392,20 @@ class Learner:
     def _evaluate(
         self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], rows: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """Apply a function of the network to rows of an array; the processes take turns with the batches."""
+        """Apply a function of the network to rows of an array."""
+        size = self.config.train.eval_batch_size
+        return self._of_batches(function, inputs, [rows[piece] for piece in slices(len(rows), size)])
+
+    def _of_batches(
+        self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], batches: Sequence[NDArray[np.int64]]
+    ) -> NDArray[np.float32]:
+        """Apply a function of the network to batches of rows; the processes take turns with them."""
         self.network.eval()
+        rows, ends = np.concatenate(batches), np.cumsum([len(batch) for batch in batches]).tolist()
+        cuts = [slice(end - len(batch), end) for batch, end in zip(batches, ends, strict=True)]
         found = []
         with torch.inference_mode():
-            for piece, counts in self.processes.pieces(slices(len(rows), self.config.train.eval_batch_size)):
+            for piece, counts in self.processes.pieces(iter(cuts)):
                 own = function(self.normaliser(gather(inputs, rows[piece]).to(self.device)))
                 found.append(self.processes.gather(own, counts).float().cpu())
         return torch.cat(found).numpy()
@@ -369,6 +438,8 @@ class Learner:
         tensors = with_prefix("network", self.network.state_dict())
         tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in self.memory.state().items()}
         tensors |= with_prefix("regulariser", self.parts.regulariser.state())
+        if self.exact is not None:
+            tensors |= with_prefix("exact", self.exact.state())
         tables = self.evaluations.tables().items()
         tensors |= {f"measured.{name}": torch.from_numpy(value) for name, value in tables}
         tensors |= {"normaliser.scale": self.normaliser.scale, "normaliser.shift": self.normaliser.shift}
@@ -416,6 +487,8 @@ class Learner:
         for task in self.tasks[:task_index]:
             self.add_classes(task)
         self.parts.regulariser.load_state(state.section("regulariser"))
+        if self.exact is not None:
+            self.exact.load_state(state.section("exact"))
         self.parts.labels.load_state(state.values["labels"])
         self.network.backbone.provenance = state.values.get("weights")
         self.task_index = task_index

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -73,24 +73,48 @@ def learning_rate(settings: TrainConfig, epoch: int, epochs: int) -> float:
     return settings.lr * settings.lr_factor ** sum(drop <= epoch for drop in drops)
 
 
-def make_optimiser(settings: TrainConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return the optimiser of a task."""
-    learnt = [parameter for parameter in parameters if parameter.requires_grad]
+def parameter_groups(settings: TrainConfig, network: nn.Module) -> list[dict[str, Any]]:
+    """Return what learns of a network, each group with its ``share`` of the learning rate.
+
+    One group, or the backbone's and the head's if they learn at different rates.
+
+    >>> from mlcl.models import build_model
+    >>> groups = parameter_groups(TrainConfig(backbone_lr=0.1), build_model("mlp", (4,), 3))
+    >>> [(len(group["params"]), group["share"]) for group in groups]
+    [(8, 0.1), (2, 1.0)]
+    """
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            share = settings.backbone_lr if name.startswith("backbone.") else 1.0
+            groups.setdefault(share, []).append(parameter)
+    return [{"params": parameters, "share": share} for share, parameters in groups.items()]
+
+
+def make_optimiser(settings: TrainConfig, network: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimiser of a task; `set_learning_rate` sets its learning rates."""
+    groups = parameter_groups(settings, network)
     if settings.optimiser == "adam":
         betas = (settings.momentum, 0.999)
         # Otherwise Adam takes MKL's square root, whose last bit depends on the processor even so.
         fused = settings.portable or None
         return torch.optim.Adam(
-            learnt, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay, fused=fused
+            groups, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay, fused=fused
         )
     return torch.optim.SGD(
-        learnt,
+        groups,
         lr=settings.lr,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         # One kernel: half to a quarter of the time, and on a CPU the same bits.
-        fused=learnt[0].device.type in ("cpu", "cuda"),
+        fused=groups[0]["params"][0].device.type in ("cpu", "cuda"),
     )
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """Set the head's learning rate, and the backbone's to its share of it."""
+    for group in optimiser.param_groups:
+        group["lr"] = lr * group["share"]
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -1,0 +1,98 @@
+"""The exact learner: its pass over the rows beside BLAS and SGD, updates by one row, and solving many classes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from scipy.linalg import blas
+from sklearn.linear_model import SGDClassifier
+
+from benches.timing import Row, best, faster, limit, once
+from mlcl.exact import Learner, Options, solve
+from mlcl.sklearn import ExactTagger
+
+SHARE = 0.03
+"""Positives of a label: three labels per row where there are a hundred."""
+SAMPLED = 2
+"""Labels that SGD is timed on; its time is the same for each."""
+
+
+def measure(*, quick: bool) -> list[Row]:
+    """Time everything on made-up rows: no cost depends on their values."""
+    n, d, classes = (5_000, 64, 20) if quick else (1_000_000, 256, 100)
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((n, d), dtype=np.float32)
+    labels = rng.random((n, classes), dtype=np.float32) < SHARE
+    begun = Learner.begin(rows[: 10 * d])
+    return [
+        _accumulation(rows[: n // 10], begun),
+        _one_pass(rows, labels, begun),
+        _one_row(rows, labels),
+        *_solving(rng, quick=quick),
+    ]
+
+
+def _accumulation(rows: np.ndarray, begun: Learner) -> Row:
+    wide = rows.astype(np.float64)
+    nothing = np.zeros((len(rows), 1), np.bool_)
+    found = best(
+        {
+            "ours": partial(begun.learn, rows, nothing, [0]),
+            "theirs": partial(blas.dsyrk, 1.0, wide.T),
+        },
+        repeats=3,
+    )
+    size = f"{len(rows):,} x {rows.shape[1]}, float32 rows, float64 sums"
+    speed = found["theirs"] / found["ours"]
+    return Row(
+        "exact: accumulation",
+        size,
+        found["ours"],
+        "BLAS dsyrk alone",
+        found["theirs"],
+        speed,
+        0.5,
+        above=True,
+        unit="of its speed",
+    )
+
+
+def _one_pass(rows: np.ndarray, labels: np.ndarray, begun: Learner) -> Row:
+    ours, _ = once(partial(begun.learn, rows, labels, range(labels.shape[1])))
+
+    def descend() -> None:
+        for k in range(SAMPLED):
+            SGDClassifier(loss="log_loss").partial_fit(rows, labels[:, k], classes=[False, True])
+
+    theirs = once(descend)[0] / SAMPLED * labels.shape[1]
+    size = f"{len(rows):,} x {rows.shape[1]}, {labels.shape[1]} labels, {SHARE:.0%} positive"
+    note = f"SGD was timed on {SAMPLED} labels and multiplied; solving takes seconds more"
+    return faster("exact: one pass", size, ours, "SGDClassifier.partial_fit per label", theirs, 5, note)
+
+
+def _one_row(rows: np.ndarray, labels: np.ndarray) -> Row:
+    tagger = ExactTagger().partial_fit(rows[:2000], labels[:2000])
+
+    def update() -> None:
+        for i in range(100):
+            tagger.partial_fit(rows[i : i + 1], labels[i : i + 1])
+
+    speed = 100 / best({"ours": update}, repeats=3)["ours"]
+    size = f"{rows.shape[1]} features, {labels.shape[1]} labels"
+    return Row(
+        "exact: updates by one row", size, speed, "-", None, speed, 500, above=True, unit="rows per second"
+    )
+
+
+def _solving(rng: np.random.Generator, *, quick: bool) -> list[Row]:
+    n, d, classes = (2_000, 64, 50) if quick else (20_000, 256, 1_000)
+    rows, labels = rng.standard_normal((n, d)), rng.random((n, classes)) < 0.01
+    learner = Learner.begin(rows).learn(rows, labels, range(classes))
+    size = f"{classes:,} classes, d {d}"
+    given = once(partial(solve, learner, Options(ridge=1.0, exponent=0.0)))[0]
+    chosen = once(partial(solve, learner))[0]
+    return [
+        limit("exact: solving, ridge given", size, given, 10.0, "s"),
+        limit("exact: solving, ridge chosen", size, chosen, 20.0, "s"),
+    ]

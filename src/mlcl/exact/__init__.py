@@ -1,0 +1,15 @@
+"""The exact learner: a linear Macro-AUC learner in closed form, from sums over rows. Numpy and scipy only.
+
+Sums add. So rows may come in any order and any cut, two learners can be merged, rows can be forgotten exactly, and
+learning class by class equals learning everything at once, with no stored row, no epoch and no forgetting.
+"""
+
+from __future__ import annotations
+
+from mlcl.exact.features import FeatureMap, fit_map
+from mlcl.exact.learner import Learner
+from mlcl.exact.moments import Moments
+from mlcl.exact.solving import Options, Solution, solve
+from mlcl.exact.sums import Sums
+
+__all__ = ["FeatureMap", "Learner", "Moments", "Options", "Solution", "Sums", "fit_map", "solve"]

@@ -1,0 +1,182 @@
+"""The feature map: fixed by the first rows, linear, so that it can be folded into the weights.
+
+Rows are centred for numerical safety only: covariances, and so the solution, do not depend on the centre. Where rows
+have more numbers than ``dimensions``, they are projected to principal components of the standardised first rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.seeds import numpy_generator
+
+Floats = NDArray[np.float64]
+
+BLOCK = 2**22
+"""How many numbers of rows are turned into float64 at once."""
+DENSE = 2048
+"""Up to so many features the principal components are those of the whole covariance."""
+PASSES = 6
+"""Subspace iterations for the principal components of more features."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """``z = (x - centre) projection``.
+
+    Attributes:
+        centre: mean of the first rows, ``[D]``.
+        projection: ``[D, d]``, or None: the rows as they are, centred.
+        random: how many of the d directions are random, because the first rows did not determine so many.
+    """
+
+    centre: Floats
+    projection: Floats | None
+    random: int = 0
+
+    @property
+    def features(self) -> int:
+        """Return D, the number of features of a row."""
+        return len(self.centre)
+
+    @property
+    def dimension(self) -> int:
+        """Return d, the number of features after the map."""
+        return len(self.centre) if self.projection is None else self.projection.shape[1]
+
+    def __call__(self, rows: Any) -> Floats:
+        """Map rows ``[n, D]``, an array or a sparse matrix, to float64 ``[n, d]``."""
+        if self.projection is None:
+            return dense(rows) - self.centre
+        if hasattr(rows, "toarray"):
+            return np.asarray(rows @ self.projection) - self.centre @ self.projection
+        return (dense(rows) - self.centre) @ self.projection
+
+    def fold(self, weights: Floats) -> Floats:
+        """Return weights ``[K, d]`` on mapped rows as weights ``[K, D]`` on rows."""
+        return weights if self.projection is None else weights @ self.projection.T
+
+    def same(self, other: FeatureMap) -> bool:
+        """Return whether both maps are the same, up to the centre where there is no projection."""
+        if self.projection is None or other.projection is None:
+            return self.projection is other.projection and self.features == other.features
+        return np.array_equal(self.centre, other.centre) and np.array_equal(self.projection, other.projection)
+
+
+def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> FeatureMap:
+    """Return the feature map that the first rows determine.
+
+    Args:
+        rows: ``[n, D]``, n at least 1: an array or a CSR matrix.
+        dimensions: the largest d; None for no projection.
+        seed: of the directions that are random where the rows have no more principal components, as when there are
+            fewer rows than dimensions.
+
+    >>> rows = np.random.default_rng(0).random((50, 6))
+    >>> fit_map(rows)(rows).shape, fit_map(rows, dimensions=2)(rows).shape
+    ((50, 6), (50, 2))
+    >>> fit_map(rows[:2], dimensions=3).random
+    2
+    """
+    centre, deviation = _statistics(rows)
+    if dimensions is None or rows.shape[1] <= dimensions:
+        return FeatureMap(centre, None)
+    # Half standardised: a column in other units than the rest must not fill the projection alone, yet rows that are
+    # principal components already must keep the leading ones.
+    varies = deviation > 0
+    inverse = np.power(deviation, -0.5, out=np.ones_like(deviation), where=varies)
+    # A column without variance in the first rows has no part in their components, but in random directions.
+    inverse[~varies] = np.median(inverse[varies]) if varies.any() else 1.0
+    generator = numpy_generator(seed, "feature map")
+    vectors, random = _components(rows, centre, inverse, dimensions, generator)
+    return FeatureMap(centre, inverse[:, None] * vectors, random)
+
+
+def dense(rows: Any) -> Floats:
+    """Return rows as a float64 array."""
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float64)
+
+
+def blocks(rows: int, features: int) -> Iterator[slice]:
+    """Yield slices of rows of at most `BLOCK` numbers."""
+    step = max(1, BLOCK // max(features, 1))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def _statistics(rows: Any) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation of each column; exactly 0 where all values are equal."""
+    n, features = rows.shape
+    if hasattr(rows, "toarray"):
+        precise = rows.astype(np.float64)
+        centre = np.asarray(precise.sum(0)).ravel() / n
+        mean_squares = np.asarray(precise.multiply(precise).sum(0)).ravel() / n
+        variances = mean_squares - centre**2
+        return centre, np.sqrt(np.where(variances > 1e-13 * mean_squares, variances, 0.0))
+    # Relative to the first row: the mean of equal values is then that value.
+    first = dense(rows[:1])[0]
+    shift, squares = np.zeros(features), np.zeros(features)
+    for piece in blocks(n, features):
+        shift += (dense(rows[piece]) - first).sum(0)
+    centre = first + shift / n
+    for piece in blocks(n, features):
+        squares += ((dense(rows[piece]) - centre) ** 2).sum(0)
+    return centre, np.sqrt(squares / n)
+
+
+def _components(
+    rows: Any, centre: Floats, inverse: Floats, d: int, generator: np.random.Generator
+) -> tuple[Floats, int]:
+    """Return d orthonormal directions, principal components first, and how many of them are random."""
+    features = rows.shape[1]
+    if features <= DENSE:
+        values, vectors = np.linalg.eigh(_covariance(rows, centre, inverse))
+    else:
+        values, vectors = _leading(rows, centre, inverse, min(d + 16, features), generator)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    useful = min(d, int((values > 1e-12 * max(values[0], 0.0)).sum()))
+    vectors = vectors[:, :useful]
+    if useful < d:
+        extra = generator.standard_normal((features, d - useful))
+        vectors = np.linalg.qr(np.hstack([vectors, extra]))[0]
+    return vectors, d - useful
+
+
+def _covariance(rows: Any, centre: Floats, inverse: Floats) -> Floats:
+    """Return the correlation matrix of the rows."""
+    n, features = rows.shape
+    found = np.zeros((features, features))
+    for piece in blocks(n, features):
+        z = (dense(rows[piece]) - centre) * inverse
+        found += z.T @ z
+    return np.asarray(found / n)
+
+
+def _leading(
+    rows: Any, centre: Floats, inverse: Floats, d: int, generator: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Return the d largest eigenvalues of the correlation matrix and their vectors, by subspace iteration.
+
+    The matrix itself, and the standardised rows, are never made: sparse rows stay sparse.
+    """
+    n = rows.shape[0]
+
+    def times_correlation(vectors: Floats) -> Floats:
+        scaled = inverse[:, None] * vectors
+        found = np.zeros_like(vectors)
+        for piece in blocks(n, vectors.shape[1] if hasattr(rows, "toarray") else rows.shape[1]):
+            block = rows[piece] if hasattr(rows, "toarray") else dense(rows[piece])
+            products = np.asarray(block @ scaled) - centre @ scaled
+            found += inverse[:, None] * (block.T @ products - np.outer(centre, products.sum(0)))
+        return np.asarray(found / n)
+
+    basis = np.linalg.qr(generator.standard_normal((rows.shape[1], d)))[0]
+    for _ in range(PASSES):
+        basis = np.linalg.qr(times_correlation(basis))[0]
+    values, turned = np.linalg.eigh(basis.T @ times_correlation(basis))
+    return values, basis @ turned

@@ -1,0 +1,196 @@
+"""The exact learner: a feature map, the sums of the rows it has seen, and nothing else.
+
+The state is one frozen object; learning, forgetting and merging return a new one. The weights are solved whenever they
+are asked for (`mlcl.exact.solve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.errors import InputError
+from mlcl.exact.features import FeatureMap, blocks, fit_map
+from mlcl.exact.moments import Floats
+from mlcl.exact.sums import ARRAYS, Sums
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """What an exact learner knows.
+
+    Attributes:
+        features: the feature map, fixed.
+        sums: of the rows seen, after the feature map.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.random((400, 2)) < 0.3
+    >>> rows = labels + rng.normal(0, 0.3, (400, 2))
+    >>> learner = Learner.begin(rows).learn(rows, labels[:, :1], [0])
+    >>> learner = learner.learn(rows, labels[:, 1:], [1])  # a new class, on rows of its own
+    >>> learner.classes, learner.sums.total.count
+    (2, 800.0)
+    """
+
+    features: FeatureMap
+    sums: Sums
+
+    @classmethod
+    def begin(cls, rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Learner:
+        """Return a learner that has seen nothing, with the feature map that these rows determine.
+
+        Args:
+            rows: the first rows ``[n, D]``, n at least 1: an array or a CSR matrix.
+            dimensions: rows of more features are projected to so many principal components; None: never.
+            seed: of random directions, where the rows determine fewer than ``dimensions``.
+        """
+        features = fit_map(rows, dimensions=dimensions, seed=seed)
+        return cls(features, Sums.zeros(features.dimension))
+
+    @property
+    def classes(self) -> int:
+        """Return the number of classes, K."""
+        return self.sums.classes
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of all sums in bytes: what the learner remembers of the rows."""
+        return self.sums.nbytes
+
+    def empty(self) -> Learner:
+        """Return a learner with the same feature map and classes that has seen nothing: it can be merged later."""
+        return replace(self, sums=Sums.zeros(self.features.dimension, self.classes))
+
+    def learn(
+        self,
+        rows: Any,
+        positive: NDArray[Any],
+        ids: Sequence[int] | None = None,
+        *,
+        annotated: NDArray[np.bool_] | None = None,
+        weights: Floats | None = None,
+    ) -> Learner:
+        """Return the learner that has also seen these rows.
+
+        Args:
+            rows: ``[n, D]``, finite: an array or a CSR matrix.
+            positive: labels, 0 or 1, ``[n, len(ids)]``.
+            ids: the class number of each column, all distinct; numbers from K on are new classes. All K by default.
+            annotated: which labels are known, ``[n, len(ids)]``; all by default.
+            weights: a weight per row, at least 0; 1 each by default.
+        """
+        seen = self._seen(rows, positive, ids, annotated, weights)
+        return replace(self, sums=self.sums.grown(seen.classes) + seen)
+
+    def forget(
+        self,
+        rows: Any,
+        positive: NDArray[Any],
+        ids: Sequence[int] | None = None,
+        *,
+        annotated: NDArray[np.bool_] | None = None,
+        weights: Floats | None = None,
+        names: Sequence[object] | None = None,
+    ) -> Learner:
+        """Return the learner that has never seen these rows; the arguments are those of `learn`.
+
+        Rows that cannot have been learnt so, as far as sums show it, are an `InputError`.
+
+        Args:
+            rows: ``[n, D]``.
+            positive: their labels, as they were learnt.
+            ids: the class number of each column.
+            annotated: which labels were known.
+            weights: the weights with which the rows were learnt.
+            names: of all classes, for errors.
+        """
+        seen = self._seen(rows, positive, ids, annotated, weights)
+        if seen.classes > self.classes:
+            raise InputError(f"class {seen.classes - 1} is not known, so no row of it can be forgotten")
+        return replace(self, sums=self.sums.without(seen, names))
+
+    def merge(self, other: Learner, ids: Sequence[int] | None = None) -> Learner:
+        """Return the learner that has seen the rows of both.
+
+        Without a projection, sums around another centre are moved to this one. Learners with a projection cannot be
+        merged unless they share it: `empty` makes such a learner.
+
+        Args:
+            other: the other learner.
+            ids: the number here of each of its classes; numbers from K on are new classes. The same by default.
+        """
+        if not self.features.same(other.features):
+            raise InputError(
+                "the learners have different feature maps, so their sums cannot be added; expected two that began "
+                "with the same rows, or a copy of an empty learner"
+            )
+        ids = list(range(other.classes)) if ids is None else list(ids)
+        classes = max(self.classes, max(ids, default=-1) + 1)
+        shift = other.features.centre - self.features.centre
+        theirs = other.sums
+        if self.features.projection is None and shift.any():
+            theirs = theirs.mapped(np.eye(len(shift)), shift)
+        return replace(self, sums=self.sums.grown(classes) + theirs.placed(ids, classes))
+
+    def remove(self, k: int) -> Learner:
+        """Return the learner without class k; the numbers of later classes decrease by one."""
+        return replace(self, sums=self.sums.removed(k))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the state as arrays by name; `from_arrays` reads them."""
+        found: dict[str, NDArray[Any]] = {
+            "features.centre": self.features.centre,
+            "features.random": np.array([self.features.random], np.int64),
+        }
+        if self.features.projection is not None:
+            found["features.projection"] = np.ascontiguousarray(self.features.projection)
+        return found | {f"sums.{name}": value for name, value in self.sums.arrays().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Learner:
+        """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
+        centre, projection = arrays["features.centre"], arrays.get("features.projection")
+        given = [centre] if projection is None else [centre, projection]
+        fits = (
+            all(one.dtype == np.float64 and np.isfinite(one).all() for one in given)
+            and centre.ndim == 1
+            and (projection is None or (projection.ndim == 2 and len(projection) == len(centre)))
+        )
+        if not fits:
+            raise InputError(
+                "the feature map is not one of a learner: its shapes, types or values do not fit"
+            )
+        features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
+        sums = Sums.from_arrays({name: arrays[f"sums.{name}"] for name in ARRAYS})
+        if sums.dimension != features.dimension:
+            raise InputError(f"the sums have {sums.dimension} numbers; expected {features.dimension}")
+        return cls(features, sums)
+
+    def _seen(
+        self,
+        rows: Any,
+        positive: NDArray[Any],
+        ids: Sequence[int] | None,
+        annotated: NDArray[np.bool_] | None,
+        weights: Floats | None,
+    ) -> Sums:
+        """Return the sums of these rows, for all classes."""
+        ids = list(range(self.classes)) if ids is None else [int(k) for k in ids]
+        classes = max(self.classes, max(ids, default=-1) + 1)
+        marks = positive.astype(np.bool_, copy=False)
+        seen: Sums | None = None
+        for piece in blocks(rows.shape[0], max(self.features.features, self.features.dimension)):
+            part = Sums.of(
+                self.features(rows[piece]),
+                marks[piece],
+                None if annotated is None else annotated[piece],
+                None if weights is None else weights[piece],
+            )
+            seen = part if seen is None else seen + part
+        if seen is None:
+            seen = Sums.zeros(self.features.dimension, len(ids))
+        return seen.placed(ids, classes)

@@ -1,0 +1,243 @@
+"""Counts, sums and second moments of rows: what the exact learner keeps instead of rows.
+
+Moments of two sets of rows add, and those of a subset can be subtracted again. All numbers are float64. The second
+moment is symmetric and is stored packed, its upper triangle column by column as LAPACK does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+
+from mlcl.errors import InputError
+
+Floats = NDArray[np.float64]
+
+FEW = 4
+"""Up to so many rows, packed rank-one updates are faster than a full product."""
+NOISE = 1e-9
+"""What may be left by rounding where nothing should be, relative to what was there before."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Count, sum and second moment of a set of rows, which may be weighted. Every operation returns a new one.
+
+    Attributes:
+        count: the number of rows, or the sum of their weights.
+        sum: sum of the rows, ``[d]``.
+        second: sum of ``z z'`` over the rows ``z``, packed, ``[d (d + 1) / 2]``.
+
+    >>> a, b = Moments.of(np.array([[1.0, 2.0]])), Moments.of(np.array([[3.0, 0.0], [2.0, 1.0]]))
+    >>> (a + b).mean
+    array([2., 1.])
+    >>> (a + b).covariance()
+    array([[ 0.66666667, -0.66666667],
+           [-0.66666667,  0.66666667]])
+    """
+
+    count: float
+    sum: Floats
+    second: Floats
+
+    @classmethod
+    def zeros(cls, d: int) -> Moments:
+        """Return the moments of no rows of ``d`` numbers."""
+        return cls(0.0, np.zeros(d), np.zeros(packed_size(d)))
+
+    @classmethod
+    def of(cls, rows: Floats, weights: Floats | None = None) -> Moments:
+        """Return the moments of rows.
+
+        Args:
+            rows: ``[n, d]``, float64.
+            weights: a weight of at least 0 per row; 1 each by default.
+        """
+        n, d = rows.shape
+        if weights is not None:
+            roots = rows * np.sqrt(weights)[:, None]
+            return cls(float(weights.sum()), weights @ rows, _second(roots))
+        return cls(float(n), np.ones(n) @ rows if n else np.zeros(d), _second(rows))
+
+    @property
+    def dimension(self) -> int:
+        """Return d."""
+        return len(self.sum)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of the numbers in bytes."""
+        return 8 + self.sum.nbytes + self.second.nbytes
+
+    @property
+    def mean(self) -> Floats:
+        """Return the mean of the rows, ``[d]``; zeros without rows."""
+        return self.sum / self.count if self.count > 0 else np.zeros_like(self.sum)
+
+    @property
+    def mean_squares(self) -> Floats:
+        """Return the mean square of each column, ``[d]``; zeros without rows."""
+        return packed_diagonal(self.second) / (self.count if self.count > 0 else 1.0)
+
+    @property
+    def variances(self) -> Floats:
+        """Return the variance of each column (divided by the count), ``[d]``; 0 where only rounding is left."""
+        squares = self.mean_squares
+        found = squares - self.mean**2
+        return np.where(found > 1e-13 * squares, found, 0.0)
+
+    def packed_covariance(self) -> Floats:
+        """Return the covariance (divided by the count), packed; zeros without rows."""
+        if self.count <= 0:
+            return np.zeros_like(self.second)
+        return _rank_one(self.dimension, -1.0, self.mean, self.second / self.count)
+
+    def covariance(self) -> Floats:
+        """Return the covariance (divided by the count), ``[d, d]``."""
+        return unpack(self.packed_covariance())
+
+    def __add__(self, other: Moments) -> Moments:
+        if not other.count:
+            return self
+        if not self.count:
+            return other
+        return Moments(self.count + other.count, self.sum + other.sum, self.second + other.second)
+
+    def scaled(self, factor: float) -> Moments:
+        """Return the moments of the same rows, each with ``factor`` times its weight."""
+        if factor == 1:
+            return self
+        return Moments(factor * self.count, factor * self.sum, factor * self.second)
+
+    def without(self, other: Moments) -> Moments:
+        """Return the moments without some of the rows; an `InputError` if these rows cannot have been among them.
+
+        It is not always visible in the sums whether rows were among them. Refused are rows that would leave a
+        negative count, a negative variance in some direction, or something where no row is left.
+        """
+        if not other.count:
+            return self
+        count = self.count - other.count
+        if count < -NOISE * self.count:
+            raise InputError(f"{self.count:g} rows were learnt, but {other.count:g} are to be forgotten")
+        left = self._minus(other)
+        before = packed_diagonal(self.second)
+        slack = NOISE * np.maximum(before, packed_diagonal(other.second))
+        after = packed_diagonal(left.second)
+        if count <= NOISE * self.count:
+            if (np.abs(after) > slack).any() or (left.sum**2 > slack * self.count).any():
+                raise InputError("as many rows are to be forgotten as were learnt, but not the same rows")
+            return Moments.zeros(self.dimension)
+        if (after < -slack).any() or not _is_positive(left, slack / count):
+            raise InputError("these rows were not learnt: without them a variance would be negative")
+        return left
+
+    def remainder(self, other: Moments) -> Moments:
+        """Return the moments without rows that are known to be among them, as a class's positives among all rows."""
+        if not other.count:
+            return self
+        count = self.count - other.count
+        if count <= NOISE * self.count:
+            return Moments.zeros(self.dimension)
+        return self._minus(other)
+
+    def _minus(self, other: Moments) -> Moments:
+        return Moments(self.count - other.count, self.sum - other.sum, self.second - other.second)
+
+    def mapped(self, matrix: Floats, shift: Floats) -> Moments:
+        """Return the moments of the rows ``A z + b``: the mean becomes ``A mu + b``, the covariance ``A S A'``.
+
+        Args:
+            matrix: A, ``[e, d]``.
+            shift: b, ``[e]``.
+
+        >>> moments = Moments.of(np.array([[1.0, 2.0], [0.0, 4.0]]))
+        >>> moments.mapped(np.array([[2.0, 1.0]]), np.array([-3.0])).sum
+        array([2.])
+        """
+        total = matrix @ self.sum
+        second = matrix @ unpack(self.second) @ matrix.T
+        second += np.outer(total, shift) + np.outer(shift, total) + self.count * np.outer(shift, shift)
+        return Moments(self.count, total + self.count * shift, pack(second))
+
+
+def packed_size(d: int) -> int:
+    """Return how many numbers the upper triangle of a ``d`` x ``d`` matrix has."""
+    return d * (d + 1) // 2
+
+
+def pack(matrix: Floats) -> Floats:
+    """Return the upper triangle, packed column by column.
+
+    >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    packed, _ = lapack.dtrttp(np.asfortranarray(matrix), uplo="U")
+    return np.asarray(packed)
+
+
+def unpack(packed: Floats) -> Floats:
+    """Return the whole symmetric matrix of a packed one."""
+    return mirrored(unpack_upper(packed))
+
+
+def unpack_upper(packed: Floats) -> Floats:
+    """Return the matrix whose upper triangle is packed, with zeros below, in Fortran's order."""
+    d = (int(np.sqrt(8 * len(packed) + 1)) - 1) // 2
+    matrix, _ = lapack.dtpttr(d, packed, uplo="U")
+    return np.asarray(matrix)
+
+
+def mirrored(upper: Floats) -> Floats:
+    """Return the symmetric matrix of an upper triangle with zeros below.
+
+    >>> mirrored(np.array([[1.0, 2.0], [0.0, 3.0]]))
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    found = upper + upper.T
+    found[np.diag_indices_from(found)] /= 2
+    return found
+
+
+def packed_diagonal(packed: Floats) -> Floats:
+    """Return the diagonal of a packed matrix.
+
+    >>> packed_diagonal(np.array([1.0, 2.0, 3.0]))
+    array([1., 3.])
+    """
+    d = (int(np.sqrt(8 * len(packed) + 1)) - 1) // 2
+    return packed[np.cumsum(np.arange(1, d + 1)) - 1]
+
+
+def _is_positive(moments: Moments, slack: Floats) -> bool:
+    """Return whether no direction has a negative variance, with ``slack`` added to that of each column."""
+    upper = unpack_upper(moments.packed_covariance())
+    diagonal = np.diag(upper) + slack
+    if (diagonal < 0).any():
+        return False
+    scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
+    upper[np.diag_indices_from(upper)] += slack
+    upper *= scale[:, None]
+    upper *= scale
+    upper[np.diag_indices_from(upper)] += scale == 0  # constant columns
+    return not lapack.dpotrf(upper, lower=0, overwrite_a=1)[1]
+
+
+def _second(rows: Floats) -> Floats:
+    n, d = rows.shape
+    if n <= FEW:
+        packed = np.zeros(packed_size(d))
+        for row in rows:
+            packed = _rank_one(d, 1.0, row, packed)
+        return packed
+    # The transpose of a C-ordered matrix is Fortran's order: BLAS reads it in place.
+    return pack(blas.dsyrk(1.0, np.ascontiguousarray(rows).T))
+
+
+def _rank_one(d: int, factor: float, vector: Floats, packed: Floats) -> Floats:
+    """Add ``factor * vector vector'`` to a packed matrix, in place."""
+    return np.asarray(blas.dspr(d, factor, vector, packed, overwrite_ap=1)) if d else packed

@@ -1,0 +1,153 @@
+"""The ridge, and the weight of unlabelled rows, chosen by how unseen rows would score: from sums, without a search.
+
+One eigendecomposition per class and exponent serves all ridges (`mlcl.exact.leave_one_out`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.exact.leave_one_out import LEAST_COUNT, unseen
+from mlcl.exact.moments import Floats
+from mlcl.exact.solution import class_ridge, feature_scale
+from mlcl.exact.sums import Sums
+
+RIDGES: Floats = np.logspace(-4, 3, 15)
+"""The ridges to choose from."""
+EXPONENTS = (0.0, 0.5, 1.0)
+"""The exponents a of the features' variances to choose from."""
+UNLABELLED = (0.0, 0.03, 0.1, 0.3, 1.0)
+"""The weights of unlabelled rows to choose from."""
+RIDGE, EXPONENT = 1.0, 0.0
+"""Taken where no class has two positives and two negatives."""
+EQUAL = 0.002
+"""Predicted AUCs that differ by less are taken for equal; then the largest ridge is chosen, as the safer one."""
+RARE = 10.0
+"""The prediction for a class with so many positives counts half: with few of them it is mostly noise."""
+MOST, FEW = 48, 12
+"""The ridge is judged by no more classes than this, spread evenly from the rarest to the most frequent; exponent and
+weight of unlabelled rows, before it, by fewer."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        ridge: r; the ridge of a class is `mlcl.exact.solution.class_ridge` of it.
+        exponent: a, of the features' variances in the ridge.
+        unlabelled: the weight of rows that were not annotated for a class, as its negatives.
+        expected: the mean AUC that the sums predict for unseen rows; nan where they cannot.
+    """
+
+    ridge: float
+    exponent: float
+    unlabelled: float
+    expected: float
+
+
+def choose(
+    sums: Sums,
+    *,
+    unlabelled: Sequence[float] = (1.0,),
+    measured: float | None = None,
+    ridges: Floats = RIDGES,
+    exponents: Sequence[float] = EXPONENTS,
+) -> Choice:
+    """Return the exponent, the weight of unlabelled rows and the ridge with the best mean of predicted AUCs, in turn.
+
+    Args:
+        sums: of all rows.
+        unlabelled: the weights of unlabelled rows to choose from.
+        measured: their weight among the negatives that scores are judged by: 0 for the AUC within a class's own
+            annotated rows (in-task), 1 for the AUC over all rows (pooled). By default the same as in learning.
+        ridges: the ridges to choose from.
+        exponents: the exponents to choose from.
+    """
+    exponent, u = exponents[0], unlabelled[-1]
+    few = judging(sums, FEW)
+    if len(exponents) > 1:
+        tried = [_judged(sums, few, (u, measured), ridges, one).max() for one in exponents]
+        exponent = exponents[_first_of_best(tried)]
+    if len(unlabelled) > 1:
+        tried = [_judged(sums, few, (one, measured), ridges, exponent).max() for one in unlabelled]
+        u = unlabelled[_first_of_best(tried)]
+    mean = _judged(sums, judging(sums, MOST), (u, measured), ridges, exponent)
+    if np.isnan(mean).any():
+        return Choice(_nearest(ridges, RIDGE), _nearest(exponents, EXPONENT), u, float("nan"))
+    best = int(np.flatnonzero(mean >= mean.max() - EQUAL)[-1])
+    return Choice(float(ridges[best]), float(exponent), float(u), float(mean[best]))
+
+
+def _judged(
+    sums: Sums, classes: Sequence[int], weights: tuple[float, float | None], ridges: Floats, exponent: float
+) -> Floats:
+    """Return the mean of predicted AUCs over classes, ``[ridges]``; nan without one."""
+    unlabelled, measured = weights
+    found = predicted_auc(
+        sums,
+        classes,
+        unlabelled=unlabelled,
+        measured=unlabelled if measured is None else measured,
+        ridges=ridges,
+        exponents=[exponent],
+    )[:, 0]
+    positives = np.array([sums.positive[k].count for k in classes])
+    shares = np.where(np.isfinite(found[:, 0]), positives / (positives + RARE), 0.0)
+    if not shares.any():
+        return np.full(len(ridges), np.nan)
+    return np.asarray(shares @ np.nan_to_num(found) / shares.sum())
+
+
+def _first_of_best(values: Sequence[float]) -> int:
+    """Return the place of the largest value; of values that differ by rounding only, the first: order must not decide.
+
+    >>> _first_of_best([0.7, 0.9, 0.9 + 1e-15])
+    1
+    """
+    if not np.isfinite(values).all():
+        return 0
+    return int(np.flatnonzero(np.array(values) >= max(values) - 1e-9)[0])
+
+
+def judging(sums: Sums, most: int) -> list[int]:
+    """Return the classes with at least two positives; if they are more than ``most``, some of every frequency."""
+    counts = np.array([one.count for one in sums.positive])
+    order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] >= LEAST_COUNT]
+    if len(order) <= most:
+        return order
+    return [order[i] for i in np.linspace(0, len(order) - 1, most).round().astype(int)]
+
+
+def predicted_auc(
+    sums: Sums,
+    classes: Sequence[int],
+    *,
+    unlabelled: float,
+    measured: float,
+    ridges: Floats = RIDGES,
+    exponents: Sequence[float] = EXPONENTS,
+) -> NDArray[np.float64]:
+    """Return the AUC that the sums predict for unseen rows, ``[classes, exponents, ridges]``; nan where they cannot."""
+    found = np.full((len(classes), len(exponents), len(ridges)), np.nan)
+    variances = sums.total.variances
+    for row, k in zip(found, classes, strict=True):
+        positive, negative = sums.sides(k, unlabelled)
+        judged = None if measured == unlabelled else sums.sides(k, measured)[1]
+        if judged is not None and not judged.count > 0:
+            continue
+        for values, exponent in zip(row, exponents, strict=True):
+            scale = feature_scale(variances, exponent)
+            own = ridges * class_ridge(1.0, positive.count, int(np.count_nonzero(scale)))
+            scored = unseen(positive, negative, ridges=own, scale=scale, judged=judged)
+            if scored is not None:
+                values[:] = scored.auc
+    return found
+
+
+def _nearest(values: Sequence[float] | Floats, wanted: float) -> float:
+    return float(min(values, key=lambda value: abs(np.log10(value + 1e-12) - np.log10(wanted + 1e-12))))

@@ -1,0 +1,161 @@
+"""From sums to a linear layer: weights and intercepts on the rows as they came, and thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from mlcl.errors import InputError, check_choice, check_number
+from mlcl.exact.features import blocks, dense
+from mlcl.exact.learner import Learner
+from mlcl.exact.leave_one_out import unseen_at
+from mlcl.exact.moments import Floats
+from mlcl.exact.probabilities import ScoreMoments, best_thresholds, log_odds_line
+from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, choose
+from mlcl.exact.solution import class_ridge, direction, feature_scale, quadratic
+from mlcl.exact.sums import Sums
+
+MEASURED = {"in-task": 0.0, "pooled": 1.0}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve.
+
+    Attributes:
+        unlabelled: the weight, from 0 to 1, of rows that were not annotated for a class, as its negatives; ``auto``:
+            the best for ``goal``, as far as the sums can predict.
+        goal: what ``auto`` wants: the AUC within the rows annotated for a class, or over all rows.
+        ridge: r; ``auto``: the best for unseen rows, as far as the sums can predict.
+        exponent: a, of the features' variances in the ridge: 0, as the features are; 1, as if they were
+            standardised; ``auto``: the best of 0, 0.5 and 1 for unseen rows.
+    """
+
+    unlabelled: float | Literal["auto"] = 1.0
+    goal: Literal["in-task", "pooled"] = "pooled"
+    ridge: float | Literal["auto"] = "auto"
+    exponent: float | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, most in (("unlabelled", 1.0), ("ridge", np.inf), ("exponent", 2.0)):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                check_choice(name, value, ("auto",))
+            else:
+                check_number(name, value, high=most)
+        check_choice("goal", self.goal, tuple(MEASURED))
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A linear layer on the rows as they came, and what it was solved with.
+
+    Attributes:
+        weights: ``[K, D]``; zeros for a class without positives or without negatives.
+        intercepts: ``[K]``.
+        thresholds: the score above which a label is predicted, ``[K]``: the best expected F1.
+        prior: the share of positives among the rows annotated for each class (with one half of a row more on both
+            sides, so that it is never 0 or 1), ``[K]``.
+        defined: whether a class has both positives and negatives, ``[K]``.
+        choice: ridge, exponent, and weight of unlabelled rows.
+    """
+
+    weights: Floats
+    intercepts: Floats
+    thresholds: Floats
+    prior: Floats
+    defined: NDArray[np.bool_]
+    choice: Choice
+
+    def scores(self, rows: Any) -> Floats:
+        """Return the log-odds of each class for rows ``[n, D]``, an array or a sparse matrix, as ``[n, K]``."""
+        found = np.empty((rows.shape[0], len(self.weights)))
+        for piece in blocks(*rows.shape):
+            block = rows[piece] if hasattr(rows, "toarray") else dense(rows[piece])
+            found[piece] = np.asarray(block @ self.weights.T) + self.intercepts
+        return found
+
+    def probabilities(self, rows: Any) -> Floats:
+        """Return the probability of each class for rows ``[n, D]``, as ``[n, K]``."""
+        return np.asarray(expit(self.scores(rows)))
+
+    def predictions(self, rows: Any) -> NDArray[np.bool_]:
+        """Return which classes score above their threshold, ``[n, K]``."""
+        return self.scores(rows) > self.thresholds
+
+
+def solve(learner: Learner, options: Options | None = None) -> Solution:
+    """Return the weights of all classes, scaled so that scores are log-odds.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.random((400, 2)) < 0.3
+    >>> rows = labels + rng.normal(0, 0.3, (400, 2))
+    >>> solution = solve(Learner.begin(rows).learn(rows, labels, range(2)))
+    >>> solution.probabilities(np.array([[0.0, 1.0]])).round(2)
+    array([[0.  , 0.99]])
+    """
+    if not learner.classes:
+        raise InputError("the learner knows no class yet")
+    sums, choice = learner.sums, _chosen(learner.sums, options or Options())
+    centre = sums.total.mean
+    weights, moments = _scored(sums, choice, centre)
+    prior = _prior(sums)
+    slope, offset = log_odds_line(moments, prior)
+    weights *= slope[:, None]
+    folded = learner.features.fold(weights)
+    return Solution(
+        weights=folded,
+        intercepts=offset - folded @ learner.features.centre - weights @ centre,
+        thresholds=np.where(slope > 0, slope * best_thresholds(moments, prior) + offset, 0.0),
+        prior=prior,
+        defined=np.array(
+            [min(side.count for side in sums.sides(k, choice.unlabelled)) > 0 for k in range(sums.classes)]
+        ),
+        choice=choice,
+    )
+
+
+def _chosen(sums: Sums, options: Options) -> Choice:
+    u, ridge, exponent = options.unlabelled, options.ridge, options.exponent
+    if not any(isinstance(value, str) for value in (u, ridge, exponent)):
+        return Choice(float(ridge), float(exponent), float(u), float("nan"))
+    return choose(
+        sums,
+        unlabelled=UNLABELLED if isinstance(u, str) else (float(u),),
+        measured=MEASURED[options.goal] if isinstance(u, str) else None,
+        ridges=RIDGES if isinstance(ridge, str) else np.array([float(ridge)]),
+        exponents=EXPONENTS if isinstance(exponent, str) else (float(exponent),),
+    )
+
+
+def _scored(sums: Sums, choice: Choice, centre: Floats) -> tuple[Floats, ScoreMoments]:
+    """Return the weights of all classes, and the moments of the scores ``w.(z - centre)`` of unseen rows."""
+    scale = feature_scale(sums.total.variances, choice.exponent)
+    weights = np.zeros((sums.classes, sums.dimension))
+    found = np.zeros((4, sums.classes))
+    for k in range(sums.classes):
+        positive, negative = sums.sides(k, choice.unlabelled)
+        if not (positive.count > 0 and negative.count > 0):
+            continue
+        ridge = class_ridge(choice.ridge, positive.count, int(np.count_nonzero(scale)))
+        scored = unseen_at(positive, negative, ridge=ridge, scale=scale)
+        if scored is None:  # a single positive or negative: nothing is known of unseen ones
+            weights[k] = direction(positive, negative, ridge=ridge, scale=scale)
+            spread = quadratic(weights[k : k + 1], positive + negative)[0]
+            above = 0.0, 0.0, spread, spread
+        else:
+            weights[k] = scored.weights[0]
+            above = scored.gap[0], 0.0, scored.positive_variance[0], scored.negative_variance[0]
+        mean = weights[k] @ (negative.mean - centre)
+        found[:, k] = np.array(above) + np.array([mean, mean, 0.0, 0.0])
+    return weights, ScoreMoments(*found)
+
+
+def _prior(sums: Sums) -> Floats:
+    positive = np.array([one.count for one in sums.positive])
+    annotated = np.array([sums.annotated_for(k).count for k in range(sums.classes)])
+    return (positive + 0.5) / (annotated + 1.0)

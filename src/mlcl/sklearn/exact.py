@@ -1,0 +1,458 @@
+"""The exact tagger: scikit-learn's conventions over `mlcl.exact`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from mlcl.errors import InputError, check_int, one_line
+from mlcl.exact import Learner, Options, Solution, solve
+from mlcl.metrics import macro_auc
+from mlcl.sklearn.exact_saving import read_exact, write_exact
+from mlcl.sklearn.tags import is_tags, tag_matrix
+from mlcl.sklearn.targets import Name, check_names, class_array, read_targets
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class _Solving:
+    """The solution of the present state, once it was asked for, and the classes that a warning has named."""
+
+    warned: set[Name]
+    solution: Solution | None = None
+    options: Options | None = None
+
+
+class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A multi-label tagger on feature vectors that learns by addition: linear, in closed form, from sums over rows.
+
+    It keeps no rows, only counts, sums and second moments per class. So rows may come in any order and in any number
+    of calls, one row at a time or a million; new labels may appear in any call; taggers can be merged and rows can be
+    forgotten, each with the same result as one call with all the rows. The weights of a class minimise the
+    squared surrogate of its AUC over all pairs of a positive and a negative, plus a ridge, which is chosen by how
+    unseen rows would score. They are computed when they are first asked for.
+
+    A class may be unknown for a row: it was not annotated. Such rows are negatives of the class with the weight
+    ``unlabelled``: 1 suits a tagger whose users see all labels at once, because hidden positives among many rows
+    hardly change which direction is best; 0 takes annotated rows only.
+
+    Args:
+        unlabelled: the weight, from 0 to 1, of rows that were not annotated for a class, as its negatives; ``auto``:
+            the best for ``goal``, as far as the sums can predict.
+        goal: what ``auto`` wants: the AUC within the rows annotated for a class (``in-task``), or over all rows
+            (``pooled``).
+        ridge: a number of at least 0, relative to the variance of the features; ``auto``: the best for unseen rows.
+        exponent: how the ridge follows the variance of each feature: 0, not at all; 1, as if features were
+            standardised; ``auto``: the best of 0, 0.5 and 1 for unseen rows.
+        dimensions: rows with more features are projected to so many principal components of the rows of the first
+            call; None: never. Memory and time grow with the square of the number of dimensions.
+        random_state: seed of the directions that are random if the first call has fewer rows than ``dimensions``,
+            and more features.
+
+    Attributes:
+        classes_: names of all classes, in order of first appearance: the columns of every output.
+        coef_: weights, ``[K, D]``.
+        intercept_: intercepts, ``[K]``.
+        thresholds_: the log-odds above which a label is predicted, ``[K]``.
+        priors_: the share of positives among the rows annotated for each class, ``[K]``.
+        choice_: ridge, exponent and weight of unlabelled rows that were chosen, and the mean AUC they should give.
+        nbytes_: the size of the sums in bytes.
+        n_features_in_: number of features.
+        feature_names_in_: their names, if the first ``X`` had names that are strings.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random((400, 3)) < 0.3).astype(int)
+    >>> x = y + rng.normal(0, 0.25, y.shape)
+    >>> tagger = ExactTagger().partial_fit(x[:150], y[:150, :2], classes=["cat", "dog"])
+    >>> tagger = tagger.partial_fit(x[150:300], y[150:300, 2:], classes=["car"])  # a new label, on other rows
+    >>> tagger.classes_
+    array(['cat', 'dog', 'car'], dtype=object)
+    >>> tagger.score(x[300:], y[300:]) > 0.95
+    True
+    >>> tagger.forget(x[:1], y[:1, :2], classes=["cat", "dog"]).learner_.sums.total.count
+    299.0
+    """
+
+    classes_: NDArray[Any]
+    learner_: Learner
+    _solving: _Solving
+
+    def __init__(
+        self,
+        *,
+        unlabelled: float | Literal["auto"] = 1.0,
+        goal: Literal["in-task", "pooled"] = "pooled",
+        ridge: float | Literal["auto"] = "auto",
+        exponent: float | Literal["auto"] = "auto",
+        dimensions: int | None = 256,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.unlabelled = unlabelled
+        self.goal = goal
+        self.ridge = ridge
+        self.exponent = exponent
+        self.dimensions = dimensions
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        """Declare that targets are a matrix of labels, each 0 or 1, and that features may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.one_d_labels = tags.target_tags.single_output = False
+        tags.target_tags.two_d_labels = tags.target_tags.multi_output = True
+        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: Any,
+        classes: Any | None = None,
+        *,
+        annotated: Any | None = None,
+        sample_weight: Any | None = None,
+    ) -> Self:
+        """Discard the state and learn from these rows alone; the arguments are those of `partial_fit`."""
+        return self._learn(X, y, classes, annotated, sample_weight, first=True)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: Any,
+        classes: Any | None = None,
+        *,
+        annotated: Any | None = None,
+        sample_weight: Any | None = None,
+    ) -> Self:
+        """Learn from more rows, annotated for new classes, known classes, or both.
+
+        Args:
+            X: features, ``[n, D]``: an array, a sparse matrix, or a data frame, whose columns must then be those of
+                the first call.
+            y: 0 or 1, ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame, whose columns name the
+                classes; or for each row the list or set of its tags.
+            classes: a name (string or whole number) for each column of ``y``. By default the columns of a data frame,
+                or else the classes known so far; in the first call 0, 1, 2, ... For tags, the names that rows were
+                annotated for, by default the known classes and all new tags.
+            annotated: which cells of ``y`` are known, bool ``[n, K]``; all by default.
+            sample_weight: a weight of at least 0 per row.
+        """
+        return self._learn(X, y, classes, annotated, sample_weight, first=not hasattr(self, "classes_"))
+
+    def forget(
+        self,
+        X: ArrayLike,
+        y: Any,
+        classes: Any | None = None,
+        *,
+        annotated: Any | None = None,
+        sample_weight: Any | None = None,
+    ) -> Self:
+        """Take rows back: the tagger becomes what it would be without them, up to rounding.
+
+        The arguments must be those with which the rows were learnt. Rows that cannot have been learnt, as far as the
+        sums show it, are refused with an `InputError`, and nothing changes. The feature map stays.
+        """
+        check_is_fitted(self, "classes_")
+        known = self.classes_.tolist()
+        rows = self._inputs(X, reset=False)
+        names, labels, marks, weights = self._targets(
+            rows, y, classes, annotated, sample_weight, known, only_known=True
+        )
+        ids = [known.index(name) for name in names]
+        return self._become(
+            self.learner_.forget(rows, labels, ids, annotated=marks, weights=weights, names=known)
+        )
+
+    def merge(self, other: ExactTagger) -> Self:
+        """Add what another tagger has learnt, as if its rows had been learnt here.
+
+        Classes with the same name are the same class. Taggers whose features are projected must share the projection:
+        begin the other one with `spawn`.
+
+        Args:
+            other: the other tagger; it stays as it is.
+        """
+        check_is_fitted(self, "classes_")
+        if not isinstance(other, ExactTagger):
+            raise InputError(f"other is a {type(other).__name__}; expected an ExactTagger")
+        check_is_fitted(other, "classes_")
+        if other.n_features_in_ != self.n_features_in_:
+            raise InputError(
+                f"other has {other.n_features_in_} features, but this tagger has {self.n_features_in_}; "
+                f"expected the same"
+            )
+        mine, theirs = (getattr(one, "feature_names_in_", None) for one in (self, other))
+        if mine is not None and theirs is not None and list(mine) != list(theirs):
+            raise InputError(
+                "the names of the features of other differ; expected the same names in the same order"
+            )
+        names = check_names(other.classes_.tolist(), "other.classes_", self.classes_.tolist())
+        position = {name: k for k, name in enumerate(dict.fromkeys([*self.classes_.tolist(), *names]))}
+        merged = self.learner_.merge(other.learner_, [position[name] for name in names])
+        return self._become(merged, list(position))
+
+    def remove(self, label: Name) -> Self:
+        """Remove a class. The rows annotated for it stay, as rows of other classes or as unlabelled ones."""
+        k = self._number(label)
+        names = self.classes_.tolist()
+        return self._become(self.learner_.remove(k), names[:k] + names[k + 1 :])
+
+    def rename(self, names: Mapping[Name, Name]) -> Self:
+        """Give classes new names.
+
+        Args:
+            names: the new name of each class that changes its name.
+        """
+        for label in names:
+            self._number(label)
+        changed = [names.get(name, name) for name in self.classes_.tolist()]
+        return self._become(self.learner_, check_names(changed, "names", []))
+
+    def spawn(self) -> ExactTagger:
+        """Return a tagger with the same feature map, classes and parameters that has learnt nothing.
+
+        Send it, by `save`, to another machine or owner, let it learn there, and `merge` it back.
+        """
+        check_is_fitted(self, "classes_")
+        fresh = type(self)(**self.get_params())
+        fresh.n_features_in_ = self.n_features_in_
+        if hasattr(self, "feature_names_in_"):
+            fresh.feature_names_in_ = self.feature_names_in_
+        return fresh._become(self.learner_.empty(), self.classes_.tolist())
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the log-odds of each class, ``[n, K]``, in the order of ``classes_``: ``X coef_' + intercept_``."""
+        check_is_fitted(self, "classes_")
+        return self._solved().scores(self._inputs(X, reset=False))
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the probability of each class, ``[n, K]``; a row need not sum to 1, because labels are independent.
+
+        It is the probability in rows of the kind that was annotated for the class.
+        """
+        check_is_fitted(self, "classes_")
+        return self._solved().probabilities(self._inputs(X, reset=False))
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Return 1 for each class whose log-odds exceed its threshold, that of the best expected F1, ``[n, K]``."""
+        check_is_fitted(self, "classes_")
+        return self._solved().predictions(self._inputs(X, reset=False)).astype(np.int64)
+
+    def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
+        """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
+
+        Args:
+            X: features, ``[n, D]``.
+            y: 0 or 1, ``[n, K]``, or tags, as in `partial_fit`.
+            classes: the names of the columns of ``y``, as in `partial_fit`; they must be known.
+        """
+        values = self.decision_function(X)
+        known = self.classes_.tolist()
+        names, labels, _, _ = self._targets(values, y, classes, None, None, known, only_known=True)
+        return macro_auc(values[:, [known.index(name) for name in names]], labels)
+
+    @property
+    def coef_(self) -> Floats:
+        """The weights ``[K, D]``, on the features as they are passed."""
+        return self._solved().weights
+
+    @property
+    def intercept_(self) -> Floats:
+        """The intercepts ``[K]``."""
+        return self._solved().intercepts
+
+    @property
+    def thresholds_(self) -> Floats:
+        """The log-odds above which a label is predicted, ``[K]``."""
+        return self._solved().thresholds
+
+    @property
+    def priors_(self) -> Floats:
+        """The share of positives among the rows annotated for each class, ``[K]``."""
+        return self._solved().prior
+
+    @property
+    def choice_(self) -> Any:
+        """Ridge, exponent and weight of unlabelled rows that were chosen, a `mlcl.exact.ridge.Choice`."""
+        return self._solved().choice
+
+    @property
+    def nbytes_(self) -> int:
+        """The size of the sums in bytes."""
+        check_is_fitted(self, "classes_")
+        return self.learner_.nbytes
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the tagger to one safetensors file of arrays and JSON; loading it runs no code.
+
+        Args:
+            path: the file.
+            overwrite: replace an existing file.
+        """
+        check_is_fitted(self, "classes_")
+        names = getattr(self, "feature_names_in_", None)
+        write_exact(
+            Path(path),
+            self.learner_,
+            params=self.get_params(),
+            classes=self.classes_.tolist(),
+            feature_names=None if names is None else list(names),
+            overwrite=overwrite,
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the tagger that `save` wrote; a corrupt file, or one of another kind, raises an `InputError`."""
+        learner, params, classes, feature_names = read_exact(Path(path))
+        try:
+            tagger = cls(**params)
+            tagger._options()
+        except (TypeError, InputError) as error:
+            raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
+        tagger.n_features_in_ = learner.features.features
+        if feature_names is not None:
+            tagger.feature_names_in_ = np.array(feature_names, dtype=object)
+        return tagger._become(learner, classes)
+
+    def _learn(
+        self, X: Any, y: Any, classes: Any, annotated: Any, sample_weight: Any, *, first: bool
+    ) -> Self:
+        self._options()
+        if y is None:
+            raise InputError("ExactTagger requires y to be passed, but the target y is None")
+        rows = self._inputs(X, reset=first)
+        known = [] if first else self.classes_.tolist()
+        names, labels, marks, weights = self._targets(rows, y, classes, annotated, sample_weight, known)
+        before = self._begin(rows) if first else self.learner_
+        position = {name: k for k, name in enumerate(dict.fromkeys([*known, *names]))}
+        ids = [position[name] for name in names]
+        after = before.learn(rows, labels, ids, annotated=marks, weights=weights)
+        return self._become(after, list(position), fresh=first)
+
+    def _begin(self, rows: Any) -> Learner:
+        """Return a learner with the feature map of the first rows."""
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        learner = Learner.begin(rows, dimensions=self.dimensions, seed=seed)
+        if learner.features.random:
+            warnings.warn(
+                f"the first call has {rows.shape[0]} rows, which determine "
+                f"{learner.features.dimension - learner.features.random} of {learner.features.dimension} principal "
+                f"components; the other directions are random. Pass more rows in the first call, or dimensions=None.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return learner
+
+    def _targets(
+        self,
+        rows: Any,
+        y: Any,
+        classes: Any,
+        annotated: Any,
+        sample_weight: Any,
+        known: list[Name],
+        *,
+        only_known: bool = False,
+    ) -> tuple[list[Name], NDArray[np.uint8], NDArray[np.bool_] | None, Floats | None]:
+        """Return the names of the columns, labels, annotated cells and weights, each checked."""
+        count = rows.shape[0]
+        if is_tags(y):
+            if len(y) != count:
+                raise InputError(
+                    f"y has {len(y)} rows and X has {count}, but one row of y per row of X was expected"
+                )
+            names, labels = tag_matrix(y, classes, known=known)
+            y, classes = labels, names
+        names, labels = read_targets(y, classes, known=known, rows=count, only_known=only_known)
+        marks = None
+        if annotated is not None:
+            marks = np.asarray(annotated.toarray() if hasattr(annotated, "toarray") else annotated)
+            if marks.shape != labels.shape or not np.isin(marks, (0, 1)).all():
+                raise InputError(
+                    f"annotated has shape {marks.shape} and dtype {marks.dtype}; expected booleans of the shape of y, "
+                    f"{labels.shape}"
+                )
+            marks = marks.astype(np.bool_)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        return names, labels, marks, weights
+
+    def _become(self, learner: Learner, classes: list[Name] | None = None, *, fresh: bool = False) -> Self:
+        """Take over a state; the weights are solved when they are asked for."""
+        self.learner_ = learner
+        if classes is not None:
+            self.classes_ = class_array(classes)
+        self._solving = _Solving(set() if fresh or not hasattr(self, "_solving") else self._solving.warned)
+        return self
+
+    def _solved(self) -> Solution:
+        check_is_fitted(self, "classes_")
+        options = self._options()
+        if self._solving.solution is None or self._solving.options != options:
+            self._solving.solution, self._solving.options = solve(self.learner_, options), options
+            self._warn(self._solving.solution)
+        return self._solving.solution
+
+    def _warn(self, solution: Solution) -> None:
+        """Say once which classes have no positive or no negative row."""
+        names = zip(self.classes_.tolist(), solution.defined, strict=True)
+        lacking = [name for name, defined in names if not defined and name not in self._solving.warned]
+        if lacking:
+            warnings.warn(
+                f"the classes {lacking} have no positive or no negative row so far; their score is their prior",
+                UserWarning,
+                stacklevel=4,
+            )
+            self._solving.warned |= set(lacking)
+
+    def _number(self, label: Name) -> int:
+        check_is_fitted(self, "classes_")
+        known = self.classes_.tolist()
+        if label not in known:
+            raise InputError(f"label is {label!r}; expected one of {known}")
+        return int(known.index(label))
+
+    def _inputs(self, X: Any, *, reset: bool) -> Any:
+        """Check features as scikit-learn does, but name the place of a value that is not finite."""
+        rows = validate_data(
+            self, X, reset=reset, dtype=(np.float64, np.float32), accept_sparse="csr", ensure_all_finite=False
+        )
+        values = rows.data if hasattr(rows, "indptr") else rows
+        # A sum is finite if all values are, unless it overflows: only then every value is looked at.
+        if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
+            _refuse(rows)
+        if hasattr(rows, "indptr"):
+            rows.sum_duplicates()
+        return rows
+
+    def _options(self) -> Options:
+        """Check the parameters: by scikit-learn's conventions when fitting, not in ``__init__``."""
+        if self.dimensions is not None:
+            check_int("dimensions", self.dimensions, 1)
+        return Options(self.unlabelled, self.goal, self.ridge, self.exponent)
+
+
+def _refuse(rows: Any) -> None:
+    """Raise the error that names the first value that is not finite, in the words of scikit-learn's checks."""
+    if hasattr(rows, "indptr"):
+        rows = rows.tocoo()
+        place = int(np.flatnonzero(~np.isfinite(rows.data))[0])
+        row, column, value = rows.row[place], rows.col[place], rows.data[place]
+    else:
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        value = rows[row, column]
+    kind = "NaN" if np.isnan(value) else "infinity"
+    raise InputError(f"X contains {kind} at row {row}, column {column}; expected finite numbers")

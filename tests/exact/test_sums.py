@@ -1,0 +1,128 @@
+"""Sums by class against moments of the rows themselves, chosen by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlcl.errors import InputError
+from mlcl.exact import Moments, Sums
+
+
+def problem(seed, *, n=30, d=3, classes=4, patterns=None):
+    rng = np.random.default_rng(seed)
+    known = rng.random((n, classes)) < 0.6
+    if patterns is not None:
+        known = known[rng.integers(0, patterns, n)]
+    return rng.normal(size=(n, d)), rng.random((n, classes)) < 0.4, known
+
+
+def same(found, rows):
+    expected = Moments.of(rows)
+    assert found.count == expected.count
+    np.testing.assert_allclose(found.sum, expected.sum, atol=1e-11)
+    np.testing.assert_allclose(found.second, expected.second, atol=1e-11)
+
+
+def check(sums, rows, labels, known):
+    same(sums.total, rows)
+    for k in range(labels.shape[1]):
+        same(sums.annotated_for(k), rows[known[:, k]])
+        same(sums.positive[k], rows[known[:, k] & labels[:, k]])
+
+
+@given(st.integers(0, 10**6), st.sampled_from([None, 1, 2, 3]), st.integers(0, 30))
+def test_every_class_has_the_moments_of_its_rows(seed, patterns, cut):
+    rows, labels, known = problem(seed, patterns=patterns)
+    check(Sums.of(rows, labels, known), rows, labels, known)
+    parts = [Sums.of(rows[part], labels[part], known[part]) for part in (slice(cut), slice(cut, None))]
+    check(parts[0] + parts[1], rows, labels, known)
+    left = (parts[1] + parts[0]).without(parts[1])
+    check(left, rows[:cut], labels[:cut], known[:cut])
+
+
+def test_classes_that_are_annotated_together_share_their_moments():
+    rows, labels, _ = problem(0)
+    first, second = Sums.of(rows[:10], labels[:10, :3]), Sums.of(rows[10:], labels[10:, 3:])
+    sums = first.grown(4) + second.placed([3], 4)
+    assert sums.block_of == (0, 0, 0, 1)
+    known = np.zeros((30, 4), bool)
+    known[:10, :3] = known[10:, 3] = True
+    check(sums, rows, labels, known)
+    more = sums + Sums.of(rows[:5], labels[:5, [2, 0]]).placed([2, 0], 4)  # now class 1 differs from 0 and 2
+    assert more.block_of == (0, 1, 0, 2)
+    assert more.annotated_for(0).count == 15
+    assert more.annotated_for(1).count == 10
+
+
+def test_the_negatives_of_a_class():
+    rows, labels, known = problem(1)
+    sums = Sums.of(rows, labels, known)
+    for u in (0.0, 0.3, 1.0):
+        positive, negative = sums.sides(2, u)
+        weights = np.where(known[:, 2], ~labels[:, 2], u)
+        expected = Moments.of(rows, weights.astype(float))
+        assert negative.count == pytest.approx(expected.count)
+        np.testing.assert_allclose(negative.second, expected.second, atol=1e-11)
+        same(positive, rows[known[:, 2] & labels[:, 2]])
+
+
+def test_a_removed_class_leaves_the_others():
+    rows, labels, known = problem(2)
+    keep = [0, 2, 3]
+    removed = Sums.of(rows, labels, known).removed(1)
+    check(removed, rows, labels[:, keep], known[:, keep])
+    assert sorted(set(removed.block_of)) == list(range(len(removed.annotated)))
+
+
+def test_saved_sums_are_the_same():
+    rows, labels, known = problem(3)
+    labels[:, 1] = False
+    sums = Sums.of(rows, labels, known)
+    arrays = sums.arrays()
+    check(Sums.from_arrays(arrays), rows, labels, known)
+    assert len(arrays["sums"]) == 1 + len(sums.annotated) + 3  # the class without positives takes no space
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("counts", lambda a: a[:-1]),
+        ("counts", lambda a: -a),
+        ("sums", lambda a: a[:, :-1]),
+        ("sums", lambda a: a * np.nan),
+        ("seconds", lambda a: a.astype(np.float32)),
+        ("block_of", lambda a: a + 1),
+        ("block_of", lambda a: a[:, None]),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(name, change):
+    arrays = Sums.of(*problem(4)).arrays()
+    with pytest.raises(InputError, match="do not fit"):
+        Sums.from_arrays({**arrays, name: change(arrays[name])})
+
+
+def test_rows_that_were_not_learnt_so_are_refused():
+    rows, labels, known = problem(5)
+    known[:] = True
+    sums = Sums.of(rows, labels)
+    flipped = labels.copy()
+    flipped[:, 1] = True
+    with pytest.raises(InputError, match="rows positive for 'b'"):
+        sums.without(Sums.of(rows, flipped), ["a", "b", "c", "d"])
+    with pytest.raises(InputError, match=r"rows: .*nothing was changed"):
+        sums.without(Sums.of(100 + rows[:2], labels[:2]))
+    with pytest.raises(InputError, match="more positives than rows"):
+        # All rows again, but as rows that have no positive.
+        sums.without(Sums.of(rows, labels & False))
+    with pytest.raises(InputError, match="do not go with"):
+        sums + Sums.zeros(3, 5)
+
+
+def test_the_size_counts_what_is_shared_once():
+    rows, labels, _ = problem(6)
+    one = Moments.zeros(3).nbytes
+    assert Sums.of(rows, labels).nbytes == (1 + 4) * one  # all rows are annotated: the total serves
+    assert Sums.zeros(3, 4).nbytes == 0

@@ -1,0 +1,197 @@
+"""ExactTagger as a scikit-learn estimator: its checks, parameters, searches, pipelines, kinds of input."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from exact_taggers import EXACT_EXCEPTIONS
+from mlcl.errors import InputError
+from mlcl.metrics import macro_auc
+from mlcl.sklearn import ExactTagger
+from taggers import problem
+
+
+class Frame:
+    """As much of a data frame as the tagger looks at."""
+
+    def __init__(self, values, columns):
+        self.values, self.columns = np.asarray(values), columns
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values if dtype is None else self.values.astype(dtype)
+
+    def __len__(self):
+        return len(self.values)
+
+
+def two_calls(**params):
+    x, y = problem()
+    return (
+        ExactTagger(**params)
+        .partial_fit(x[:120], y[:120, :2], classes=["c0", "c1"])
+        .partial_fit(x[120:], y[120:, 2:], classes=["c2", "c3"])
+    )
+
+
+@pytest.mark.slow
+def test_scikit_learns_checks():
+    """All pass except for those listed, and those listed do fail: a check that begins to pass must leave the list."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(
+            ExactTagger(), expected_failed_checks=EXACT_EXCEPTIONS, on_fail=None, on_skip=None
+        )
+    found = {
+        status: [r for r in results if r["status"] == status] for status in ("passed", "failed", "xfail")
+    }
+    assert [(r["check_name"], r["exception"]) for r in found["failed"]] == []
+    assert {r["check_name"] for r in found["xfail"]} == set(EXACT_EXCEPTIONS)
+    assert not {r["check_name"] for r in found["passed"]} & set(EXACT_EXCEPTIONS)
+    assert len(found["passed"]) > 40
+
+
+def test_it_learns_labels_over_time():
+    x, y = problem(seed=1)
+    tagger = two_calls()
+    assert tagger.classes_.tolist() == ["c0", "c1", "c2", "c3"]
+    assert tagger.score(x, y) == macro_auc(tagger.decision_function(x), y) > 0.9
+    assert tagger.score(x, y[:, [3, 0]], classes=["c3", "c0"]) > 0.9
+
+
+def test_outputs_agree():
+    x, _ = problem(seed=1)
+    tagger = two_calls()
+    odds = tagger.decision_function(x)
+    np.testing.assert_allclose(
+        odds, x.astype(float) @ tagger.coef_.T + tagger.intercept_, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(tagger.predict_proba(x), 1 / (1 + np.exp(-odds)), rtol=1e-12)
+    assert np.array_equal(tagger.predict(x), odds > tagger.thresholds_)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array, np.asfortranarray, np.float32])
+@pytest.mark.parametrize("dimensions", [256, 3])
+def test_any_kind_of_features_gives_the_same(kind, dimensions):
+    x, y = problem()
+    rows = np.where(np.abs(x) < 0.3, 0, x)
+    plain = ExactTagger(dimensions=dimensions).fit(rows.astype(float), y)
+    other = ExactTagger(dimensions=dimensions).fit(kind(rows), y)
+    np.testing.assert_allclose(other.coef_, plain.coef_, rtol=1e-7)
+    np.testing.assert_allclose(
+        other.decision_function(kind(rows)), plain.decision_function(rows), rtol=1e-6, atol=1e-8
+    )
+
+
+def test_any_kind_of_labels_gives_the_same():
+    x, y = problem()
+    names = np.array(["c0", "c1", "c2", "c3"])
+    expected = ExactTagger().fit(x, y, classes=names).coef_
+    tags = [names[row == 1].tolist() for row in y]
+    for labels, classes in (
+        (y.astype(bool), names),
+        (y.tolist(), list(names)),
+        (sparse.csr_matrix(y), names),
+        (Frame(y, list(names)), None),
+        (tags, None),
+        (tags, names),
+        ([set(row) for row in tags], None),
+        (np.array([*tags, None], dtype=object)[:-1], None),
+    ):
+        tagger = ExactTagger().fit(x, labels, classes=classes)
+        assert tagger.classes_.tolist() == list(names)
+        assert np.array_equal(tagger.coef_, expected)
+
+
+def test_tags_add_classes_and_the_classes_name_what_rows_were_annotated_for():
+    x, _ = problem()
+    tagger = ExactTagger().partial_fit(x[:4], [["b"], [], ["a"], ["a", "b"]])
+    tagger.partial_fit(x[4:6], [["c"], ["b"]])
+    assert tagger.classes_.tolist() == ["a", "b", "c"]
+    tagger.partial_fit(x[6:8], [["b"], []], classes=["b"])
+    assert [tagger.learner_.sums.annotated_for(k).count for k in range(3)] == [6, 8, 2]
+    with pytest.raises(InputError, match="y has the tag 'z' at row 1; expected tags of classes"):
+        tagger.partial_fit(x[:2], [[], ["z"]], classes=["a"])
+    with pytest.raises(InputError, match="y has 1 rows and X has 2"):
+        tagger.partial_fit(x[:2], [["a"]])
+
+
+def test_a_mask_is_the_same_as_calls_for_each_kind_of_row():
+    x, y = problem()
+    known = np.random.default_rng(0).random(y.shape) < 0.6
+    once = ExactTagger(unlabelled=0.2).fit(x, y, annotated=known)
+    many = ExactTagger(unlabelled=0.2).fit(x, y, annotated=known & False)
+    many.forget(x, y, annotated=known & False)
+    for pattern in np.unique(known, axis=0):
+        rows = (known == pattern).all(1)
+        if pattern.any():
+            many.partial_fit(x[rows], y[rows][:, pattern], classes=np.flatnonzero(pattern))
+        else:
+            many.partial_fit(x[rows], y[rows], annotated=known[rows])
+    np.testing.assert_allclose(many.coef_, once.coef_, rtol=1e-9)
+    hidden = np.where(known, y, 1 - y)  # labels that are not known are not read
+    assert np.array_equal(ExactTagger(unlabelled=0.2).fit(x, hidden, annotated=known).coef_, once.coef_)
+
+
+def test_weights_of_rows():
+    x, y = problem()
+    times = np.random.default_rng(0).integers(0, 3, len(x))
+    weighted = ExactTagger().fit(x, y, sample_weight=times)
+    repeated = ExactTagger().fit(np.repeat(x, times, axis=0), np.repeat(y, times, axis=0))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-8)
+    before = weighted.coef_
+    weighted.partial_fit(x[:5], y[:5], sample_weight=np.full(5, 0.5))
+    weighted.forget(x[:5], y[:5], sample_weight=np.full(5, 0.5))
+    np.testing.assert_allclose(weighted.coef_, before, rtol=1e-9)
+
+
+def test_parameters():
+    tagger = ExactTagger(unlabelled=0.1)
+    assert clone(tagger).get_params() == tagger.get_params()
+    assert set(tagger.get_params()) == {
+        "unlabelled", "goal", "ridge", "exponent", "dimensions", "random_state",
+    }  # fmt: skip
+
+
+def test_in_a_search_and_in_a_pipeline():
+    x, y = problem()
+    search = GridSearchCV(ExactTagger(), {"ridge": [1e4, 0.1]}, cv=2).fit(x, y)
+    assert set(search.cv_results_["param_ridge"]) == {1e4, 0.1}
+    pipeline = make_pipeline(StandardScaler(), ExactTagger()).fit(x, y)
+    assert pipeline.score(x, y) > 0.9
+    assert cross_val_score(ExactTagger(), x, y, cv=2, scoring="roc_auc").mean() > 0.9
+
+
+def test_a_changed_parameter_is_used_at_once():
+    x, _ = problem()
+    tagger = two_calls()
+    before = tagger.decision_function(x)
+    assert not np.allclose(tagger.set_params(unlabelled=0.0).decision_function(x), before)
+    assert np.array_equal(tagger.set_params(unlabelled=1.0).decision_function(x), before)
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"unlabelled": 1.5}, "unlabelled is 1.5; expected a number from 0 to 1"),
+        ({"unlabelled": "atuo"}, "unlabelled is 'atuo'; expected one of: auto. Did you mean 'auto'?"),
+        ({"goal": "pool"}, "goal is 'pool'; expected one of: in-task, pooled"),
+        ({"ridge": -1}, "ridge is -1; expected a number of at least 0"),
+        ({"ridge": float("nan")}, "ridge is nan"),
+        ({"exponent": "one"}, "exponent is 'one'"),
+        ({"dimensions": 0}, "dimensions is 0; expected a whole number of at least 1"),
+        ({"dimensions": 2.5}, "dimensions is 2.5"),
+    ],
+)
+def test_bad_parameters_raise_one_sentence(params, sentence):
+    x, y = problem()
+    with pytest.raises(InputError, match=sentence):
+        ExactTagger(**params).fit(x, y)
