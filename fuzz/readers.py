@@ -151,6 +151,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
         run(config, benchmark=benchmark, out=folder / "run", callback=_Stop())
     except Interrupted:
         pass
+    config = config_from(folder / "run/config.yaml")  # names the arrays
     newest = max((folder / "run/checkpoints").glob("*.json"))
     manifest, tensors = newest.read_bytes(), newest.with_suffix(".safetensors").read_bytes()
     done = folder / "done"

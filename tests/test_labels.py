@@ -191,3 +191,10 @@ def test_describe_without_positives_or_samples():
     assert np.isnan(describe(np.zeros((3, 2))).imbalance_ratio)
     assert describe(np.zeros((3, 2))).labels_per_sample == 0.0
     assert np.isnan(describe(np.zeros((0, 2))).labels_per_sample)
+
+
+def test_sparse_labels_are_taken():
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = np.array([[0, 1, 1], [1, 0, 0]])
+    assert as_labels(sparse.csr_matrix(matrix)).tolist() == matrix.tolist()
+    assert LabelCounts.of(sparse.csr_matrix(matrix)).positive.tolist() == [1, 1, 1]

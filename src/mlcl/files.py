@@ -91,6 +91,18 @@ def sync_folder(path: Path) -> None:
         os.close(number)
 
 
+def require_folder(path: Path) -> None:
+    """Refuse a file to write whose folder does not exist.
+
+    >>> require_folder(Path("absent/tagger.safetensors"))
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: absent/tagger.safetensors cannot be written: the folder absent does not exist.
+    """
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+
+
 def read_bounded(path: Path, *, limit: int, expected: str) -> bytes:
     """Read a file of at most ``limit`` bytes; ``expected`` says in the `InputError` what it should have been."""
     try:

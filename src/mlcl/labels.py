@@ -21,7 +21,8 @@ def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = Non
     """Return ``labels`` as a matrix of 0 and 1; anything else is an `InputError`.
 
     Args:
-        labels: ``[n, K]``; booleans, integers or floats that are exactly 0 or 1. A uint8 array is not copied.
+        labels: ``[n, K]``; booleans, integers or floats that are exactly 0 or 1, also as a sparse matrix of scipy. A
+            uint8 array is not copied.
         name: what to call it in an error.
         rows: the number of rows it must have, if that is known.
 
@@ -34,7 +35,9 @@ def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = Non
     mlcl.errors.InputError: y_train has the value 2 at row 1, column 0, but only 0 and 1 are allowed
     """
     try:
-        array = np.asarray(labels)
+        array = np.asarray(
+            labels.toarray() if hasattr(labels, "toarray") else labels
+        )  # scipy's sparse matrices
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is not a matrix of 0 and 1: {error}") from None
     if array.ndim != 2:

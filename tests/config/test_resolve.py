@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -199,3 +200,39 @@ def test_a_copied_config_runs_as_the_shipped_one(name, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(shipped()[name])
     assert config_from(path) == config_from(name)
+
+
+def test_options_for_a_part_that_the_method_chose_are_left_out_with_a_warning():
+    with pytest.warns(
+        UserWarning, match=r"loss.margin of the file is not used: loss 'bce', which the method chose"
+    ):
+        assert dict(resolve(file={"method": "er", "loss": {"margin": 2.0}}).loss.options) == {}
+    with pytest.raises(InputError, match="loss 'bce' takes no option 'margin'"):
+        resolve(file={"method": "er", "loss": {"kind": "bce", "margin": 2.0}})
+
+
+def store_of(kind, folder):
+    """A prepared store of three rows."""
+    from mlcl.datasets import prepare_source
+
+    x = np.zeros((4, 3, 16, 16), np.uint8) if kind == "images" else np.eye(4)
+    y = np.array([[1, 0], [1, 1], [0, 1], [1, 1]])
+    np.savez(folder / "raw.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return str(prepare_source("arrays", folder / "raw.npz", out=folder / "store").path)
+
+
+@pytest.mark.parametrize(("kind", "model"), [("images", "resnet8"), ("features", "mlp")])
+def test_a_model_that_nobody_chose_fits_the_store(kind, model, tmp_path):
+    store = store_of(kind, tmp_path)
+    assert resolve(given={"benchmark": store}).model.kind == model
+    assert resolve(name="c-digits", given={"benchmark": store}).model.kind == model
+    assert resolve(name="c-enron", given={"benchmark": store}).model.kind == model
+    assert resolve(file={"data": store}).model.kind == model
+    assert resolve(given={"benchmark": store, "model": {"kind": "resnet18"}}).model.kind == "resnet18"
+    assert resolve(file={"model": {"kind": "mlp"}}, given={"benchmark": store}).model.kind == "mlp"
+
+
+def test_a_model_fits_the_kind_that_is_given():
+    assert config_from({"method": "er"}, kind="features").model.kind == "mlp"
+    assert config_from("c-enron", kind="images").model.kind == "resnet8"
+    assert config_from({"model": "resnet8"}, kind="features").model.kind == "resnet8"

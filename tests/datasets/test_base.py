@@ -136,3 +136,9 @@ def test_cache_dir_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("MLCL_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_dir() == tmp_path / ".cache" / "mlcl"
+
+
+def test_sparse_matrices_are_taken():
+    sparse = pytest.importorskip("scipy.sparse")
+    data = make(sparse.csr_matrix(X), sparse.csc_matrix(Y), sparse.csr_array(X), Y)
+    assert data.fingerprint == make().fingerprint

@@ -112,7 +112,7 @@ def test_a_command_with_a_plugin_runs(line, tmp_path):
     done = command(*words, *(fewer if quick else []))
     assert done.returncode == 0, done.stderr
     if not quick:
-        shown = "richest" if "ls" in words else "--memory.fraction FRACTION"
+        shown = "richest" if "ls" in words else "--memory.fraction X"
         assert shown in done.stdout
         return
     recorded = json.loads((tmp_path / "out" / "environment.json").read_text())["plugins"]
@@ -123,7 +123,7 @@ def test_a_command_with_a_plugin_runs(line, tmp_path):
 
 
 def test_the_commands_of_the_page_are_found():
-    assert {line.split()[1] for line in COMMANDS} == {"ls", "run"}
+    assert {line.split()[1] for line in COMMANDS} == {"ls", "run", "explain"}
     assert all("--plugin my_parts.py" in line for line in COMMANDS)
 
 
@@ -236,8 +236,16 @@ def test_a_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
         exec(compile("".join(cell["source"]), f"{notebook.name}:{cell['id']}", "exec"), space)
 
 
+def test_the_quick_start_needs_no_path_of_a_machine_and_installs_a_wheel():
+    (notebook,) = (path for path in NOTEBOOKS if path.stem == "quick-start")
+    text = "".join("".join(cell["source"]) for cell in cells(notebook, "code"))
+    assert not re.search(r"[\"'](?:/|~|file:|https?:)", text)
+    assert "mlcl-*.whl" in text
+
+
 def test_notebooks_are_stored_without_outputs():
     assert {path.stem for path in NOTEBOOKS} >= {
+        "quick-start",
         "the-loss-in-your-loop",
         "a-tagger-that-gains-labels",
         "compare-methods",

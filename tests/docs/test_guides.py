@@ -18,13 +18,18 @@ EXTRAS = {"mlcl.metrics import MacroAUC": "torchmetrics"}
 
 
 def blocks(text):
-    """The fenced blocks of a text: (language, content)."""
-    return re.findall(r"^```(python|bash)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    """The fenced blocks of a text: (language, the file that it is to be, content)."""
+    return re.findall(
+        r'^```(python|bash|yaml)(?: title="([^"]+)")?\n(.*?)^```', text, re.DOTALL | re.MULTILINE
+    )
 
 
 def run(text, names):
     """Run the blocks of a text one after the other."""
-    for language, block in blocks(text):
+    for language, file, block in blocks(text):
+        if file:
+            Path(file).write_text(block, encoding="utf-8")
+            continue
         missing = [
             extra
             for words, extra in EXTRAS.items()
@@ -60,6 +65,7 @@ def test_the_researchers_guide_from_top_to_bottom(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     run((GUIDES / "researcher.md").read_text(encoding="utf-8"), {})
     assert (tmp_path / "table" / "table.md").is_file()
+    assert "mine" in (tmp_path / "my-table" / "table.md").read_text()
     assert (tmp_path / "report.html").is_file()
     assert "rldam-wru" in capsys.readouterr().out
 

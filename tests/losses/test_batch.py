@@ -1,9 +1,12 @@
 """What every loss shares: shapes, masks and groups are checked in one place, with one sentence each."""
 
+import numpy as np
 import pytest
 import torch
 
 from mlcl.errors import InputError
+from mlcl.labels import LabelCounts
+from mlcl.losses import MarginLoss
 from mlcl.losses.batch import check_batch, inverse
 
 F, Y = torch.zeros(3, 2), torch.zeros(3, 2)
@@ -63,3 +66,28 @@ def test_no_gradient_reaches_the_group_weights():
 
 def test_inverse_of_nothing_is_nothing():
     assert inverse(torch.tensor([0.0, 1.0, 4.0])).tolist() == [0.0, 1.0, 0.25]
+
+
+def test_labels_of_numpy_and_lists_are_taken():
+    logits = torch.tensor([[2.0, -1.0], [-1.0, 0.5]], requires_grad=True)
+    labels = [[1, 0], [0, 1]]
+    counts = LabelCounts.of([[1, 0], [0, 1], [0, 0]])
+    wanted = MarginLoss(counts)(logits, torch.tensor(labels))
+    for given in (np.array(labels), np.array(labels, np.uint8), np.array(labels, bool), labels):
+        found = MarginLoss(counts)(logits, given)
+        assert torch.equal(found, wanted)
+        assert found.requires_grad
+
+
+def test_what_is_no_tensor_is_named():
+    counts = LabelCounts.of([[1, 0], [0, 1]])
+    with pytest.raises(
+        InputError, match="logits is a ndarray, but a tensor, which has a gradient, was expected"
+    ):
+        MarginLoss(counts)(np.zeros((2, 2)), torch.zeros(2, 2))
+    with pytest.raises(InputError, match="labels is a list that torch cannot read"):
+        MarginLoss(counts)(torch.zeros(2, 2), [["a", "b"], ["c", "d"]])
+    with pytest.raises(
+        InputError, match=r"counts is a ndarray, but LabelCounts was expected, such as LabelCounts.of"
+    ):
+        MarginLoss(np.zeros((2, 2)))

@@ -58,10 +58,10 @@ def test_take_moves_everything_but_the_constants() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": np.arange(3)}, "labels of task 0 have shape"),
-        ({"counts": LabelCounts.of(np.zeros((8, 3), np.uint8))}, "counts of task 0 cover 3 classes"),
-        ({"extra": {"key": np.zeros(7)}}, "extra column 'key' of task 0"),
-        ({"extra": {"key": np.array([None] * 8)}}, "extra column 'key' of task 0"),
+        ({"rows": np.arange(3)}, "labels of task 1 have shape"),
+        ({"counts": LabelCounts.of(np.zeros((8, 3), np.uint8))}, "counts of task 1 cover 3 classes"),
+        ({"extra": {"key": np.zeros(7)}}, "extra column 'key' of task 1"),
+        ({"extra": {"key": np.array([None] * 8)}}, "extra column 'key' of task 1"),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
@@ -103,7 +103,7 @@ def test_options_that_are_none_are_not_set() -> None:
 def test_a_task_is_taken_in_once() -> None:
     memory = Memory("random", 5)
     memory.update(task(0))
-    with pytest.raises(InputError, match="task 0 is in the memory already"):
+    with pytest.raises(InputError, match=r"task 1 \(task=0\) is in the memory already"):
         memory.update(task(0))
 
 
@@ -111,7 +111,7 @@ def test_features_go_only_where_they_are_needed() -> None:
     assert [kind for kind in MEMORIES.names() if Memory(kind, 5).needs_features] == ["herding"]
     with pytest.raises(InputError, match="memory 'random' does not use any"):
         Memory("random", 5).update(task(0), features=np.zeros((8, 2)))
-    with pytest.raises(InputError, match="features of task 0 are missing"):
+    with pytest.raises(InputError, match="features of task 1 are missing"):
         Memory("herding", 5).update(task(0))
 
 

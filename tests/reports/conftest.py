@@ -15,7 +15,7 @@ def runs(tmp_path_factory):
     for seed in (0, 1):
         for method in ("er", "rldam-wru", "ft", "joint"):
             config = SMALL | {"method": method, "seed": seed}
-            run(config, benchmark=small_benchmark(seed=0), out=folder / f"{method}-{seed}")
+            run(config, benchmark=small_benchmark(seed=0, name="c-digits"), out=folder / f"{method}-{seed}")
     return folder
 
 

@@ -117,6 +117,24 @@ def test_a_page_of_one_run(runs, tmp_path, capsys):
     assert main(["report", str(runs / "er-0"), "--out", str(tmp_path), "--overwrite"]) == 2
 
 
+def test_the_page_of_one_run_compares_nothing_and_names_its_classes(runs):
+    text = render_page(sections([runs / "er-0"]))
+    assert "Comparison" not in text
+    assert "Settings that differ between rows" not in text
+    assert "1 rows" not in text
+    result = json.loads((runs / "er-0" / "result.json").read_text())
+    for name, auc, count in zip(result["classes"], result["per_class"][-1], result["positive"], strict=True):
+        row = re.search(rf'<th scope="row">{name}</th>(.*?)</tr>', text).group(1)
+        cells = re.findall(r"<td>(.*?)</td>", row)
+        assert (cells[1], cells[3]) == (str(count), f"{auc:.2f}")
+    curves = re.search(r"<svg(?:(?!</svg>).)*AUC per class over the tasks.*?</svg>", text, re.DOTALL).group(0)
+    assert all(name in curves for name in result["classes"])
+    assert f"<dd>{result['macro_auc']:.2f}</dd>" in text
+    several = render_page(sections([runs / "er-0", runs / "er-1"]))
+    assert "Comparison" in several
+    assert "2: 1 row, seeds 0, 1" in several
+
+
 @pytest.mark.parametrize("kind", ["points", "lines", "curves", "imbalance"])
 def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
     (section,) = sections([sweep])

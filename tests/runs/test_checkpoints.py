@@ -250,7 +250,7 @@ def test_other_data_and_other_tasks_are_refused(copy, checkpoints):
         resume(copy, benchmark=small_benchmark(n=121))
     with pytest.raises(InputError, match="the tasks changed since"):
         resume(copy, benchmark=small_benchmark(order="sorted"))
-    with pytest.raises(InputError, match=r"mlp|the data changed"):
+    with pytest.raises(InputError, match="arrays that were given in Python"):
         resume(copy)
 
 

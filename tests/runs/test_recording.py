@@ -20,6 +20,8 @@ def test_a_run_folder_holds_what_was_measured(tmp_path):
     assert np.mean(written["matrix"][-1]) == pytest.approx(written["macro_auc"])
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert sum(line["name"] == "test/macro_auc" for line in lines) == 9
+    assert {line["task"] for line in lines} == {0, 1, 2}  # indices in JSON count from 0
+    assert {line["epoch"] for line in lines if "epoch" in line} == {0, 1, 2}
     assert config_from(tmp_path / "run/config.yaml") == result.config
     assert {p.name for p in (tmp_path / "run").iterdir()} == {
         "config.yaml",

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mlcl.errors import InputError
-from mlcl.sklearn import ContinualTagger
+from mlcl.sklearn import ContinualTagger, ExactTagger
 from taggers import fitted, problem
 
 
@@ -122,3 +122,12 @@ def test_any_bytes_load_or_are_refused(written, data):
         ContinualTagger.load(bad).predict(problem()[0])
     except InputError as error:
         assert "\n" not in str(error)
+
+
+def test_saving_into_a_folder_that_does_not_exist_names_it(tmp_path):
+    with pytest.raises(
+        InputError, match=f"cannot be written: the folder {tmp_path / 'absent'} does not exist"
+    ):
+        fitted().save(tmp_path / "absent" / "tagger.safetensors")
+    with pytest.raises(InputError, match="does not exist"):
+        ExactTagger().fit(*problem()).save(tmp_path / "absent" / "tagger.safetensors")

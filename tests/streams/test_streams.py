@@ -1,5 +1,6 @@
 """Task streams against plain loops: class orders, rows of tasks, the official imbalance, hold-out."""
 
+import re
 import warnings
 
 import numpy as np
@@ -17,6 +18,7 @@ from mlcl.streams import (
     build_tasks,
     class_groups,
     hold_out,
+    measurable,
     official_imbalance,
 )
 from mlcl.streams.imbalance import delete_rows, draw_goals
@@ -231,7 +233,7 @@ def test_an_empty_task_is_refused(split):
     full, empty = np.ones((5, 2)), np.array([[1, 0]] * 5)
     y_train, y_test = (empty, full) if split == "training" else (full, empty)
     data = Dataset.of("tiny", ["cat", "dog"], np.zeros((5, 1)), y_train, np.zeros((5, 1)), y_test)
-    with pytest.raises(InputError, match=rf"task 1 \(classes dog\) has no {split} row"):
+    with pytest.raises(InputError, match=rf"task 2 \(classes dog\) has no {split} row"):
         build(data, tasks=2, order="sorted")
 
 
@@ -248,12 +250,75 @@ def test_odd_tasks_are_warned_of():
     good = np.array([[1, 0], [1, 1], [0, 1]])
     assert warned(good, good) == []
     (message,) = warned(np.array([[1, 0], [0, 1], [0, 1]]), good)
-    assert message.startswith("task 0 (classes cat, dog) has no training row with two labels")
+    assert message.startswith("task 1 (classes cat, dog) has no training row with two labels")
     (message,) = warned(good, np.array([[1, 1], [1, 0], [1, 0]]))
-    assert message.startswith("task 0 has no negative test row of cat,")
-    first, second = warned(np.array([[1, 0], [1, 0], [1, 0]]), good)[:2]
-    assert first.startswith("task 0 has no positive training row of dog,")
-    assert second.startswith("task 0 has no negative training row of cat,")
+    assert message.startswith("task 1 has no negative test row of cat,")
+    (message,) = warned(np.array([[1, 0], [1, 0], [1, 0]]), good)
+    assert message == (
+        "3 notes on the tasks: 2 of 2 classes cannot be learnt, for want of a positive or a negative training row in "
+        "their task; 1 of 1 tasks have no training row with two labels, which the paper's assumption 1.2 requires"
+    )
+
+
+def test_all_notes_are_kept_and_count_tasks_from_one():
+    y = np.array([[1, 0], [1, 0], [1, 0]])
+    data = Dataset.of("tiny", ["cat", "dog"], np.eye(3), y, np.eye(3), [[1, 0], [1, 1], [0, 1]])
+    with pytest.warns(UserWarning, match="3 notes on the tasks"):
+        found = build_benchmark(data, tasks=1, order="sorted")
+    assert [note.partition(",")[0] for note in found.notes] == [
+        "task 1 has no positive training row of dog",
+        "task 1 has no negative training row of cat",
+        "task 1 (classes cat",
+    ]
+    assert found.headline_problem == ""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("negatives", "words"),
+    [
+        (
+            "in_task",
+            r"undefined \(nan\) in every task, and so is the headline: a task of one class has no negatives",
+        ),
+        ("all", "^$"),
+    ],
+)
+def test_one_class_per_task_has_no_headline_without_negatives(negatives, words):
+    y = np.array([[1, 0], [1, 1], [0, 1], [0, 0]])
+    found = Benchmark.from_arrays(np.eye(4), y, np.eye(4), y, tasks=2, negatives=negatives)
+    assert re.search(words, found.headline_problem)
+    assert measurable(found.dataset, found.tasks).tolist() == [negatives == "all"] * 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_headline_that_leaves_out_tasks_names_them():
+    y = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]])
+    found = Benchmark.from_arrays(np.eye(4), y, np.eye(4), y, tasks=[[0, 1], [2]])
+    assert "in 1 of 2 tasks (2), which the headline leaves out" in found.headline_problem
+
+
+@pytest.mark.parametrize("classes", [[[0, 2], [1, 3]], [["a", "c"], ["b", "d"]], np.array([[0, 2], [1, 3]])])
+def test_tasks_may_list_their_classes(classes):
+    x, y = np.eye(8), np.tile([[1, 1, 0, 0], [0, 1, 1, 1], [1, 0, 1, 1], [0, 0, 1, 1]], (2, 1))
+    found = Benchmark.from_arrays(x, y, x, y, tasks=classes, classes=list("abcd"))
+    assert [task.classes.tolist() for task in found] == [[0, 2], [1, 3]]
+    assert (found.stream or {})["order"] == [[0, 2], [1, 3]]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "order", "words"),
+    [
+        ("2", "random", "tasks is '2'; expected a whole number of at least 1"),
+        (2.5, "random", "tasks is 2.5; expected a whole number"),
+        ([0, 1], "random", "expected a number, or one list of classes per task"),
+        ([[0, 1], [2, 3]], "sorted", "tasks lists the classes of each task and order is 'sorted'"),
+    ],
+)
+def test_bad_tasks_are_named(tasks, order, words):
+    y = np.tile([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 1], [0, 0, 1, 1]], (2, 1))
+    with pytest.raises(InputError, match=words):
+        Benchmark.from_arrays(np.eye(8), y, np.eye(8), y, tasks=tasks, order=order)
 
 
 # ---- official imbalance ----

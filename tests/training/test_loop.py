@@ -56,5 +56,5 @@ def test_the_matrix_is_macro_auc_of_each_task_on_its_own_classes():
 
 def test_a_loss_that_is_not_finite_stops_with_task_epoch_and_step():
     config = settings_for("er", train={"lr": 1e30}, loss={"kind": "rldam", "base": "squared-hinge"})
-    with pytest.raises(TrainingError, match=r"the loss became (nan|inf) in task 0, epoch \d+, step \d+"):
+    with pytest.raises(TrainingError, match=r"the loss became (nan|inf) in task 1, epoch \d+, step \d+"):
         run(config, benchmark=small_benchmark())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from jsonargparse import ArgumentParser
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mlcl.cli.estimates import ProgressLines
+from mlcl.cli.helping import COMMON, shown_default
 from mlcl.cli.options import parse_settings, verb_parser
 from mlcl.cli.terminal import make_console
 from mlcl.config.resolve import resolve
@@ -63,7 +67,9 @@ def prepare(arguments: list[str]) -> int:
     for option in read_options(source):
         number = next((kind for kind in (int, float) if kind.__name__ in str(option.type)), str)
         flag = f"--{option.name.replace('_', '-')}"
-        parser.add_argument(flag, type=number, default=None, help=option.help.replace("%", "%%"))
+        default = _share(option.default) if number is float else shown_default(option.default)
+        text = option.help.rstrip(".") + (f" (default: {default})" if default else "")
+        parser.add_argument(flag, type=number, default=None, help=text.replace("%", "%%"))
     given = vars(parser.parse_args(arguments[1:]))
     quiet = given.pop("quiet")
 
@@ -71,14 +77,8 @@ def prepare(arguments: list[str]) -> int:
         if not quiet:
             sys.stderr.write(f"{text}\n")
 
-    with _bar("preparing", quiet=quiet) as bar:
-        task = bar.add_task("preparing", total=None)
-        made = prepare_source(
-            kind,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            announce=note,
-            **given,
-        )
+    with _progress("preparing", quiet=quiet) as progress:
+        made = prepare_source(kind, progress=progress, announce=note, **given)
     dropped = "".join(f", {count} {reason}" for reason, count in made.dropped.items() if count)
     state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
     note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes{dropped}; {state}")
@@ -114,11 +114,8 @@ def features(arguments: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="print the store's path only")
     given = vars(parser.parse_args(arguments))
     quiet = given.pop("quiet")
-    with _bar("embedding", quiet=quiet) as bar:
-        task = bar.add_task("embedding", total=None)
-        made = embed_store(
-            **given, progress=lambda done, total: bar.update(task, completed=done, total=total)
-        )
+    with _progress("embedding", quiet=quiet) as progress:
+        made = embed_store(**given, progress=progress)
     if not quiet:
         state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
         sys.stderr.write(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}\n")
@@ -126,17 +123,25 @@ def features(arguments: list[str]) -> int:
     return 0
 
 
-def _bar(text: str, *, quiet: bool) -> Progress:
-    """Return a progress bar, shown on a terminal only."""
-    return Progress(
-        TextColumn(text),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=make_console(sys.stderr),
-        transient=True,
-        disable=quiet or not sys.stderr.isatty(),
-    )
+@contextmanager
+def _progress(text: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Show how far work is, with the time left: a bar in a terminal, a line now and then elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield None if quiet else ProgressLines(text, sys.stderr)
+        return
+    columns = (TextColumn(text), BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=make_console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _share(value: float | None) -> str:
+    """Return a default share as people write it.
+
+    >>> _share(1 / 3), _share(0.25)
+    ('1/3', '0.25')
+    """
+    return "1/3" if value == 1 / 3 else shown_default(value)
 
 
 def info(arguments: list[str]) -> int:
@@ -147,13 +152,20 @@ def info(arguments: list[str]) -> int:
         allow_abbrev=False,
         description="Describe a benchmark. Settings of `mlcl run`, such as --stream.order, override its own.",
     )
-    parser.add_argument("name", help="a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store")
+    parser.add_argument(
+        "name",
+        metavar="NAME | STORE",
+        help="a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store",
+    )
     parser.add_argument("--classes", action="store_true", help="one line per class, too")
     parser.add_argument(
-        "--figure", help="draw the positives per class (the paper's Figure 1): .svg, .pdf, .png"
+        "--figure",
+        metavar="FILE",
+        help="draw the positives per class (the paper's Figure 1): .svg, .pdf, .png",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the figure if it exists")
-    parsed = parse_settings(parser, arguments)
+    shown = [name for name in COMMON if name.startswith("stream.")]
+    parsed = parse_settings(parser, arguments, common=["seed", "validate", *shown, "stream.imbalance"])
     if parsed is None:
         return 0
     own, given = parsed
@@ -171,7 +183,7 @@ def info(arguments: list[str]) -> int:
         console.print(report.class_table(benchmark))
     for line in report.repetition_lines(benchmark):
         console.print(line)
-    for text in warned:
+    for text in [*benchmark.notes, *warned]:
         console.print(f"WARNING: {text}")
     if figure:
         report.imbalance_figure(benchmark, figure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from mlcl.cli.helping import wants_help
 from mlcl.cli.options import parse_run
 from mlcl.cli.run import follow
 from mlcl.errors import InputError
@@ -21,16 +22,18 @@ of the run.
   DIR          the folder of a finished run
   --data STORE the store with the new labels, by folder or name
   --out DIR2   folder to write (default: DIR-extended)
+  --overwrite  replace DIR2 if it holds a run
+  --quiet      print the folder's path only
   --plugin FILE.py | package.module    load parts of your own first
 """
 
 
 def main(arguments: list[str]) -> int:
     """Extend: ``mlcl extend DIR --data STORE [--out DIR2] [--train.epochs N] ...``."""
+    if wants_help(arguments):
+        sys.stdout.write(HELP)
+        return 0
     if not arguments or arguments[0].startswith("-"):
-        if "-h" in arguments or "--help" in arguments:
-            sys.stdout.write(HELP)
-            return 0
         raise InputError(
             "mlcl extend: the following arguments are required: DIR, the folder of a finished run."
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mlcl._version import __version__
-from mlcl.cli.messages import fail, show_warning
+from mlcl.cli.messages import fail, new_warnings, show_warning
 from mlcl.errors import InputError, nearest
 from mlcl.training.launching import leave, rank, share_cores, torchrun
 from mlcl.training.portable import NotPortable, restart
@@ -26,14 +26,30 @@ VERBS = {
     "export": "write the network of a finished run for other programs",
     "extend": "train a finished run on labels that nobody knew when it began",
     "ls": "list methods, losses, memories, models, benchmarks and configs",
-    "cp": "copy a shipped config to a file of your own",
+    "explain": "explain a setting, a part or a method: meaning, type, default, where it is set",
+    "cp": "copy a shipped config or experiment to a file of your own",
+    "validate": "check a config or an experiment without running it",
     "data": "prepare raw data into a store, embed a store with a model, or describe one",
     "reproduce": "run a table of the paper over several seeds; write table, figure and report",
     "report": "write one page about runs and sweeps",
     "compare": "compare runs in a table",
     "theory": "show what the paper's theory says of a benchmark, a memory or a finished run",
+    "completion": "print a script that completes commands in bash or zsh",
 }
 """The verbs, each the function ``main`` of the module of its name."""
+
+NEXT = """\
+mlcl: multi-label continual learning under class imbalance, measured by Macro-AUC.
+
+What to do next:
+  mlcl run                              train the paper's method on the embedded benchmark: a minute
+  mlcl run --method er                  another method on the same tasks; `mlcl ls methods` lists them
+  mlcl compare runs/*                   both in a table; `mlcl report runs/*` writes a page to look at
+  mlcl data prepare folder --root DIR --out STORE     your own images and labels (a CSV), as a store
+  mlcl run --benchmark STORE            the same on your data
+
+`mlcl --help` lists all commands, `mlcl run --help` the settings of a run, `mlcl explain NAME` explains one.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     share_cores()  # before torch is loaded
     warnings.showwarning = show_warning
+    new_warnings()
     if torchrun() is None:
         return _main(arguments, own=argv is None)
     with contextlib.ExitStack() as silence:
@@ -74,7 +91,10 @@ def _main(arguments: list[str], *, own: bool) -> int:
 
 
 def _verb(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if not arguments:
+        sys.stdout.write(NEXT)
+        return 0
+    if arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(_help())
         return 0
     if arguments[0] == "--version":

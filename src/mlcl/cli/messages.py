@@ -15,7 +15,17 @@ def fail(message: str, code: int) -> int:
     return code
 
 
+_SHOWN: set[str] = set()
+
+
+def new_warnings() -> None:
+    """Begin a command: what an earlier one has shown is shown again."""
+    _SHOWN.clear()
+
+
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print a warning of ours in one line; those of other packages are not for the user of the command line."""
-    if issubclass(category, UserWarning):
-        sys.stderr.write(f"mlcl: warning: {message}\n")
+    """Print a warning of ours in one line, once; those of other packages are not for the user of the command line."""
+    text = str(message)
+    if issubclass(category, UserWarning) and text not in _SHOWN:
+        _SHOWN.add(text)  # Python forgets what it has shown whenever somebody changes the filters
+        sys.stderr.write(f"mlcl: warning: {text}\n")

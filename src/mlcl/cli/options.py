@@ -12,6 +12,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from mlcl.cli.helping import COMMON, SHORT, verb_help, wants_help
 from mlcl.config.resolve import (
     Layer,
     add_settings,
@@ -23,13 +24,6 @@ from mlcl.config.resolve import (
 )
 from mlcl.config.schema import PARTS, Config
 from mlcl.errors import InputError, nearest
-
-SHORT = {
-    "--devices": "--train.devices",
-    "--portable": "--train.portable",
-    "--unlabelled": "--exact.unlabelled",
-}
-"""Settings that have a short form."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +63,13 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         exit_on_error=False,
         allow_abbrev=False,
         description="Train and evaluate one method on one benchmark. NAME is a shipped config (`mlcl ls configs`), "
-        "FILE.yaml one of your own; options override its settings. `--loss ru` is short for `--loss.kind ru`, "
-        "`--devices 2` for `--train.devices 2`, `--portable` for `--train.portable true`, `--unlabelled 1` for "
-        "`--exact.unlabelled 1`.",
+        "FILE.yaml one of your own; options override its settings. --loss ru is short for --loss.kind ru, --devices 2 "
+        "for --train.devices 2, --portable for --train.portable true, --unlabelled 1 for --exact.unlabelled 1.",
     )
     parser.add_argument(
         "source", nargs="?", metavar="NAME | FILE.yaml", help="what to run (default: c-digits)"
     )
-    parser.add_argument("--out", help="folder to write (default: runs/BENCHMARK-METHOD-seedN)")
+    parser.add_argument("--out", metavar="DIR", help="folder to write (default: runs/BENCHMARK-METHOD-seedN)")
     parser.add_argument("--overwrite", action="store_true", help="replace the folder if it holds a run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
     parser.add_argument(
@@ -85,7 +78,10 @@ def run_parser(prog: str = "mlcl run") -> ArgumentParser:
         help="load parts of your own first (any command takes it)",
     )
     parser.add_argument(
-        "--track", default="", help="trackers to report to: tensorboard, wandb, mlflow (extras)"
+        "--track",
+        metavar="T,...",
+        default="",
+        help="trackers to report to: tensorboard, wandb, mlflow (extras)",
     )
     return parser
 
@@ -105,21 +101,25 @@ def parse_run(arguments: list[str]) -> RunCommand | None:
     return RunCommand(config, out, bool(own.get("overwrite")), bool(own.get("quiet")), own.get("track", ""))
 
 
-def parse_settings(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[dict[str, Any], Layer] | None:
+def parse_settings(
+    parser: ArgumentParser, arguments: Sequence[str], *, common: Sequence[str] = COMMON
+) -> tuple[dict[str, Any], Layer] | None:
     """Split a command line into the command's own options and settings of a run.
 
     Args:
         parser: knows the command's own options; every setting is added to it here.
         arguments: the words of the command line.
+        common: the settings that ``--help`` shows.
 
     Returns:
         Options that were given, and settings that were given; None if help was asked for, and printed.
     """
-    own = {action.dest for action in parser._actions}
-    add_settings(parser)
-    if "-h" in arguments or "--help" in arguments:
-        parser.print_help(sys.stdout)
+    actions = list(parser._actions)
+    own = {action.dest for action in actions}
+    if (wanted := wants_help(arguments)) is not None:
+        sys.stdout.write(verb_help(parser, actions, every=wanted == "all", common=common))
         return None
+    add_settings(parser)
     try:
         given: Layer = parser.parse_args(expand(arguments), defaults=False).as_dict()
     except (argparse.ArgumentError, TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ from mlcl.files import slug
 from mlcl.reports.gather import sections
 from mlcl.reports.writing import write_files
 from mlcl.runs.folder import has_result
-from mlcl.runs.recording import load_benchmark
+from mlcl.runs.recording import load_benchmark, warn_of_headline
 from mlcl.runs.trackers import parse_trackers
 from mlcl.sweeps.experiment import Experiment, TableRow, experiments, load_experiment
 from mlcl.sweeps.overview import Overview
@@ -61,15 +61,20 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         "Settings of `mlcl run` override those of all rows.",
     )
     parser.add_argument("table", metavar="TABLE | FILE.yaml", help="what to reproduce")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0 (default: 3)")
     parser.add_argument(
-        "--jobs", type=int, help="runs at a time (default: one per core, or one on an accelerator)"
+        "--seeds", type=int, metavar="N", default=3, help="number of seeds, from 0 (default: 3)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="runs at a time (default: one per core, or one on an accelerator)",
     )
     parser.add_argument(
         "--engine", default="local", choices=("local", "ray"), help="where to run (default: local)"
     )
     parser.add_argument("--address", help="address of a Ray cluster (default: a local one)")
-    parser.add_argument("--out", help="folder to write (default: results/TABLE-BENCHMARK)")
+    parser.add_argument("--out", metavar="DIR", help="folder to write (default: results/TABLE-BENCHMARK)")
     parser.add_argument(
         "--overwrite", action="store_true", help="redo finished runs in --out that have other settings"
     )
@@ -135,7 +140,7 @@ def main(arguments: list[str]) -> int:
     )
     runs = _chosen(command, rows, [replace(run, track=command.track) for run in runs])
     # What is wrong with data or stream is reported once, before anything is written.
-    load_benchmark(runs[0].config)
+    warn_of_headline(load_benchmark(runs[0].config))
     with sweep_lock(command.out):
         try:
             ends = _run(command, runs)

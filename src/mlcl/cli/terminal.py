@@ -8,11 +8,13 @@ from typing import TextIO
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from mlcl.cli.estimates import TimeLeft
 from mlcl.metrics import ResultMatrix
 from mlcl.models.provenance import describe
+from mlcl.runs.folder import WARNINGS
 from mlcl.runs.result import Result
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback
@@ -34,14 +36,15 @@ class Terminal(Callback):
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("epoch {task.fields[epoch]}  loss {task.fields[loss]:.4f}"),
-            TimeRemainingColumn(),
+            TextColumn("epoch {task.fields[epoch]}  {task.fields[loss]}"),
+            TextColumn("{task.fields[left]}"),
             console=self.console,
             transient=True,
             disable=not self.console.is_terminal,
         )
         self.bar = TaskID(0)
         self.last_line = 0.0
+        self.left = TimeLeft()
 
     def __enter__(self) -> Terminal:
         self.bars.start()
@@ -55,8 +58,8 @@ class Terminal(Callback):
         names = ", ".join(learner.data.classes[k] for k in task.classes[:6])
         more = f" and {len(task.classes) - 6} more" if len(task.classes) > 6 else ""
         self.console.print(
-            f"task {task.index + 1}/{len(learner.tasks)}: {len(task.train)} images, "
-            f"{len(task.classes)} classes ({names}{more}), memory {len(learner.memory)}"
+            f"task {task.index + 1}/{len(learner.tasks)}: {_count(len(task.train), _noun(learner))}, "
+            f"{_count(len(task.classes), 'class')} ({names}{more}), memory {len(learner.memory)}"
         )
         total = steps * learner.epochs
         done = learner.epoch * steps + learner.step
@@ -67,29 +70,33 @@ class Terminal(Callback):
             total=total,
             completed=done,
             epoch=learner.epoch + 1,
-            loss=float("nan"),
+            loss="",
+            left="",
         )
         self.last_line = time.monotonic()
+        self.left.begin(done, rest=total, later=_later_steps(learner, task))
 
     def on_step(self, learner: Learner, loss: float) -> None:
         """Move the bar."""
-        self.bars.update(self.bar, advance=1, epoch=learner.epoch + 1, loss=loss)
+        self.left.step()
+        left = str(self.left) if self.console.is_terminal else ""
+        self.bars.update(self.bar, advance=1, epoch=learner.epoch + 1, loss=f"loss {loss:.4f}", left=left)
 
     def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:
         """Print a line now and then where there is no bar."""
         if not self.console.is_terminal and time.monotonic() - self.last_line > 10:
             self.last_line = time.monotonic()
             self.console.print(
-                f"  epoch {learner.epoch + 1}/{learner.epochs}  loss {loss:.4f}  {seconds:.1f} s"
+                f"  epoch {learner.epoch + 1}/{learner.epochs}  loss {loss:.4f}  {seconds:.1f} s  {self.left}".rstrip()
             )
 
     def on_task_end(self, learner: Learner) -> None:
         """Replace the bar by the row of the matrix."""
         self.bars.remove_task(self.bar)
         row = learner.evaluations.matrix[-1]
-        learnt = len(row) if learner.joint else learner.task_index + 1
-        shown = "  ".join(f"{100 * value:5.1f}" for value in row[:learnt])
-        self.console.print(f"  Macro-AUC {shown}   ({learner.evaluations.task_seconds[-1]:.1f} s)")
+        learnt = len(row) if learner.joint else learner.task_index  # it stands at the next task already
+        shown = "  ".join(f"task {t + 1} {_points(100 * value, 1)}" for t, value in enumerate(row[:learnt]))
+        self.console.print(f"  Macro-AUC: {shown}   ({learner.evaluations.task_seconds[-1]:.1f} s)")
 
 
 def result_table(result: Result) -> Table:
@@ -107,27 +114,67 @@ def result_table(result: Result) -> Table:
     joint = matrix.shape[0] == 1
     for t, row in enumerate(matrix):
         cells = [
-            f"{value:.2f}" if joint or i <= t else f"[dim]{value:.2f}[/dim]" for i, value in enumerate(row)
+            _points(value) if joint or i <= t else f"[dim]{_points(value)}[/dim]"
+            for i, value in enumerate(row)
         ]
-        table.add_row(
-            "all at once" if joint else f"task {t + 1}", *cells, f"{seen[t] if not joint else row.mean():.2f}"
-        )
+        table.add_row("all at once" if joint else f"task {t + 1}", *cells, _points(seen[t]))
     return table
 
 
 def result_lines(result: Result) -> list[str]:
     """Return the lines below the table."""
-    thirds = ", ".join(f"{name} {value:.2f}" for name, value in result.thirds.items())
-    pooled = result.pooled
-    forgetting = "-" if np.isnan(result.forgetting) else f"{result.forgetting:.2f}"
+    benchmark, pooled = result.learner.benchmark, result.pooled
+    thirds = ", ".join(f"{name} {_points(value)}" for name, value in result.thirds.items())
     lines = [
-        f"Macro-AUC {result.macro_auc:.2f}   forgetting {forgetting}   {sum(result.seconds):.1f} s",
+        f"Macro-AUC {_points(result.macro_auc)}   forgetting {_points(result.forgetting)}   "
+        f"{sum(result.seconds):.1f} s",
         f"by class frequency: {thirds}",
-        f"pooled over all classes and test images: Macro-AUC {pooled['macro_auc']:.2f}, mAP {pooled['map']:.2f}",
+        f"pooled over all classes and test {_noun(result.learner)}s: Macro-AUC {_points(pooled['macro_auc'])}, "
+        f"mAP {_points(pooled['map'])}",
     ]
+    if not getattr(benchmark, "complete", True):
+        lines[-1] += f" (undefined: no {_noun(result.learner)} has the labels of both old and new classes)"
+    if problem := benchmark.headline_problem:
+        lines.append(f"{problem}.")
     if (weights := result.learner.network.backbone.provenance) is not None:
         lines.append(f"backbone: {describe(weights)}")
     undefined = int(np.isnan(result.per_class[-1]).sum())
     if undefined:
-        lines.append(f"{undefined} classes have no positive or no negative test image and were left out")
+        where = f"; {result.folder / WARNINGS} names them" if result.folder and benchmark.notes else ""
+        lines.append(
+            f"{_count(undefined, 'class')} without a positive or a negative test {_noun(result.learner)} in the task "
+            f"{'was' if undefined == 1 else 'were'} left out{where}"
+        )
     return lines
+
+
+def _points(value: float, digits: int = 2) -> str:
+    """Return a value in points; a dash where it is undefined.
+
+    >>> _points(71.234), _points(float("nan"))
+    ('71.23', '-')
+    """
+    return "-" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def _noun(learner: Learner) -> str:
+    """Return what one row of the data is."""
+    return "image" if learner.data.kind == "images" else "vector"
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> _count(1, "image"), _count(2, "class")
+    ('1 image', '2 classes')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def _later_steps(learner: Learner, task: Task) -> int:
+    """Return about how many steps the tasks after this one will take."""
+    size = learner.config.train.batch_size
+    return sum(
+        -(-len(other.train) // size) * learner.epochs for other in learner.tasks if other.index > task.index
+    )

@@ -12,6 +12,7 @@ import copy
 import inspect
 import re
 import typing
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
@@ -21,8 +22,10 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
+from mlcl.config.fitting import data_kind, with_fitting_model
 from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
+from mlcl.datasets.base import Kind
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.files import read_bounded
 from mlcl.methods.presets import PRESETS, get_preset, method_name
@@ -222,11 +225,31 @@ def _prune(layer: Layer, final: Layer) -> Layer:
     return out
 
 
+def _used(file: Layer, final: Layer) -> Layer:
+    """Drop options of parts whose kind the method chose and which that kind does not take, with a warning.
+
+    A shipped config has options for several methods (``mean_labels`` of KRT); a copy of it is to run as well.
+    """
+    pruned = _prune(file, final)
+    for part in PARTS:
+        if "kind" in file.get(part, {}):
+            pruned[part] = file[part]
+        for name in [key for key in file.get(part, {}) if key not in pruned[part]]:
+            warnings.warn(
+                f"{part}.{name} of the file is not used: {part} {final[part]['kind']!r}, which the method chose, takes "
+                "no such option",
+                UserWarning,
+                stacklevel=3,
+            )
+    return pruned
+
+
 def resolve(
     *,
     name: str | None = None,
     file: Layer | None = None,
     given: Layer | None = None,
+    kind: Kind | None = None,
 ) -> Config:
     """Build the config of a run.
 
@@ -234,6 +257,7 @@ def resolve(
         name: a shipped config to start from.
         file: the settings of a user's file.
         given: settings by hand (command line or keyword arguments); they win.
+        kind: what the inputs are, for a model that fits; that of the data if not given.
     """
     file, given = file or {}, given or {}
     lower: Layer = {}
@@ -248,14 +272,18 @@ def resolve(
         given = merge({"data": chosen["data"]}, given, {"benchmark": chosen["benchmark"]})
     elif "benchmark" in file and "data" not in file:
         file = merge(file, {"benchmark": lower["benchmark"]})
+    lower = with_fitting_model(
+        lower, kind or data_kind(merge({"data": Config().data}, lower, file, given)["data"])
+    )
     method: str = merge({"method": Config().method}, lower, file, given)["method"]
     preset = _preset(method)
     upper = [file, preset, given] if "method" in given else [preset, file, given]
     final = merge(to_dict(Config()), lower, *upper)
     # Where a higher layer chooses another kind of part, options of the kind it replaces must not linger. A file's own
-    # options do, unless the command line's method replaces its parts: what a user wrote is refused, not ignored.
+    # options do, unless the command line's method replaces its parts, or the file leaves the kind to the method: what a
+    # user wrote for a kind of his own choice is refused, not ignored.
     preset = _prune(preset, final)
-    upper = [_prune(file, final), preset, given] if "method" in given else [preset, file, given]
+    upper = [_prune(file, final), preset, given] if "method" in given else [preset, _used(file, final), given]
     merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method_name(method)})
     if merged["model"].get("head") == "exact":
         merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods
@@ -297,8 +325,12 @@ def _benchmark_layer(benchmark: str | None) -> Layer:
     return {"data": str(benchmark), "benchmark": Path(benchmark).resolve().name}
 
 
-def config_from(source: Config | Mapping[str, Any] | str | Path) -> Config:
+def config_from(source: Config | Mapping[str, Any] | str | Path, *, kind: Kind | None = None) -> Config:
     """Return the config behind a `Config`, a dict, a shipped name or a YAML file.
+
+    Args:
+        source: any of these.
+        kind: what the inputs are, where they do not come from the config; a model that nobody chose fits them.
 
     >>> config_from({"method": "er", "memory": {"size": 50}}).memory.kind
     'random'
@@ -306,10 +338,10 @@ def config_from(source: Config | Mapping[str, Any] | str | Path) -> Config:
     if isinstance(source, Config):
         return source
     if isinstance(source, Mapping):
-        return resolve(given=checked(source, "config"))
+        return resolve(given=checked(source, "config"), kind=kind)
     if str(source).endswith((".yaml", ".yml")):
-        return resolve(file=read_config_file(Path(source)))
-    return resolve(name=str(source))
+        return resolve(file=read_config_file(Path(source)), kind=kind)
+    return resolve(name=str(source), kind=kind)
 
 
 def to_yaml(config: Config) -> str:

@@ -239,14 +239,14 @@ class TrainConfig:
             are in [0, 1].
         eval_batch_size: samples per forward pass in evaluation.
         device: ``auto``, ``cpu``, ``cuda``, ``mps``.
-        devices: processes that train together, each on its own GPU or share of the cores; ``--devices`` for short.
+        devices: processes that train together, each on its own GPU or share of the cores.
         precision: lightning-fabric's precision, such as ``32-true`` or ``bf16-mixed``.
         in_memory: copy a store into RAM before training.
         threads: CPU threads per process; sums on another number of threads may differ in the last digits. Not set:
             torch's choice.
         compile: compile the network with torch.compile; it starts slowly and pays in long runs.
         portable: give the same bits on every x86-64 machine: one CPU thread, AVX2 whatever else the processor offers,
-            deterministic algorithms; ``--portable`` for short.
+            deterministic algorithms.
     """
 
     epochs: int = 8
@@ -310,7 +310,6 @@ class ExactConfig:
     Args:
         unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1; or ``auto``: the
             best for unseen rows, as far as the sums can predict. 0 suits the in-task measure, 1 the pooled one.
-            ``--unlabelled`` for short.
         goal: what ``auto`` is chosen for: the AUC over all rows (``pooled``), or over the rows of a class's own task.
         dimensions: more features than this are projected to so many principal components of the first task's. Not set:
             256, and ``patches`` as many as it has.
@@ -353,7 +352,7 @@ class Config:
     """A whole run. A method's name is a preset of loss, memory, regulariser, labels, augment and protocol.
 
     Args:
-        benchmark: name of the benchmark in tables.
+        benchmark: a name from ``mlcl ls benchmarks``, or the folder of a prepared store; its name is that in tables.
         data: ``digits``, the name of a prepared store, or its folder.
         method: a name from ``mlcl ls methods``.
         protocol: ``continual``; ``joint``: every image for every class at once, no tasks; or ``joint-masked``: at once,

@@ -19,7 +19,7 @@ from mlcl.datasets.digits import load_digits_dataset
 from mlcl.datasets.images import DEFAULT_SIZE, decode_image
 from mlcl.datasets.plan import SOURCES, DatasetPlan
 from mlcl.datasets.preparing import plan_bytes, prepare
-from mlcl.datasets.store import StoreInfo, open_store, read_ids
+from mlcl.datasets.store import StoreInfo, open_store, read_ids, store_kind
 from mlcl.errors import InputError, nearest
 from mlcl.files import cache_dir, slug
 from mlcl.registry import discover
@@ -34,6 +34,8 @@ __all__ = [
     "cache_dir",
     "decode_image",
     "find_dataset",
+    "given_arrays",
+    "is_given_arrays",
     "load_dataset",
     "load_digits_dataset",
     "open_store",
@@ -42,6 +44,7 @@ __all__ = [
     "prepare",
     "prepare_source",
     "read_ids",
+    "store_kind",
     "store_path",
 ]
 
@@ -59,6 +62,9 @@ KNOWN = {
     "flags": "arff --root flags.arff",
 }
 """Datasets whose stores have known names, and the arguments of ``mlcl data prepare`` that make them."""
+
+
+_ARRAYS = "arrays:"
 
 
 def plan_source(kind: str, root: str | Path, *, name: str | None = None, **options: Any) -> DatasetPlan:
@@ -152,6 +158,20 @@ def _known_command(name: str) -> str | None:
     return f"mlcl data prepare {KNOWN[base]} --size {size}" if base in KNOWN and size.isdecimal() else None
 
 
+def given_arrays(dataset: Dataset) -> str:
+    """Return what a run's settings record as ``data`` where arrays were given in Python: their fingerprint."""
+    return f"{_ARRAYS}{dataset.fingerprint}"
+
+
+def is_given_arrays(data: str) -> bool:
+    """Return whether ``data`` of a run's settings stands for arrays that were given in Python.
+
+    >>> is_given_arrays("arrays:0123456789abcdef"), is_given_arrays("digits")
+    (True, False)
+    """
+    return data.startswith(_ARRAYS)
+
+
 def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
     """Return a dataset by name.
 
@@ -164,6 +184,12 @@ def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
     """
     if name_or_path == "digits":
         return load_digits_dataset()
+    if is_given_arrays(name_or_path):
+        raise InputError(
+            f"data is {name_or_path!r}: arrays that were given in Python, which no file of the run holds; give them "
+            "again with mlcl.run(CONFIG, benchmark=mlcl.Benchmark.from_arrays(...)) (or mlcl.resume), or make a store "
+            "of them with `mlcl data prepare arrays` and add --benchmark STORE."
+        )
     return open_store(find_dataset(name_or_path), in_memory=in_memory)
 
 

@@ -23,7 +23,7 @@ _CHUNK_BYTES = 16 * 2**20  # inputs may be a memory map larger than memory, so t
 
 
 def as_array(value: Any, *, name: str = "inputs") -> NDArray[Any]:
-    """Return a numpy array from an array, nested lists, or a torch tensor on any device.
+    """Return a numpy array from an array, nested lists, a sparse matrix of scipy, or a torch tensor on any device.
 
     Memory maps stay maps. Tensors are known by their ``detach`` method, so torch need not be imported. A
     bfloat16 tensor, which numpy has no type for, becomes float32.
@@ -37,6 +37,8 @@ def as_array(value: Any, *, name: str = "inputs") -> NDArray[Any]:
             value = tensor.numpy()
         except TypeError:
             value = tensor.float().numpy()
+    elif hasattr(value, "toarray"):  # a sparse matrix of scipy; stores and batches are dense
+        value = value.toarray()
     try:
         return np.asanyarray(value)
     except (TypeError, ValueError) as error:

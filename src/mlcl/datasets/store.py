@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.datasets.base import Dataset, Split
+from mlcl.datasets.base import Dataset, Kind, Split
 from mlcl.datasets.npy import map_npy
 from mlcl.errors import InputError
 from mlcl.files import read_bounded, read_object
@@ -131,6 +131,16 @@ def is_store(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def store_kind(path: Path) -> Kind | None:
+    """Return whether a store has images or features, from its manifest alone; None if it has no such manifest."""
+    try:
+        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    kind = found.get("kind") if isinstance(found, dict) and found.get("format") == FORMAT else None
+    return "images" if kind == "images" else "features" if kind == "features" else None
 
 
 def read_manifest(path: Path) -> Manifest:

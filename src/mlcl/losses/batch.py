@@ -9,13 +9,15 @@ classes or pairs of group g; a group that is absent from the batch adds nothing 
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 from mlcl.labels import LabelCounts
 
 
@@ -75,7 +77,7 @@ class Batch(NamedTuple):
 
 def check_batch(
     logits: Tensor,
-    labels: Tensor,
+    labels: Tensor | NDArray[Any] | Sequence[Any],
     *,
     classes: int,
     mask: Tensor | None = None,
@@ -86,8 +88,9 @@ def check_batch(
 
     Args:
         logits: floats ``[B, K]``.
-        labels: 0 or 1, ``[B, K]``; booleans, integers or floats. The values are not checked, which would
-            cost as much as the loss: `mlcl.labels.as_labels` checks them where data enter.
+        labels: 0 or 1, ``[B, K]``; booleans, integers or floats; numpy and lists are taken as well. The
+            values are not checked, which would cost as much as the loss: `mlcl.labels.as_labels` checks them where
+            data enter.
         classes: the expected ``K``.
         mask: booleans ``[B, K]``, or None: every cell contributes.
         groups: integers from 0 to G-1, ``[B]`` for rows or ``[1, K]`` for classes, or None: one group.
@@ -98,6 +101,8 @@ def check_batch(
     ...
     mlcl.errors.InputError: labels has shape (2, 2), but that of logits, (2, 3), was expected
     """
+    if not isinstance(labels, Tensor):
+        labels = _as_tensor(labels, "labels")
     logits, labels = _check_logits(logits, labels, classes)
     if mask is None and groups is None and group_weights is None:
         return Batch(logits, labels, None, None, None)
@@ -110,8 +115,22 @@ def check_batch(
     return Batch(logits, labels, mask, groups, weights)
 
 
-def _check_logits(logits: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def _as_tensor(value: Any, name: str) -> Tensor:
+    """Return labels that come from numpy, or as lists, as a tensor."""
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} is a {type(value).__name__} that torch cannot read ({one_line(error)}); a tensor was expected"
+        ) from None
+
+
+def _check_logits(logits: Any, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return logits in float32 or float64, and labels in the same dtype and on the same device."""
+    if not isinstance(logits, Tensor):
+        raise InputError(
+            f"logits is a {type(logits).__name__}, but a tensor, which has a gradient, was expected"
+        )
     if logits.dim() != 2 or logits.shape[1] != classes:
         raise InputError(f"logits has shape {tuple(logits.shape)}, but [rows, {classes}] was expected")
     if labels.shape != logits.shape:
@@ -227,12 +246,22 @@ def pair_weights(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return positives, negatives, weight if batch.weights is None else weight * batch.group_weight()
 
 
+def check_counts(counts: object) -> None:
+    """Refuse labels where their counts are expected."""
+    if not isinstance(counts, LabelCounts):
+        raise InputError(
+            f"counts is a {type(counts).__name__}, but LabelCounts was expected, such as LabelCounts.of(labels)"
+        )
+
+
 def warn_degenerate(counts: LabelCounts) -> None:
     """Warn of classes that were counted but lack positives or negatives; a class without counts is still to come."""
+    check_counts(counts)
     columns = np.flatnonzero((counts.positive + counts.negative > 0) & ~counts.defined)
     if columns.size:
+        more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
         warnings.warn(
-            f"the classes in columns {columns.tolist()} have no positive or no negative sample: "
+            f"the classes in columns {columns[:10].tolist()}{more} have no positive or no negative sample: "
             f"they give no loss",
             UserWarning,
             stacklevel=3,

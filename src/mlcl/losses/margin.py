@@ -16,7 +16,15 @@ from mlcl.errors import InputError, check_choice, check_number
 from mlcl.labels import LabelCounts
 from mlcl.losses.base import LOSSES
 from mlcl.losses.bases import BASES, Base
-from mlcl.losses.batch import Batch, check_batch, inverse, mean_weights, pair_weights, warn_degenerate
+from mlcl.losses.batch import (
+    Batch,
+    check_batch,
+    check_counts,
+    inverse,
+    mean_weights,
+    pair_weights,
+    warn_degenerate,
+)
 
 _PAPER = "Towards Macro-AUC oriented Imbalanced Multi-Label Continual Learning, AAAI 2025"
 
@@ -161,6 +169,7 @@ class MarginLoss(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
+        check_counts(counts)
         _check_options(margin, reweight, base, power, margin_count, scale)
         if margin > 0 or reweight in ("dataset", "mixed"):
             warn_degenerate(counts)

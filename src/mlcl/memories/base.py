@@ -69,18 +69,18 @@ class TaskSamples:
     def __post_init__(self) -> None:
         if self.labels.shape != (len(self.rows), len(self.classes)):
             raise InputError(
-                f"labels of task {self.task} have shape {self.labels.shape}, expected "
+                f"labels of task {self.task + 1} have shape {self.labels.shape}, expected "
                 f"{(len(self.rows), len(self.classes))}: a line for each row number, a column for each class"
             )
         if len(self.counts.positive) != len(self.classes):
             raise InputError(
-                f"counts of task {self.task} cover {len(self.counts.positive)} classes, "
+                f"counts of task {self.task + 1} cover {len(self.counts.positive)} classes, "
                 f"expected {len(self.classes)}"
             )
         for name, column in self.extra.items():
             if len(column) != len(self.rows) or column.dtype.hasobject:
                 raise InputError(
-                    f"extra column {name!r} of task {self.task} has shape {column.shape} and dtype "
+                    f"extra column {name!r} of task {self.task + 1} has shape {column.shape} and dtype "
                     f"{column.dtype}, expected a numeric array with {len(self.rows)} rows"
                 )
 
@@ -120,7 +120,7 @@ def joined_task(stored: TaskSamples, more: TaskSamples) -> TaskSamples:
     """
     if stored.task != more.task or not np.array_equal(stored.classes, more.classes):
         raise InputError(
-            f"more is of task {more.task} with classes {more.classes.tolist()}, but task {stored.task} with "
+            f"more is of task {more.task + 1} with classes {more.classes.tolist()}, but task {stored.task + 1} with "
             f"classes {stored.classes.tolist()} was expected"
         )
     share = stored.counts.total / max(len(stored), 1)
@@ -229,7 +229,10 @@ class Memory:
     def update(self, samples: TaskSamples, features: NDArray[Any] | None = None) -> None:
         """Take in a finished task: ``samples`` holds all its rows, ``features`` is ``[n, D]`` if needed."""
         if any(samples.task == known.task for known in self.tasks):
-            raise InputError(f"task {samples.task} is in the memory already, expected a task it has not seen")
+            raise InputError(
+                f"task {samples.task + 1} (task={samples.task}) is in the memory already, expected a task it has not "
+                "seen"
+            )
         if features is not None and not self.needs_features:
             raise InputError(f"features given, but memory {self.kind!r} does not use any")
         self.tasks = self._choose(samples, features)

@@ -54,7 +54,7 @@ def select_wru(
     """
     patterns = Patterns.of(labels)
     counts = patterns.label_counts()
-    _warn_undefined(counts, np.arange(len(counts)), "labels")
+    _warn_undefined(counts, np.flatnonzero(~counts.defined))
     rng = np.random.default_rng(check_int("seed", seed, 0))
     size = check_int("size", size, 0)
     return _select(patterns, counts, size, rng, candidates=candidates, criterion=criterion)
@@ -136,7 +136,7 @@ def update_wru(
         else:
             index = _thin_out(samples, quota, criterion)
         kept.append(samples.take(index))
-    _warn_undefined(new.counts, new.classes, f"task {new.task}")
+    _warn_undefined(new.counts)
     chosen = _select(
         Patterns.of(new.labels),
         new.counts,
@@ -244,11 +244,19 @@ def _occurrence(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     return number
 
 
-def _warn_undefined(counts: LabelCounts, classes: NDArray[np.int64], where: str) -> None:
-    """Warn of classes without positives or negatives, which WRU leaves out of its criterion."""
+def _warn_undefined(counts: LabelCounts, columns: NDArray[np.int64] | None = None) -> None:
+    """Warn of classes without positives or negatives, which WRU leaves out of its criterion.
+
+    The sentence names no task and, in a memory, no class: Python shows a warning of the same words once, so a stream
+    with many such classes is not a warning per task. Which classes they are is in the notes of its benchmark.
+    """
     if counts.total and not counts.defined.all():
-        names = [int(k) for k in classes[~counts.defined]]
+        named = (
+            ""
+            if columns is None
+            else f" (columns {', '.join(map(str, columns[:10]))}{', ...' * (len(columns) > 10)})"
+        )
         warnings.warn(
-            f"{where}: classes {names} have no positive or no negative row and stay out of WRU's criterion",
+            f"classes without a positive or without a negative row{named} stay out of WRU's criterion",
             stacklevel=3,
         )

@@ -29,6 +29,8 @@ def to_array(values: ArrayLike) -> NDArray[Any]:
         tensor = tensor.detach().cpu()
         if str(tensor.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds its values exactly
             tensor = tensor.float()
+    if hasattr(tensor, "toarray"):  # a sparse matrix of scipy
+        tensor = tensor.toarray()
     return np.asarray(tensor)
 
 

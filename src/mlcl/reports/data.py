@@ -17,16 +17,19 @@ from mlcl.labels import LabelCounts
 from mlcl.models.provenance import describe
 from mlcl.runs.recording import load_benchmark
 from mlcl.streams import Benchmark
+from mlcl.streams.notes import summary
 
 FORMATS = (".svg", ".pdf", ".png")
 
 
 def load_quietly(config: Config) -> tuple[Benchmark, list[str]]:
-    """Load a benchmark and return its warnings beside it."""
+    """Load a benchmark and return its warnings beside it, except for the one that sums up its notes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         benchmark = load_benchmark(config)
-    return benchmark, [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    known = summary(benchmark.dataset, benchmark.tasks)
+    texts = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    return benchmark, [text for text in texts if text != known]
 
 
 def overview_lines(benchmark: Benchmark) -> list[str]:
@@ -128,9 +131,13 @@ def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> Non
         axis.set_xticks(
             range(len(order)), [info.classes[k] for k in order], rotation=60, ha="right", fontsize=8
         )
-        axis.set_title(f"Task {info.index + 1}: {info.train_rows} images", loc="left", fontsize=10)
+        axis.set_title(
+            f"Task {info.index + 1}: {info.train_rows} {'images' if benchmark.dataset.kind == 'images' else 'vectors'}",
+            loc="left",
+            fontsize=10,
+        )
         axis.set_yscale("log")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("training images with the class")
+    axes[0].set_ylabel("training rows with the class")
     metadata = {"Date": None} if path.suffix == ".svg" else {}
     figure.savefig(path, dpi=150, metadata=metadata)

@@ -15,11 +15,12 @@ from mlcl.config.resolve import merge
 from mlcl.config.schema import flat
 from mlcl.models.provenance import describe
 from mlcl.reports import figures
+from mlcl.reports import single as one
 from mlcl.reports.drawing import ReportFigure, to_inline
 from mlcl.reports.gather import Section
 from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
-from mlcl.reports.tables import footnotes, grid, summarise
+from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
 from mlcl.sweeps.experiment import nested
 from mlcl.sweeps.overview import clock
 
@@ -60,7 +61,8 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         svg = markup(to_inline(figure, f"{name}-f{next(numbered)}"))
         return {"svg": svg, "title": figure.title, "caption": figure.caption, "named": named}
 
-    blocks = _blocks(section, panel_figures(section, lines))
+    run = one.single(section)
+    blocks = _blocks(section, panel_figures(section, lines)) if run is None else _single_blocks(section, run)
     return {
         "title": section.title,
         "headline": section.headline,
@@ -68,9 +70,14 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "claim": section.record.claim if section.record else "",
         "command": section.record.command if section.record else "",
         "facts": _facts(section),
+        "single": run is not None,
+        "values": one.values(run) if run is not None else [],
+        "class_heads": one.CLASS_HEADS,
+        "classes": one.class_rows(run) if run is not None else [],
         "heads": heads,
         "body": body,
         "notes": footnotes(section, lines),
+        "undefined": UNDEFINED if run is not None and math.isnan(run.values["macro_auc"]) else "",
         "blocks": [
             (head, note, form, [ready(figure, named=form != "small") for figure in group])
             for head, note, form, group in blocks
@@ -88,12 +95,12 @@ def _blocks(
 ) -> list[tuple[str, str, str, list[ReportFigure]]]:
     """Return the figures of a section in blocks of name, note, layout and figures; empty blocks are left out."""
     values = [value for run in section.runs for value in run.matrix.values.ravel() if math.isfinite(value)]
-    low, high = min(50.0, *values, 50.0), max(*values, 50.0)
+    low, high = min([50.0, *values]), max([50.0, *values])
     reference = next((g for g in section.groups if g.label == g.row.reference), section.groups[0])
     against = f" Grey: {reference.label}." if len(section.groups) > 1 else ""
     over = [figures.over_tasks(section), figures.forgetting_by_task(section)]
     over += [figures.training_curves(section), figures.time_by_task(section)]
-    scatters = figures.class_scatters(section, reference)
+    scatters: list[ReportFigure | None] = list(figures.class_scatters(section, reference))
     heats = [figures.matrix_heat(group, low=low, high=high) for group in section.groups]
     memories = [figures.memory_scatter(group, section) for group in section.groups]
     blocks: list[tuple[str, str, str, Sequence[ReportFigure | None]]] = [
@@ -103,6 +110,33 @@ def _blocks(
         ("AUC per class against its frequency", f"{_CLASSES}{against}", "small", scatters),
         ("Content of the memory", _MEMORIES, "small", memories),
     ]
+    return _filled(blocks)
+
+
+def _single_blocks(section: Section, run: Run) -> list[tuple[str, str, str, list[ReportFigure]]]:
+    """Return the figures of one run: classes by their names instead of rows side by side."""
+    values = [value for value in run.matrix.values.ravel() if math.isfinite(value)]
+    low, high = min([50.0, *values]), max([50.0, *values])
+    (group,) = section.groups
+    return _filled(
+        [
+            (
+                "Classes",
+                "AUC of each class on its own task's test rows.",
+                "two",
+                [one.class_curves(run), one.named_scatter(run)],
+            ),
+            ("Over the tasks", "", "two", [figures.over_tasks(section), figures.forgetting_by_task(section)]),
+            ("Training", "", "two", [figures.training_curves(section), figures.time_by_task(section)]),
+            ("Result matrix", _MATRICES, "small", [figures.matrix_heat(group, low=low, high=high)]),
+            ("Content of the memory", _MEMORIES, "small", [figures.memory_scatter(group, section)]),
+        ]
+    )
+
+
+def _filled(
+    blocks: Sequence[tuple[str, str, str, Sequence[ReportFigure | None]]],
+) -> list[tuple[str, str, str, list[ReportFigure]]]:
     kept = [(name, note, form, [p for p in group if p is not None]) for name, note, form, group in blocks]
     return [block for block in kept if block[3]]
 
@@ -116,12 +150,17 @@ def _facts(section: Section) -> list[tuple[str, str]]:
     return [
         ("Benchmark", section.benchmark + (", validation split" if validate else "")),
         ("Tasks and classes", f"{first.matrix.tasks} tasks, {len(first.classes)} classes"),
-        ("Runs", f"{len(runs)}: {len(section.groups)} rows, seeds {', '.join(map(str, seeds))}"),
+        ("Seed", str(seeds[0])) if len(runs) == 1 else ("Runs", _counted(section, seeds)),
         ("Data fingerprint", _fingerprint(runs)),
         ("Commit", ", ".join(commits) or "not recorded"),
         *_provenance(runs),
         ("Computing time", _computing_time(runs)),
     ]
+
+
+def _counted(section: Section, seeds: Sequence[int]) -> str:
+    rows = f"{len(section.groups)} row{'s' * (len(section.groups) != 1)}"
+    return f"{len(section.runs)}: {rows}, seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"
 
 
 def _fingerprint(runs: Sequence[Run]) -> str:

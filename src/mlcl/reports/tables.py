@@ -25,6 +25,10 @@ NAMES = {
     "memory_bytes": "Bytes kept",
     "seconds": "Seconds",
 }
+UNDEFINED = (
+    "A dash under Macro-AUC: it is undefined where no class has both positive and negative test rows in its task, as "
+    "in tasks of one class without stream.negatives 'all'."
+)
 COSTS = ("steps", "rows", "memory_bytes", "seconds")
 """What a run costs, beside the metrics: equal epochs are not equal numbers of steps or rows."""
 
@@ -220,6 +224,8 @@ def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
         notes.append(
             "Published: numbers of the paper, from its own protocol; they are context, not a target."
         )
+    if any(math.isnan(line.mean["macro_auc"]) for line in lines):
+        notes.append(UNDEFINED)
     if any(run.config.get("validate") for run in section.runs):
         notes.append("Measured on a validation split of the training data, not on test data.")
     commits = sorted({run.commit for run in section.runs if run.commit})

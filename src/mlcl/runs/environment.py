@@ -31,12 +31,22 @@ def environment(benchmark: Benchmark) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),  # another set of them gives other bits
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "data": {
-            "name": benchmark.dataset.name,
-            "fingerprint": benchmark.dataset.fingerprint,
-            "tasks": benchmark.tasks_fingerprint,
-        },
+        "data": data_record(benchmark),
         "command": sys.argv,
+    }
+
+
+def data_record(benchmark: Benchmark) -> dict[str, Any]:
+    """Return what identifies the data of a run: name, fingerprints of content and tasks, and shapes."""
+    data = benchmark.dataset
+    return {
+        "name": data.name,
+        "fingerprint": data.fingerprint,
+        "tasks": benchmark.tasks_fingerprint,
+        "kind": data.kind,
+        "train": list(data.train.inputs.shape),
+        "test": list(data.test.inputs.shape),
+        "classes": len(data.classes),
     }
 
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlcl.config.schema import Config, to_dict
-from mlcl.datasets import Dataset, Split, load_dataset
+from mlcl.datasets import Dataset, Split, is_given_arrays, load_dataset
 from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError, one_line
 from mlcl.labels import Labels
@@ -30,7 +30,7 @@ from mlcl.runs import folder as files
 from mlcl.runs.recording import Recorder, load_benchmark, train_and_record
 from mlcl.runs.result import Result
 from mlcl.runs.trained import Trained, load_trained
-from mlcl.streams import Benchmark, Task, build_tasks
+from mlcl.streams import Benchmark, Task, build_tasks, task_notes
 from mlcl.training.callbacks import Callback
 from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
@@ -46,6 +46,11 @@ class ExtendedBenchmark(Benchmark):
     """Old tasks as far as they are remembered, and a new one. No image has the labels of all tasks."""
 
     complete: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what the new task lacks; the others were noted in the run before."""
+        return task_notes(self.dataset, self.tasks[-1:])
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ def extend(
     with launched(settings.train.devices, extend, folder, out=out, config=settings, overwrite=overwrite):
         learner = Learner(settings, extended_benchmark(base, settings), pretrained=False)
         begin_extended(learner, base)
+        for note in learner.benchmark.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
         record = {"run": str(base.folder.resolve()), "fingerprint": base.fingerprint}
         recorder = learner.processes.on_first(
             lambda: Recorder.create(
@@ -218,6 +225,8 @@ def _earlier_tests(base: Base) -> Benchmark | None:
     config = base.trained.config
     try:
         record = files.read_data_record(base.folder)
+        if is_given_arrays(config.data):
+            raise InputError("they are arrays that were given in Python")
         if files.read_extends(base.folder) is not None:
             found: Benchmark = extended_benchmark(read_base(base.folder), config)
         else:

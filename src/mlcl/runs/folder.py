@@ -3,8 +3,9 @@
 A run folder holds ``config.yaml`` (every setting), ``environment.json`` (versions, commit, machine, data fingerprint,
 plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``weights.safetensors`` and
 ``memory.safetensors``. While it is not finished it also holds ``checkpoints`` (see `checkpoints`) and the lock of the
-process that works on it; an extended run has ``extends.json``. Its files may come from anywhere: what is read is
-bounded and checked, nothing in them runs, and files that do not belong together are refused.
+process that works on it; an extended run has ``extends.json``, and one whose tasks lack something ``warnings.txt``,
+one line each. Task numbers and class ids in JSON count from 0, in texts for people from 1. Its files may come from
+anywhere: what is read is bounded and checked, nothing in them runs, and files that do not belong together are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from mlcl.config.resolve import config_from, to_yaml
 from mlcl.config.schema import Config
+from mlcl.datasets import is_given_arrays
 from mlcl.errors import InputError, one_line
 from mlcl.files import LOCK, plain, read_object, write_bytes, write_json, write_text
 from mlcl.labels import LabelCounts
@@ -44,8 +46,8 @@ WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
     "extends.json",
     "trackers.json",
 )
-CHECKPOINTS = "checkpoints"
-FILES = (CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS)
+CHECKPOINTS, WARNINGS = "checkpoints", "warnings.txt"
+FILES = (CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS)
 EXPORTS = ("model.pt2", "model.onnx")
 """What ``mlcl export`` puts beside them; it goes when the run is replaced."""
 
@@ -162,6 +164,8 @@ def require_finished(path: Path) -> None:
 
 def write_config(path: Path, config: Config, *, command: str, plugins: tuple[Plugin, ...] = ()) -> None:
     """Write the settings below a first line that says how to run them."""
+    if is_given_arrays(config.data):
+        command = f"trained on arrays given in Python ({ENVIRONMENT} describes them), so not by:"
     given = "".join(f" --plugin {shlex.quote(plugin.source)}" for plugin in plugins)
     write_text(path / CONFIG, f"# {command} {shlex.quote(str(path / CONFIG))}{given}\n{to_yaml(config)}")
 
@@ -176,6 +180,12 @@ def read_config(path: Path) -> Config:
         )
     load_recorded(records, folder=path)
     return config_from(path / CONFIG)
+
+
+def write_warnings(path: Path, notes: Sequence[str]) -> None:
+    """Write what the tasks lack, one line each; the terminal shows a count of it. No file if there is nothing."""
+    if notes:
+        write_text(path / WARNINGS, "".join(f"{note}\n" for note in notes))
 
 
 def write_environment(path: Path, record: Mapping[str, Any]) -> None:
@@ -317,10 +327,10 @@ def _check_memory(memory: Memory, classes: int) -> None:
     for samples in memory.tasks:
         ids, total = samples.classes, samples.counts.positive + samples.counts.negative
         if not len(ids) or ids.min() < 0 or ids.max() >= classes or len(np.unique(ids)) != len(ids):
-            raise ValueError(f"task {samples.task} has the classes {ids.tolist()[:20]}")
+            raise ValueError(f"task {samples.task + 1} has the classes {ids.tolist()[:20]}")
         # In masked joint training a class is counted on the rows of its own task only.
         if (total > samples.counts.total).any() or len(samples) > samples.counts.total:
-            raise ValueError(f"the counts of task {samples.task} contradict each other")
+            raise ValueError(f"the counts of task {samples.task + 1} contradict each other")
         LabelCounts.of(samples.labels)
 
 

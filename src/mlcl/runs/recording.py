@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from mlcl.config.parts import used_plugins
-from mlcl.config.schema import Config, to_dict
-from mlcl.datasets import load_dataset
+from mlcl.config.schema import Config, StreamConfig, to_dict
+from mlcl.datasets import given_arrays, load_dataset
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.runs import folder as files
@@ -41,9 +43,26 @@ def load_benchmark(config: Config) -> Benchmark:
     return build_benchmark(data, name=config.benchmark, seed=seed, **stream)
 
 
+def config_of_arrays(config: Config, benchmark: Benchmark) -> Config:
+    """Return the settings of a run whose benchmark was given as an object: they name it, and how it was cut.
+
+    What the config says of data and tasks does not hold then, and whoever runs it again must not get other data.
+    """
+    stream = config.stream if benchmark.stream is None else StreamConfig(**benchmark.stream)
+    data = given_arrays(benchmark.dataset)
+    return dataclasses.replace(config, benchmark=benchmark.name, data=data, stream=stream)
+
+
+def warn_of_headline(benchmark: Benchmark) -> None:
+    """Warn before training where the headline of the run will be undefined, or leaves out tasks."""
+    if problem := benchmark.headline_problem:
+        warnings.warn(f"{problem}.", UserWarning, stacklevel=3)
+
+
 def train_and_record(learner: Learner, recorder: Recorder | None, callback: Callback | None) -> Result:
     """Train the remaining tasks, and write the result to the run folder, if there is one."""
     callback = callback or Callback()
+    warn_of_headline(learner.benchmark)
     with recorder or nullcontext():
         try:
             train(learner, callback=callback if recorder is None else CallbackList(recorder, callback))
@@ -98,6 +117,7 @@ class Recorder(Callback):
                 files.write_extends(path, extends)
                 command = f"mlcl extend {extends['run']} --data {config.data}; not:"
             files.write_config(path, config, command=command, plugins=plugins)
+            files.write_warnings(path, benchmark.notes)
             files.append_metrics(path, [])
         except BaseException:
             lock.release()
@@ -169,7 +189,10 @@ class Recorder(Callback):
 
     def on_task_end(self, learner: Learner) -> None:
         """Write the row of the matrix, the per-class values and the pooled measures, then a checkpoint."""
-        measured, task = learner.evaluations, learner.task_index
+        measured, task = (
+            learner.evaluations,
+            learner.task_index - 1,
+        )  # the learner stands at the next task already
         lines: list[dict[str, Any]] = [
             {"name": "test/macro_auc", "value": 100 * value, "task": task, "test_task": other}
             for other, value in enumerate(measured.matrix[-1])

@@ -14,6 +14,7 @@ from mlcl.config.schema import Config, to_dict
 from mlcl.errors import InputError, one_line
 from mlcl.files import plain
 from mlcl.metrics import ResultMatrix, by_frequency
+from mlcl.runs.environment import data_record
 from mlcl.runs.kept import kept_bytes
 from mlcl.training.learner import Learner
 
@@ -87,7 +88,7 @@ def summarise(learner: Learner, folder: Path | None = None) -> Result:
 
 
 def result_json(result: Result) -> dict[str, Any]:
-    """Return what ``result.json`` holds; undefined values are null."""
+    """Return what ``result.json`` holds; undefined values are null, and tasks and classes count from 0."""
     matrix = ResultMatrix(result.matrix)
     benchmark = result.learner.benchmark
     values = {
@@ -117,6 +118,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "memory_bytes": result.memory_bytes,
         "weights": result.learner.network.backbone.provenance,
         "features": benchmark.dataset.origin,
+        "data": data_record(benchmark),
         "config": to_dict(result.config),
     }
     found: dict[str, Any] = plain(values)

@@ -12,7 +12,7 @@ from mlcl.config.schema import Config
 from mlcl.errors import InputError
 from mlcl.runs.extend import begin_extended, extended_benchmark, read_base
 from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends
-from mlcl.runs.recording import Recorder, load_benchmark, train_and_record
+from mlcl.runs.recording import Recorder, config_of_arrays, load_benchmark, train_and_record
 from mlcl.runs.result import Result
 from mlcl.streams import Benchmark
 from mlcl.training.callbacks import Callback
@@ -34,14 +34,17 @@ def run(
 
     Args:
         config: a `Config`, a dict of settings, the name of a shipped config, or a YAML file.
-        benchmark: tasks to use instead of those that the config names, such as `Benchmark.from_arrays`.
+        benchmark: tasks to use instead of those that the config names, such as `Benchmark.from_arrays`. The run
+            records its name, fingerprint and shape; a model that the config does not choose fits its data.
         out: folder to write; nothing is written without it.
         overwrite: replace ``out`` if it holds an earlier run.
         callback: called while training; with several processes (``train.devices``) in this one only.
         observer: the old name of ``callback``.
     """
     callback = _renamed(callback, observer)
-    config = settled(config_from(config))
+    config = settled(config_from(config, kind=None if benchmark is None else benchmark.dataset.kind))
+    if benchmark is not None:
+        config = config_of_arrays(config, benchmark)
     with launched(config.train.devices, run, config, benchmark=benchmark, out=out, overwrite=overwrite):
         tasks = benchmark if benchmark is not None else load_benchmark(config)
         learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from mlcl.errors import InputError, one_line
 from mlcl.exact import Learner
-from mlcl.files import write_bytes
+from mlcl.files import require_folder, write_bytes
 from mlcl.sklearn.targets import Name, check_names
 
 FORMAT, VERSION = "mlcl-exact-tagger", 1
@@ -34,6 +34,7 @@ def write_exact(
     """Write a tagger; a failure leaves no partial file."""
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
+    require_folder(path)
     arrays = {name: np.ascontiguousarray(value) for name, value in learner.arrays().items()}
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     state = plain.get("random_state")

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mlcl.errors import InputError, check_int, one_line
-from mlcl.files import write_bytes
+from mlcl.files import require_folder, write_bytes
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
 from mlcl.models import Network
@@ -39,6 +39,7 @@ def write_tagger(
     """Write a tagger; a failure leaves no partial file."""
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
+    require_folder(path)
     tensors = _tensors(learnt)
     state = params.get("random_state")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
@@ -146,7 +147,7 @@ def _read_memory(tensors: Mapping[str, Tensor], label_sets: Sequence[Ids]) -> Me
         raise InputError(f"the memory has the tasks {tasks}; expected one per label set ({len(label_sets)})")
     for part in memory.tasks:
         if not np.array_equal(part.classes, label_sets[part.task]):
-            raise InputError(f"task {part.task} of the memory does not have the classes of its label set")
+            raise InputError(f"task {part.task + 1} of the memory does not have the classes of its label set")
     return memory
 
 

@@ -6,6 +6,7 @@ What a stream is made of is defined in docs/specification.md#streams.
 from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark
 from mlcl.streams.holdout import hold_out
 from mlcl.streams.imbalance import official_imbalance
+from mlcl.streams.notes import headline_problem, measurable, task_notes
 from mlcl.streams.orders import PAPER_ORDERS, class_groups
 from mlcl.streams.tasks import Task, build_tasks
 
@@ -17,6 +18,9 @@ __all__ = [
     "build_benchmark",
     "build_tasks",
     "class_groups",
+    "headline_problem",
     "hold_out",
+    "measurable",
     "official_imbalance",
+    "task_notes",
 ]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mlcl.datasets.base import Dataset
-from mlcl.errors import check_choice
+from mlcl.errors import InputError, check_choice
 from mlcl.labels import Labels
-from mlcl.streams.orders import Order, class_groups
+from mlcl.streams.notes import headline_problem, summary, task_notes
+from mlcl.streams.orders import ClassRef, Order, class_groups
 from mlcl.streams.tasks import Imbalance, Negatives, Setting, Task, build_tasks
 
 
@@ -61,6 +63,8 @@ class Benchmark:
     name: str
     dataset: Dataset
     tasks: tuple[Task, ...]
+    stream: Mapping[str, Any] | None = None
+    """The options of `build_benchmark` that cut the dataset into these tasks, if they are known."""
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
@@ -89,6 +93,16 @@ class Benchmark:
             for numbers in (task.classes, task.train, task.test):
                 digest.update(f"{len(numbers)} ".encode() + numbers.astype("<i8").tobytes())
         return digest.hexdigest()[:16]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what the tasks lack that the metric or the theory needs, see `task_notes`."""
+        return task_notes(self.dataset, self.tasks)
+
+    @property
+    def headline_problem(self) -> str:
+        """Return why a run's Macro-AUC is undefined here, or leaves out tasks; empty if it does not."""
+        return headline_problem(self.dataset, self.tasks)
 
     def task_labels(self, task: Task | int, *, split: Literal["train", "test"] = "train") -> Labels:
         """Return the labels of a task's rows over its own classes, ``[n, Kt]``: all labels that the task reveals."""
@@ -127,7 +141,7 @@ class Benchmark:
         x_test: ArrayLike,
         y_test: ArrayLike,
         *,
-        tasks: int | None,
+        tasks: int | Sequence[Sequence[ClassRef]] | None,
         classes: Sequence[str] | None = None,
         name: str = "arrays",
         order: Order = "random",
@@ -145,7 +159,8 @@ class Benchmark:
             y_train: 0 or 1, ``[N, K]``.
             x_test: like ``x_train``.
             y_test: like ``y_train``.
-            tasks: number of tasks; None if ``order`` or ``increment`` determines it.
+            tasks: number of tasks, or the classes (ids or names) of each, such as ``[[0, 1], ["cat", "dog"]]``; None
+                if ``order`` or ``increment`` determines it.
             classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ...
             name: the name of the benchmark.
             order: see `class_groups`, as for ``base`` and ``increment``.
@@ -156,9 +171,17 @@ class Benchmark:
             imbalance: see ``setting``.
             seed: seed of all random draws.
         """
+        if isinstance(tasks, list | tuple | np.ndarray):
+            if not isinstance(order, str) or order != "random":
+                raise InputError(
+                    f"tasks lists the classes of each task and order is {order!r}; expected one of them"
+                )
+            if not all(isinstance(group, list | tuple | np.ndarray) for group in tasks):
+                raise InputError(f"tasks is {tasks!r}; expected a number, or one list of classes per task")
+            order, tasks = list(tasks), None
         return build_benchmark(
             Dataset.of(name, classes, x_train, y_train, x_test, y_test),
-            tasks=tasks,
+            tasks=cast("int | None", tasks),  # anything else is refused there
             order=order,
             base=base,
             increment=increment,
@@ -190,8 +213,23 @@ def build_benchmark(
     >>> [(info.classes, info.train_rows, info.positive.tolist()) for info in stream.describe()]
     [(('dog', 'cat'), 3, [2, 2]), (('cow', 'hen'), 3, [2, 2])]
     """
+    named = isinstance(order, str)
     groups = class_groups(
         dataset.classes, tasks=tasks, order=order, base=base, increment=increment, seed=seed
     )
-    found = build_tasks(dataset, groups, setting=setting, negatives=negatives, imbalance=imbalance, seed=seed)
-    return Benchmark(dataset.name if name is None else name, dataset, found)
+    options: dict[str, Any] = {
+        "setting": setting,
+        "negatives": negatives,
+        "imbalance": imbalance,
+        "seed": int(seed),
+    }
+    found = build_tasks(dataset, groups, **options)
+    if note := summary(dataset, found):
+        warnings.warn(note, UserWarning, stacklevel=2)
+    options |= {
+        "tasks": int(tasks) if named and tasks is not None else None,
+        "order": order if named else [group.tolist() for group in groups],
+        "base": base,
+        "increment": increment,
+    }
+    return Benchmark(dataset.name if name is None else name, dataset, found, options)

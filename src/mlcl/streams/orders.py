@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError, check_int, nearest
 from mlcl.streams.draws import ORDER, generator
 
 ClassRef = int | str
@@ -75,6 +75,8 @@ def class_groups(
     [[2], [0, 1]]
     """
     names = list(classes)
+    if tasks is not None:
+        tasks = check_int("tasks", tasks, 1)
     ids, sizes = _ordered(names, order, seed)
     if sizes is not None:
         if base or increment is not None:

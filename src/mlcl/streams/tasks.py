@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -51,8 +50,7 @@ def build_tasks(
 ) -> tuple[Task, ...]:
     """Give each group of classes its rows of both splits.
 
-    A class with no positive or no negative in a task, or a task with no training row of two labels, causes a
-    warning; a task with no row is an `InputError`.
+    A task with no row is an `InputError`; what else a task may lack is in `task_notes`.
 
     Args:
         dataset: labels of both splits; its inputs are not read.
@@ -91,10 +89,13 @@ def build_tasks(
                 labels["training"][np.ix_(before, classes)], rng=generator(seed, IMBALANCE, index)
             )
             found["training"] = before[kept]
-        shown = {split: labels[split][np.ix_(found[split], classes)] for split in labels}
-        for split in labels:
-            _check(shown[split], index, split, [dataset.classes[k] for k in classes])
-        counts = LabelCounts.of(shown["training"])
+        for split, own in found.items():
+            if not len(own):
+                names = ", ".join(dataset.classes[k] for k in classes)
+                raise InputError(
+                    f"task {index + 1} (classes {names}) has no {split} row, but at least one was expected"
+                )
+        counts = LabelCounts.of(labels["training"][np.ix_(found["training"], classes)])
         tasks.append(Task(index, classes, found["training"], found["test"], counts))
     return tuple(tasks)
 
@@ -116,26 +117,3 @@ def _rows(
         drawn = rng.integers(1, np.maximum(number[:, -1], 1), endpoint=True)
         member &= number == drawn[:, None]
     return [np.flatnonzero(member[:, t]) for t in range(len(groups))]
-
-
-def _check(labels: Labels, index: int, split: str, names: list[str]) -> None:
-    """Refuse a task without rows; warn of one that has rows but lacks what the metric or the theory needs."""
-    shown = ", ".join(names)
-    if len(labels) == 0:
-        raise InputError(f"task {index} (classes {shown}) has no {split} row, but at least one was expected")
-    counts = LabelCounts.of(labels)
-    for what, numbers in (("positive", counts.positive), ("negative", counts.negative)):
-        without = [name for name, number in zip(names, numbers, strict=True) if number == 0]
-        if without:
-            warnings.warn(
-                f"task {index} has no {what} {split} row of {', '.join(without)}, so no AUC is defined there",
-                UserWarning,
-                stacklevel=4,
-            )
-    if split == "training" and labels.sum(axis=1).max() < 2:
-        warnings.warn(
-            f"task {index} (classes {shown}) has no training row with two labels, "
-            f"which the paper's assumption 1.2 requires",
-            UserWarning,
-            stacklevel=4,
-        )

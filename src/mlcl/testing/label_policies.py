@@ -73,21 +73,23 @@ def targets_and_mask(part: Part[StreamCase], case: StreamCase) -> None:
         for name, found, dtype in (("targets", targets, moment.known.dtype), ("mask", mask, torch.bool)):
             require(
                 found.shape == moment.known.shape and found.dtype == dtype,
-                f"returns {name} of shape {tuple(found.shape)} and {found.dtype} in task {index}, "
+                f"returns {name} of shape {tuple(found.shape)} and {found.dtype} in task {index + 1}, "
                 f"not {tuple(moment.known.shape)} and {dtype}",
             )
-        require(not targets.requires_grad, f"returns targets with a gradient in task {index}")
-        require(((targets >= 0) & (targets <= 1)).all(), f"returns targets outside of 0 to 1 in task {index}")
+        require(not targets.requires_grad, f"returns targets with a gradient in task {index + 1}")
+        require(
+            ((targets >= 0) & (targets <= 1)).all(), f"returns targets outside of 0 to 1 in task {index + 1}"
+        )
 
 
 def own_classes_contribute(part: Part[StreamCase], case: StreamCase) -> None:
     """A row contributes to the loss for all classes of its own task, with the labels that are known."""
     for index, moment in enumerate(_moments(part, case)):
         targets, mask = moment.targets()
-        require(mask[moment.own].all(), f"masks a class of a row's own task in task {index}")
+        require(mask[moment.own].all(), f"masks a class of a row's own task in task {index + 1}")
         require(
             torch.equal(targets[moment.own], moment.known[moment.own]),
-            f"changes a known label of a row's own task in task {index}",
+            f"changes a known label of a row's own task in task {index + 1}",
         )
 
 
@@ -99,7 +101,7 @@ def inputs_stay(part: Part[StreamCase], case: StreamCase) -> None:
         same = torch.equal(known, moment.known) and torch.equal(own, moment.own)
         require(
             same and torch.equal(logits, moment.step.logits),
-            f"changes its arguments in place in task {index}",
+            f"changes its arguments in place in task {index + 1}",
         )
 
 
@@ -111,21 +113,23 @@ def order_of_rows_is_free(part: Part[StreamCase], case: StreamCase) -> None:
         step = replace(moment.step, inputs=moment.step.inputs[order], logits=moment.step.logits[order])
         other, masked = moment.policy.targets(moment.known[order], moment.own[order], step)
         same = torch.equal(other, targets[order]) and torch.equal(masked, mask[order])
-        require(same, f"returns other targets or another mask for the rows in reverse in task {index}")
+        require(same, f"returns other targets or another mask for the rows in reverse in task {index + 1}")
 
 
 def survives_saving(part: Part[StreamCase], case: StreamCase) -> None:
     """A policy that is saved as JSON and restored inside a task gives the same targets and the same mask."""
     for one, two in zip(_moments(part, case), _moments(part, case, restore=True), strict=True):
         same = all(torch.equal(a, b) for a, b in zip(one.targets(), two.targets(), strict=True))
-        require(same, f"gives other targets in task {one.step.context.index} after it was saved and restored")
+        require(
+            same, f"gives other targets in task {one.step.context.index + 1} after it was saved and restored"
+        )
 
 
 def same_step_same_targets(part: Part[StreamCase], case: StreamCase) -> None:
     """The same step gives the same targets and mask; nothing is random."""
     for index, moment in enumerate(_moments(part, case)):
         same = all(torch.equal(a, b) for a, b in zip(moment.targets(), moment.targets(), strict=True))
-        require(same, f"gives other targets the second time in task {index}")
+        require(same, f"gives other targets the second time in task {index + 1}")
 
 
 def global_random_state_stays(part: Part[StreamCase], case: StreamCase) -> None:

@@ -114,7 +114,10 @@ def one_entry_per_task(part: Part[MemoryCase], case: MemoryCase) -> None:
     """A memory returns one entry for every task so far, old ones first, also for tasks of which it keeps no row."""
     for number, (_, after) in enumerate(_updates(part, case)):
         found = [samples.task for samples in after]
-        require(found == list(range(number + 1)), f"returns entries of the tasks {found} after task {number}")
+        require(
+            found == list(range(number + 1)),
+            f"returns entries of the tasks {[t + 1 for t in found]} after task {number + 1}",
+        )
 
 
 def constants_stay(part: Part[MemoryCase], case: MemoryCase) -> None:
@@ -124,7 +127,7 @@ def constants_stay(part: Part[MemoryCase], case: MemoryCase) -> None:
             same = samples.counts == whole.counts and np.array_equal(samples.classes, whole.classes)
             require(
                 same,
-                f"turns the counts {whole.counts} of task {whole.task} into {samples.counts}; use TaskSamples.take",
+                f"turns the counts {whole.counts} of task {whole.task + 1} into {samples.counts}; use TaskSamples.take",
             )
 
 
@@ -132,7 +135,7 @@ def at_most_size(part: Part[MemoryCase], case: MemoryCase) -> None:
     """A memory of size M holds at most M samples over all tasks."""
     for number, (_, after) in enumerate(_updates(part, case)):
         held = sum(len(samples) for samples in after)
-        require(held <= case.size, f"holds {held} samples after task {number}")
+        require(held <= case.size, f"holds {held} samples after task {number + 1}")
 
 
 def rows_of_the_task(part: Part[MemoryCase], case: MemoryCase) -> None:
@@ -140,9 +143,9 @@ def rows_of_the_task(part: Part[MemoryCase], case: MemoryCase) -> None:
     for _, after in _updates(part, case):
         for samples, whole in zip(after, case.tasks, strict=False):
             rows = samples.rows.tolist()
-            require(len(set(rows)) == len(rows), f"stores a row of task {whole.task} twice: {rows}")
+            require(len(set(rows)) == len(rows), f"stores a row of task {whole.task + 1} twice: {rows}")
             foreign = sorted(set(rows) - set(whole.rows.tolist()))
-            require(not foreign, f"stores the rows {foreign}, which task {whole.task} does not have")
+            require(not foreign, f"stores the rows {foreign}, which task {whole.task + 1} does not have")
 
 
 def columns_follow_rows(part: Part[MemoryCase], case: MemoryCase) -> None:
@@ -153,11 +156,11 @@ def columns_follow_rows(part: Part[MemoryCase], case: MemoryCase) -> None:
             places = [where[row] for row in samples.rows.tolist()]
             require(
                 np.array_equal(samples.labels, whole.labels[places]),
-                f"gives rows of task {whole.task} the labels of other rows",
+                f"gives rows of task {whole.task + 1} the labels of other rows",
             )
             require(
                 "tag" in samples.extra and np.array_equal(samples.extra["tag"], whole.extra["tag"][places]),
-                f"loses or mixes up the extra columns of task {whole.task}",
+                f"loses or mixes up the extra columns of task {whole.task + 1}",
             )
 
 
@@ -168,7 +171,7 @@ def old_tasks_only_lose_rows(part: Part[MemoryCase], case: MemoryCase) -> None:
             rest = [row for row in old.rows.tolist() if row in set(now.rows.tolist())]
             require(
                 rest == now.rows.tolist(),
-                f"turns the stored rows {old.rows.tolist()} of task {old.task} into {now.rows.tolist()}",
+                f"turns the stored rows {old.rows.tolist()} of task {old.task + 1} into {now.rows.tolist()}",
             )
 
 
@@ -183,7 +186,7 @@ def inputs_stay(part: Part[MemoryCase], case: MemoryCase) -> None:
             changed = [
                 name for name, value in _arrays(samples).items() if not np.array_equal(value, arrays[name])
             ]
-            require(not changed, f"changes {', '.join(changed)} of task {samples.task} in place")
+            require(not changed, f"changes {', '.join(changed)} of task {samples.task + 1} in place")
 
 
 def _arrays(samples: TaskSamples) -> dict[str, NDArray[Any]]:
@@ -203,7 +206,7 @@ def same_seed_same_rows(part: Part[MemoryCase], case: MemoryCase) -> None:
 def survives_saving(part: Part[MemoryCase], case: MemoryCase) -> None:
     """A memory that is saved and restored between two tasks continues as the one that was not."""
     for stop in range(1, len(case.tasks)):
-        _same_rows(part, case, stop, f"when it is saved and restored before task {stop}")
+        _same_rows(part, case, stop, f"when it is saved and restored before task {stop + 1}")
 
 
 def _same_rows(part: Part[MemoryCase], case: MemoryCase, restore: int | None, when: str) -> None:
@@ -213,7 +216,7 @@ def _same_rows(part: Part[MemoryCase], case: MemoryCase, restore: int | None, wh
         for first, second in zip(one, two, strict=True):
             require(
                 np.array_equal(first.rows, second.rows),
-                f"keeps the rows {first.rows.tolist()} of task {first.task}, and {second.rows.tolist()} {when}",
+                f"keeps the rows {first.rows.tolist()} of task {first.task + 1}, and {second.rows.tolist()} {when}",
             )
 
 

@@ -94,16 +94,19 @@ def penalty_is_a_finite_scalar(part: Part[StreamCase], case: StreamCase) -> None
         if penalty is None:
             continue
         index = moment.context.index
-        require(isinstance(penalty, Tensor) and penalty.shape == (), f"returns {penalty!r} in task {index}")
-        require(penalty.isfinite() and penalty >= 0, f"returns {penalty.item()} in task {index}")
+        require(
+            isinstance(penalty, Tensor) and penalty.shape == (), f"returns {penalty!r} in task {index + 1}"
+        )
+        require(penalty.isfinite() and penalty >= 0, f"returns {penalty.item()} in task {index + 1}")
         if index == 0:
             continue
-        require(penalty.requires_grad, f"returns a penalty without a gradient in task {index}")
+        require(penalty.requires_grad, f"returns a penalty without a gradient in task {index + 1}")
         penalty.backward()
         gradients = [p.grad for p in moment.context.model.parameters() if p.grad is not None]
-        require(gradients, f"returns a penalty whose gradient does not reach the network in task {index}")
+        require(gradients, f"returns a penalty whose gradient does not reach the network in task {index + 1}")
         require(
-            all(g.isfinite().all() for g in gradients), f"has a gradient that is not finite in task {index}"
+            all(g.isfinite().all() for g in gradients),
+            f"has a gradient that is not finite in task {index + 1}",
         )
         moment.context.model.zero_grad()
 
@@ -117,7 +120,7 @@ def networks_stay(part: Part[StreamCase], case: StreamCase) -> None:
         taught = {} if teacher is None else _weights(teacher)
         before = _weights(network)
         regulariser.start_task(context)
-        require(_same_weights(network, before), f"changes the network when task {index} starts")
+        require(_same_weights(network, before), f"changes the network when task {index + 1} starts")
         drift(network, index)
         before = _weights(network)
         penalty = regulariser.penalty(case.step(context, stored=regulariser.needs_stored))
@@ -125,14 +128,14 @@ def networks_stay(part: Part[StreamCase], case: StreamCase) -> None:
             penalty.backward()
             network.zero_grad()
         regulariser.end_task(context)
-        require(_same_weights(network, before), f"changes the network in task {index}")
-        require(not network.training, f"leaves the network in training mode after task {index}")
+        require(_same_weights(network, before), f"changes the network in task {index + 1}")
+        require(not network.training, f"leaves the network in training mode after task {index + 1}")
         frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
-        require(not frozen, f"freezes {frozen} of the network in task {index}")
+        require(not frozen, f"freezes {frozen} of the network in task {index + 1}")
         if teacher is not None:
-            require(_same_weights(teacher, taught), f"changes the old network in task {index}")
+            require(_same_weights(teacher, taught), f"changes the old network in task {index + 1}")
             touched = [name for name, p in teacher.named_parameters() if p.grad is not None]
-            require(not touched, f"gives {touched} of the old network a gradient in task {index}")
+            require(not touched, f"gives {touched} of the old network a gradient in task {index + 1}")
 
 
 def state_is_tensors(part: Part[StreamCase], case: StreamCase) -> None:
@@ -140,10 +143,10 @@ def state_is_tensors(part: Part[StreamCase], case: StreamCase) -> None:
     for index, moment in enumerate(_moments(part, case)):
         state = moment.regulariser.state()
         bad = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
-        require(isinstance(state, dict) and not bad, f"has {bad} in its state in task {index}")
+        require(isinstance(state, dict) and not bad, f"has {bad} in its state in task {index + 1}")
         require(
             not any(value.requires_grad for value in state.values()),
-            f"has tensors that need a gradient in its state in task {index}",
+            f"has tensors that need a gradient in its state in task {index + 1}",
         )
 
 
@@ -161,7 +164,7 @@ def same_generator_same_penalty(part: Part[StreamCase], case: StreamCase) -> Non
 
 def _same(one: Tensor | None, two: Tensor | None, index: int, when: str) -> None:
     first, second = (None if value is None else value.item() for value in (one, two))
-    require(first == second, f"returns {first} in task {index}, and {second} {when}")
+    require(first == second, f"returns {first} in task {index + 1}, and {second} {when}")
 
 
 def global_random_state_stays(part: Part[StreamCase], case: StreamCase) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from mlcl.config.parts import build_memory
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import Config
+from mlcl.datasets import is_given_arrays
 from mlcl.errors import InputError
 from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_task
@@ -21,6 +23,7 @@ from mlcl.runs.recording import load_benchmark
 from mlcl.runs.trained import load_trained
 from mlcl.streams import Benchmark, Task
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
+from mlcl.theory.directions import check_directions
 
 
 def diagnose(
@@ -49,7 +52,7 @@ def diagnose(
     for task in _trained_tasks(found, config):
         labels = found.task_labels(task)
         memory.update(TaskSamples(task.index, task.classes, task.counts, task.train, labels))
-    return _diagnosis(config, memory, found.classes)
+    return replace(_diagnosis(config, memory, found.classes), directions=check_directions(found))
 
 
 def diagnose_run(folder: str | Path) -> Diagnosis:
@@ -103,6 +106,8 @@ def _data_of(folder: Path, config: Config, memory: Memory) -> Benchmark | None:
         if read_extends(folder) is not None:
             raise InputError("the run was extended, and the data of its old tasks are not kept")
         record = read_data_record(folder)
+        if is_given_arrays(config.data):
+            raise InputError("they are arrays that were given in Python")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # shown when the run was made
             found = load_benchmark(config)

@@ -280,7 +280,7 @@ class Learner:
         value: float = loss.item()
         if not math.isfinite(value):
             raise TrainingError(
-                f"the loss became {value} in task {self.task_index}, epoch {self.epoch}, step {self.step}; "
+                f"the loss became {value} in task {self.task_index + 1}, epoch {self.epoch + 1}, step {self.step + 1}; "
                 f"a lower train.lr (now {self.config.train.lr:g}) may help."
             )
         self.optimiser.zero_grad()
@@ -300,7 +300,7 @@ class Learner:
             if len(inputs) > 1:
                 raise
             raise TrainingError(
-                f"task {self.task_index} has a step of one row, from which {self.config.model.kind} cannot learn "
+                f"task {self.task_index + 1} has a step of one row, from which {self.config.model.kind} cannot learn "
                 f"({error}); larger images, or a train.batch_size (now {self.config.train.batch_size}) above 1, may "
                 "help."
             ) from None
@@ -368,8 +368,8 @@ class Learner:
         for name, value in self.network.state_dict().items():
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 raise TrainingError(
-                    f"the network diverged: {name} is no longer finite after task {self.task_index}, epoch "
-                    f"{self.epoch - 1}; a lower train.lr (now {self.config.train.lr:g}) may help."
+                    f"the network diverged: {name} is no longer finite after task {self.task_index + 1}, epoch "
+                    f"{self.epoch}; a lower train.lr (now {self.config.train.lr:g}) may help."
                 )
 
     def _warn_near_chance(self, task: Task) -> None:
@@ -472,7 +472,9 @@ class Learner:
         """
         task_index, epoch, step, in_task = state.values["position"]
         if not 0 <= task_index <= len(self.tasks) - bool(in_task):
-            raise InputError(f"the state stands at task {task_index}, but there are {len(self.tasks)} tasks.")
+            raise InputError(
+                f"the state stands after {task_index} tasks, but there are {len(self.tasks)} tasks."
+            )
         tables = {name: table.numpy() for name, table in state.section("measured").items()}
         shape = (len(self.benchmark.tasks), len(self.data.classes))
         self.evaluations = Evaluations.restore(tables, state.values, tasks=task_index, shape=shape)

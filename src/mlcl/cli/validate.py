@@ -1,0 +1,86 @@
+"""``mlcl validate``: check a config or an experiment, and say what it would do, without running it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlcl.cli.options import verb_parser
+from mlcl.config.resolve import read_config_file, read_text, resolve
+from mlcl.config.schema import Config
+from mlcl.datasets import find_dataset, is_given_arrays
+from mlcl.errors import InputError
+from mlcl.runs.folder import CONFIG, is_run
+from mlcl.sweeps.experiment import load_experiment, load_yaml
+
+
+def main(arguments: list[str]) -> int:
+    """Validate: ``mlcl validate FILE``."""
+    parser = verb_parser(
+        "validate",
+        "Check a config (of mlcl run) or an experiment (of mlcl reproduce) without running it: names, types, values "
+        "and parts that do not go together. What is wrong is one sentence, with exit code 2.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file, or the folder of a run")
+    file: Path = parser.parse_args(arguments).file
+    if file.is_dir() and is_run(file):
+        file = file / CONFIG
+    for line in validated(file):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+def validated(file: Path) -> Iterator[str]:
+    """Yield what a file is and how to run it; whatever is wrong with it is an `InputError`."""
+    content = load_yaml(read_text(file), str(file))
+    if isinstance(content, dict) and "rows" in content:
+        yield from _experiment(file)
+    else:
+        yield from _config(file)
+
+
+def _config(file: Path) -> Iterator[str]:
+    config = resolve(file=read_config_file(file))
+    yield f"{file}: a good config: {_described(config)}"
+    if is_given_arrays(config.data):
+        yield "its data are arrays that were given in Python: mlcl.run(FILE, benchmark=mlcl.Benchmark.from_arrays(...))"
+        return
+    if config.data != "digits":
+        try:
+            find_dataset(config.data)
+        except InputError as error:
+            yield f"its data are not here yet: {error}"
+    yield f"run it with: mlcl run {shlex.quote(str(file))}"
+
+
+def _experiment(file: Path) -> Iterator[str]:
+    name = str(file)
+    if file.suffix not in (".yaml", ".yml"):
+        raise InputError(f"{file} is an experiment; expected a name that ends in .yaml.")
+    experiment = load_experiment(name)
+    rows = experiment.rows_on("c-digits")
+    for row in rows:
+        try:
+            resolve(given={"benchmark": "c-digits", **row.settings})
+        except InputError as error:
+            raise InputError(f"{file}: row {row.label!r}: {error}") from None
+    axis = "" if experiment.axis is None else f", along {experiment.axis.setting}"
+    yield (
+        f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on c-digits{axis}, against "
+        f"{experiment.reference!r}"
+    )
+    yield f"run it with: mlcl reproduce {shlex.quote(name)} --benchmark c-digits --seeds 3"
+
+
+def _described(config: Config) -> str:
+    memory = (
+        "no memory"
+        if config.memory.kind == "none"
+        else f"memory {config.memory.kind} of {config.memory.size}"
+    )
+    return (
+        f"{config.method} on {config.benchmark} (data {config.data}), model {config.model.kind}, loss "
+        f"{config.loss.kind}, {memory}, {config.train.epochs} epochs per task, seed {config.seed}"
+    )
