@@ -19,7 +19,9 @@ EXTRAS = {"mlcl.metrics import MacroAUC": "torchmetrics"}
 
 def blocks(text):
     """The fenced blocks of a text: (language, the file that it is to be, content)."""
-    return re.findall(r'^```(python|bash|yaml)(?: title="([^"]+)")?\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
+    return re.findall(
+        r'^```(python|bash|yaml)(?: title="([^"]+)")?\n(.*?)^```', text, re.DOTALL | re.MULTILINE
+    )
 
 
 def run(text, names):

@@ -81,9 +81,13 @@ def test_labels_of_numpy_and_lists_are_taken():
 
 def test_what_is_no_tensor_is_named():
     counts = LabelCounts.of([[1, 0], [0, 1]])
-    with pytest.raises(InputError, match="logits is a ndarray, but a tensor, which has a gradient, was expected"):
+    with pytest.raises(
+        InputError, match="logits is a ndarray, but a tensor, which has a gradient, was expected"
+    ):
         MarginLoss(counts)(np.zeros((2, 2)), torch.zeros(2, 2))
     with pytest.raises(InputError, match="labels is a list that torch cannot read"):
         MarginLoss(counts)(torch.zeros(2, 2), [["a", "b"], ["c", "d"]])
-    with pytest.raises(InputError, match=r"counts is a ndarray, but LabelCounts was expected, such as LabelCounts.of"):
+    with pytest.raises(
+        InputError, match=r"counts is a ndarray, but LabelCounts was expected, such as LabelCounts.of"
+    ):
         MarginLoss(np.zeros((2, 2)))

@@ -60,7 +60,7 @@ def test_a_step_is_the_loss_over_the_masked_cells(loss):
     mask = joint_mask(benchmark)[rows]
     assert np.array_equal(seen["mask"].numpy(), mask)
     assert np.array_equal(seen["targets"].numpy(), benchmark.dataset.train.labels[rows] * mask)
-    assert seen["weights"].tolist() == [1.0]
+    assert seen["weights"].tolist() == pytest.approx([(6 / 4) ** 0.5])  # six classes: train.class_power
     assert sorted(np.concatenate([learner.plan.step(s)[0] for s in range(len(learner.plan))])) == sorted(
         task.train
     )

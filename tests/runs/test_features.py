@@ -360,3 +360,18 @@ def test_the_documented_commands_on_real_thumbnails(tmp_path, monkeypatch, capsy
     assert record["features"]["file_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
     assert record["input_shape"] == [1280]
     assert record["pooled"]["macro_auc"] > 65  # of 150 images; random weights are near 50
+
+
+def test_patches_are_learnt_from_the_training_split_without_labels(store, tmp_path):
+    """No warning of random weights; the store says where its features come from, and runs take them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        embed_store(str(store), "patches", out=tmp_path / "f")
+    data = open_store(tmp_path / "f")
+    assert data.train.inputs.shape == (300, 400)
+    covariance = np.cov(np.array(data.train.inputs, np.float64).T)
+    assert np.allclose(covariance, np.diag(np.diag(covariance)), atol=1e-3 * covariance.max())
+    assert data.origin["weights"] == "learnt from the images of the training split, without labels"
+    result = run({"benchmark": str(tmp_path / "f"), "method": "exact", "stream": {"tasks": 2}})
+    assert result.macro_auc > 75
+    assert result.learner.exact.learner.features.dimension == 256

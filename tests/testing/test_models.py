@@ -11,6 +11,7 @@ from mlcl.models import MODELS, Backbone
 from mlcl.models.mlp import VectorBackbone
 from mlcl.testing import MODEL_RULES, check_model
 
+SLOW = ("resnet18", "resnet34", "resnet50", "patches")
 STRAY = torch.Generator().manual_seed(0)
 
 
@@ -18,10 +19,7 @@ STRAY = torch.Generator().manual_seed(0)
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        *(
-            (kind, {"cases": 1} if kind in ("resnet18", "resnet34", "resnet50") else {})
-            for kind in MODELS.names()
-        ),
+        *((kind, {"cases": 1} if kind in SLOW else {}) for kind in MODELS.names()),
         ("mlp", {"hidden": 7, "depth": 3, "cases": 4}),
         ("resnet8", {"width": 3, "cases": 4}),
         ("resnet14", {"shapes": ((3, 9, 21),)}),
@@ -111,6 +109,23 @@ class KeepsATensorOutOfItsState(Own):
         return self.linear(inputs) + self.shift
 
 
+class FitsAtRandom(Own):
+    def fit(self, inputs, *, generator, mirror):
+        with torch.no_grad():
+            self.linear.bias.normal_(generator=STRAY)
+
+
+class FitsWithoutSaving(Own):
+    def prepare(self):
+        self.mean = 0.0
+
+    def fit(self, inputs, *, generator, mirror):
+        self.mean = inputs.mean()
+
+    def forward(self, inputs):
+        return self.linear(inputs - self.mean)
+
+
 BROKEN = [
     ("features_are_as_declared", NoBackbone),
     ("features_are_as_declared", KeepsTheMap),
@@ -121,6 +136,8 @@ BROKEN = [
     ("evaluation_changes_nothing", ClampsInPlace),
     ("gradients_reach_all_parameters", UnusedLayer),
     ("survives_saving", KeepsATensorOutOfItsState),
+    ("fitting_follows_its_generator", FitsAtRandom),
+    ("fitting_follows_its_generator", FitsWithoutSaving),
 ]
 
 

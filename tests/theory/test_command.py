@@ -28,6 +28,7 @@ from mlcl.reports.theory_figure import diagnosis_figure
 from mlcl.runs.extend import extend
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.run import run
+from mlcl.streams import Benchmark
 from mlcl.theory import class_risks, diagnose, diagnose_run, optimal_margins
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "[red]fox", "gnu", "hen"])
@@ -237,7 +238,7 @@ def damaged(folder, tmp_path, **changes):
         ("0_classes", lambda a: a + 99, "task 1 has the classes"),
         ("0_classes", lambda a: a - a, "task 1 has the classes"),
         ("0_positive", lambda a: a + 1, "total"),
-        ("0_negative", lambda a: a - 1, "contradict"),
+        ("0_negative", lambda a: a + 1, "total"),
         ("0_labels", lambda a: a + 7, "only 0 and 1"),
         ("0_labels", lambda a: a[:3], "shape"),
         ("header", lambda a: a[:-4], "does not fit"),
@@ -302,3 +303,17 @@ def test_the_page_shows_what_is_printed(capsys):
 def test_help(capsys):
     assert main(["theory", "--help"]) == 0
     assert "A diagnostic, not a guarantee" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_benchmark_of_vectors_checks_the_exact_learner_too():
+    rng = np.random.default_rng(0)
+    y = (rng.random((200, 4)) < 0.3).astype(np.uint8)
+    x = (y @ rng.normal(size=(4, 6)) + rng.normal(size=(200, 6))).astype(np.float32)
+    stream = Benchmark.from_arrays(x, y, x, y, tasks=2)
+    found = diagnose({"model": "mlp", "memory": {"size": 20}}, benchmark=stream)
+    assert found.directions is not None
+    assert max(found.directions.pairwise, found.directions.reweighted) < 1e-8 < found.directions.pooled
+    assert any("Exact learner, by a numeric optimiser" in line for line in report.lines(found))
+    assert report.to_json(found)["directions"]["pooled"] == found.directions.pooled
+    images = diagnose({"memory": {"size": 20}})
+    assert images.directions is None

@@ -16,7 +16,8 @@ a line in the Args section of the docstring, which becomes its help text on the 
 - Everything that training changes is a parameter or a buffer, so that a state dict restores the backbone.
 
 A backbone may look at the inputs of the first task, without labels, before anything is trained: `Backbone.fit`. What it
-learns there is in its state dict as well. A backbone without parameters, such as ``patches``, is never trained.
+learns there follows from inputs and generator alone, and is in its state dict. A backbone without parameters, such as
+``patches``, is never trained.
 """
 
 from __future__ import annotations

@@ -168,6 +168,30 @@ def survives_saving(part: Part[ModelCase], case: ModelCase) -> None:
             require(torch.equal(found(inputs), expected), f"returns other logits when {what}")
 
 
+def fitting_follows_its_generator(part: Part[ModelCase], case: ModelCase) -> None:
+    """What a model learns from inputs alone (``fit``) follows from inputs and generator, and is in its state_dict."""
+    inputs = case.inputs()
+    networks = [_network(part, case) for _ in range(2)]
+    before = global_state()
+    for network in networks:
+        generator = torch.Generator().manual_seed(case.seed)
+        network.eval().backbone.fit(inputs, generator=generator, mirror=True)
+    require(global_state() == before, "draws from a global random generator")
+    require(torch.equal(inputs, case.inputs()), "changes its inputs in place")
+    one, two = (network.state_dict() for network in networks)
+    differing = [name for name, value in one.items() if not torch.equal(value, two[name])]
+    require(not differing, f"learns other values of {differing[:1]} the second time")
+    other = _network(part, case, more=1).eval()
+    other.load_state_dict(one)
+    with torch.no_grad():
+        expected = networks[0](inputs)
+        require(expected.isfinite().all(), "gives logits that are not finite")
+        require(
+            torch.equal(other(inputs), expected),
+            "returns other logits when its state_dict is loaded into another",
+        )
+
+
 MODEL_RULES: tuple[Rule[ModelCase], ...] = (
     features_are_as_declared,
     weights_follow_the_seed,
@@ -176,4 +200,5 @@ MODEL_RULES: tuple[Rule[ModelCase], ...] = (
     evaluation_changes_nothing,
     gradients_reach_all_parameters,
     survives_saving,
+    fitting_follows_its_generator,
 )

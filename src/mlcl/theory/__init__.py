@@ -11,6 +11,7 @@ from mlcl.theory.diagnosis import (
     TaskDiagnosis,
     diagnose_task,
 )
+from mlcl.theory.directions import DirectionCheck, check_direction, check_directions
 from mlcl.theory.distance import RandomChoice, class_risks, random_choice
 from mlcl.theory.margins import (
     Proposition,
@@ -25,6 +26,7 @@ from mlcl.theory.terms import ImbalanceTerms, imbalance_terms
 __all__ = [
     "REMARK",
     "Diagnosis",
+    "DirectionCheck",
     "ImbalanceTerms",
     "Proposition",
     "RandomChoice",
@@ -32,6 +34,8 @@ __all__ = [
     "Scored",
     "TaskDiagnosis",
     "best_margins",
+    "check_direction",
+    "check_directions",
     "check_proposition",
     "class_risks",
     "diagnose",

@@ -15,6 +15,7 @@ from mlcl.labels import LabelCounts
 from mlcl.losses import MarginCount
 from mlcl.losses.bases import Base
 from mlcl.memories import TaskSamples, wru_gap
+from mlcl.theory.directions import DirectionCheck
 from mlcl.theory.distance import RandomChoice, class_risks, random_choice
 from mlcl.theory.margins import Floats, Proposition, check_proposition, optimal_margins
 from mlcl.theory.terms import ImbalanceTerms, imbalance_terms
@@ -139,6 +140,7 @@ class Diagnosis:
         trained: whether there are risks, computed with a trained network.
         settings: margins and base loss.
         tasks: the tasks.
+        directions: the exact learner's closed form against numeric minimisers; None where features are not vectors.
     """
 
     benchmark: str
@@ -149,6 +151,7 @@ class Diagnosis:
     trained: bool
     settings: RiskSettings
     tasks: tuple[TaskDiagnosis, ...]
+    directions: DirectionCheck | None = None
 
     @property
     def stored(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mlcl.runs.recording import load_benchmark
 from mlcl.runs.trained import load_trained
 from mlcl.streams import Benchmark, Task
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
+from mlcl.theory.directions import check_directions
 
 
 def diagnose(
@@ -50,7 +52,7 @@ def diagnose(
     for task in _trained_tasks(found, config):
         labels = found.task_labels(task)
         memory.update(TaskSamples(task.index, task.classes, task.counts, task.train, labels))
-    return _diagnosis(config, memory, found.classes)
+    return replace(_diagnosis(config, memory, found.classes), directions=check_directions(found))
 
 
 def diagnose_run(folder: str | Path) -> Diagnosis:
