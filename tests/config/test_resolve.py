@@ -195,6 +195,27 @@ def test_an_alias_is_written_down_by_its_name_and_options_of_replaced_parts_go()
     assert (other.regulariser.kind, other.regulariser.options) == ("ewc", {})
 
 
+@pytest.mark.parametrize(
+    ("settings", "meant"),
+    [
+        ({"benchmark": "c-digits"}, "distilled-replay"),
+        ({"benchmark": "c-voc-small"}, "distilled-replay"),
+        ({"benchmark": "c-scene"}, "exact"),
+        ({"benchmark": "c-coco-features"}, "exact"),
+        ({"model": {"kind": "mobilenetv2", "pretrained": "a.safetensors"}}, "exact"),
+        ({"model": "mobilenetv2"}, "distilled-replay"),
+    ],
+)
+def test_the_recommended_method_is_exact_where_features_are_fixed(settings, meant):
+    config = config_from({"method": "best", **settings})
+    assert config.method == meant
+    assert (config.model.head == "exact") == (meant == "exact")
+    if "model" in settings:
+        assert config.model.kind == "mobilenetv2"
+    else:
+        assert config.model.kind == ("fixed" if meant == "exact" else "resnet8")
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_a_copied_config_runs_as_the_shipped_one(name, tmp_path):
     path = tmp_path / "mine.yaml"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mlcl.errors import InputError
 from mlcl.exact import Moments, Sums
+from mlcl.exact.storing import read_sums, sums_arrays
 
 
 def problem(seed, *, n=30, d=3, classes=4, patterns=None):
@@ -77,33 +78,6 @@ def test_a_removed_class_leaves_the_others():
     assert sorted(set(removed.block_of)) == list(range(len(removed.annotated)))
 
 
-def test_saved_sums_are_the_same():
-    rows, labels, known = problem(3)
-    labels[:, 1] = False
-    sums = Sums.of(rows, labels, known)
-    arrays = sums.arrays()
-    check(Sums.from_arrays(arrays), rows, labels, known)
-    assert len(arrays["sums"]) == 1 + len(sums.annotated) + 3  # the class without positives takes no space
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("counts", lambda a: a[:-1]),
-        ("counts", lambda a: -a),
-        ("sums", lambda a: a[:, :-1]),
-        ("sums", lambda a: a * np.nan),
-        ("seconds", lambda a: a.astype(np.float32)),
-        ("block_of", lambda a: a + 1),
-        ("block_of", lambda a: a[:, None]),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(name, change):
-    arrays = Sums.of(*problem(4)).arrays()
-    with pytest.raises(InputError, match="do not fit"):
-        Sums.from_arrays({**arrays, name: change(arrays[name])})
-
-
 def test_rows_that_were_not_learnt_so_are_refused():
     rows, labels, known = problem(5)
     known[:] = True
@@ -126,3 +100,8 @@ def test_the_size_counts_what_is_shared_once():
     one = Moments.zeros(3).nbytes
     assert Sums.of(rows, labels).nbytes == (1 + 4) * one  # all rows are annotated: the total serves
     assert Sums.zeros(3, 4).nbytes == 0
+    twice = Sums.of(rows, labels) + Sums.of(rows, labels)
+    assert twice.nbytes == read_sums(sums_arrays(twice)).nbytes == (1 + 4) * one
+    other = twice + Sums.of(rows, labels[:, :2]).placed([0, 1], 4)  # two classes were not annotated now
+    assert other.nbytes == (1 + 1 + 4) * one
+    check(Sums.of(rows, labels) + Sums.zeros(3, 4), rows, labels, np.ones_like(labels))

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from exact_taggers import EXACT_EXCEPTIONS
+from estimator_checks import EXACT_EXCEPTIONS
 from mlcl.errors import InputError
 from mlcl.metrics import macro_auc
 from mlcl.sklearn import ExactTagger
@@ -118,6 +118,8 @@ def test_tags_add_classes_and_the_classes_name_what_rows_were_annotated_for():
     assert tagger.classes_.tolist() == ["a", "b", "c"]
     tagger.partial_fit(x[6:8], [["b"], []], classes=["b"])
     assert [tagger.learner_.sums.annotated_for(k).count for k in range(3)] == [6, 8, 2]
+    tagger.partial_fit(x[8:9], [[]])  # a row without tags is a negative of all classes
+    assert [tagger.learner_.sums.annotated_for(k).count for k in range(3)] == [7, 9, 3]
     with pytest.raises(InputError, match="y has the tag 'z' at row 1; expected tags of classes"):
         tagger.partial_fit(x[:2], [[], ["z"]], classes=["a"])
     with pytest.raises(InputError, match="y has 1 rows and X has 2"):

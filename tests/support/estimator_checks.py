@@ -17,3 +17,13 @@ EXCEPTIONS = {
     "check_n_features_in_after_fitting": CLASSES,
 }
 """Checks of scikit-learn that a multi-label estimator cannot pass, and why; docs/guides/engineer.md lists them too."""
+
+EXACT_EXCEPTIONS = EXCEPTIONS | {
+    "check_sample_weights_not_an_array": NO_ZERO_ONE,
+    "check_sample_weights_shape": NO_ZERO_ONE,
+    "check_sample_weights_not_overwritten": NO_ZERO_ONE,
+    "check_estimator_sparse_array": ONE_D,
+    "check_estimator_sparse_matrix": ONE_D,
+    "check_classifier_multioutput": "predicts above 0; here every label has a threshold of its own",
+}
+"""Checks of scikit-learn that the exact tagger cannot pass, and why."""

@@ -1,4 +1,4 @@
-"""Estimator checks that do not apply to `ExactTagger`, and real data for its tests."""
+"""Real data for the tests of the exact learner."""
 
 from __future__ import annotations
 
@@ -9,18 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from estimator_checks import EXCEPTIONS, NO_ZERO_ONE, ONE_D
-
-EXACT_EXCEPTIONS = EXCEPTIONS | {
-    "check_sample_weights_not_an_array": NO_ZERO_ONE,
-    "check_sample_weights_shape": NO_ZERO_ONE,
-    "check_sample_weights_not_overwritten": NO_ZERO_ONE,
-    "check_estimator_sparse_array": ONE_D,
-    "check_estimator_sparse_matrix": ONE_D,
-    "check_classifier_multioutput": "predicts above 0; here every label has a threshold of its own",
-}
-"""Checks of scikit-learn that the exact tagger cannot pass, and why."""
 
 
 def real(name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -12,7 +12,7 @@ from mlcl.config.parts import GIVEN_BY_THE_RUN, REGISTRIES
 from mlcl.config.resolve import read_yaml, settings, shipped
 from mlcl.config.schema import PARTS, SECTIONS, flat
 from mlcl.errors import InputError, nearest
-from mlcl.methods.presets import ALIASES, PRESETS
+from mlcl.methods.presets import ALIASES, PRESETS, describe_alias
 from mlcl.registry import Option, members, read_options
 
 
@@ -123,7 +123,7 @@ def _part(part: str, kind: str) -> Iterator[str]:
 
 def _method(name: str) -> Iterator[str]:
     preset = PRESETS[ALIASES.get(name, name)]
-    meant = f" (another name of {ALIASES[name]})" if name in ALIASES else ""
+    meant = f" (another name of {describe_alias(name)})" if name in ALIASES else ""
     yield f"{name}: method{meant}. {preset.summary} [{preset.reference}]"
     yield _fact("command line", f"--method {name}")
     for key, value in flat(preset.parts).items():

@@ -10,7 +10,7 @@ from mlcl.cli.options import verb_parser
 from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import shipped
 from mlcl.errors import InputError, nearest
-from mlcl.methods.presets import ALIASES, PRESETS
+from mlcl.methods.presets import ALIASES, PRESETS, describe_alias
 from mlcl.models import MODELS
 from mlcl.plugins import load_entry_points
 
@@ -20,7 +20,7 @@ Line = tuple[str, str, str]
 def _methods() -> Iterator[Line]:
     yield from ((name, preset.summary, preset.reference) for name, preset in PRESETS.items())
     yield from (
-        (alias, f"What we recommend: {name}.", PRESETS[name].reference) for alias, name in ALIASES.items()
+        (alias, f"What we recommend: {describe_alias(alias)}.", "docs/methods.md") for alias in ALIASES
     )
 
 

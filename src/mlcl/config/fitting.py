@@ -1,4 +1,4 @@
-"""A model that fits the data, where nobody has chosen one: a ResNet for images, an MLP for vectors."""
+"""What fits the data where nobody has chosen: a ResNet for images, an MLP for vectors; and the recommended method."""
 
 from __future__ import annotations
 
@@ -40,3 +40,14 @@ def with_fitting_model(layer: Mapping[str, Any], kind: Kind | None) -> dict[str,
     if kind is None or (chosen in OF_VECTORS) == (kind == "features"):
         return dict(layer)
     return {**layer, "model": {"kind": OF_VECTORS[0] if kind == "features" else ModelConfig.default}}
+
+
+def fixed_features(model: Mapping[str, Any], kind: Kind | None) -> bool:
+    """Return whether a run has features that need no training: vectors, or those of a pre-trained encoder.
+
+    >>> fixed_features({"kind": "mlp"}, None), fixed_features({"kind": "resnet8"}, "images")
+    (True, False)
+    >>> fixed_features({"kind": "mobilenetv2", "pretrained": "mobilenetv2_100.safetensors"}, "images")
+    True
+    """
+    return kind == "features" or model["kind"] in OF_VECTORS or model.get("pretrained") not in (None, False)

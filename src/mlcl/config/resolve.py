@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from mlcl.config.fitting import data_kind, with_fitting_model
+from mlcl.config.fitting import data_kind, fixed_features, with_fitting_model
 from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
 from mlcl.datasets.base import Kind
@@ -272,10 +272,10 @@ def resolve(
         given = merge({"data": chosen["data"]}, given, {"benchmark": chosen["benchmark"]})
     elif "benchmark" in file and "data" not in file:
         file = merge(file, {"benchmark": lower["benchmark"]})
-    lower = with_fitting_model(
-        lower, kind or data_kind(merge({"data": Config().data}, lower, file, given)["data"])
-    )
-    method: str = merge({"method": Config().method}, lower, file, given)["method"]
+    kind = kind or data_kind(merge({"data": Config().data}, lower, file, given)["data"])
+    lower = with_fitting_model(lower, kind)
+    asked = merge(to_dict(Config()), lower, file, given)
+    method = method_name(asked["method"], features=fixed_features(asked["model"], kind))
     preset = _preset(method)
     upper = [file, preset, given] if "method" in given else [preset, file, given]
     final = merge(to_dict(Config()), lower, *upper)
@@ -284,7 +284,7 @@ def resolve(
     # user wrote for a kind of his own choice is refused, not ignored.
     preset = _prune(preset, final)
     upper = [_prune(file, final), preset, given] if "method" in given else [preset, _used(file, final), given]
-    merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method_name(method)})
+    merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method})
     if merged["model"].get("head") == "exact":
         merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods
     elif "exact" in given:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from mlcl.errors import InputError
 from mlcl.exact.features import FeatureMap, blocks, fit_map
 from mlcl.exact.moments import Floats
-from mlcl.exact.sums import ARRAYS, Sums
+from mlcl.exact.storing import ARRAYS, read_sums, sums_arrays
+from mlcl.exact.sums import Sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +149,7 @@ class Learner:
         }
         if self.features.projection is not None:
             found["features.projection"] = np.ascontiguousarray(self.features.projection)
-        return found | {f"sums.{name}": value for name, value in self.sums.arrays().items()}
+        return found | {f"sums.{name}": value for name, value in sums_arrays(self.sums).items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Learner:
@@ -165,7 +166,7 @@ class Learner:
                 "the feature map is not one of a learner: its shapes, types or values do not fit"
             )
         features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
-        sums = Sums.from_arrays({name: arrays[f"sums.{name}"] for name in ARRAYS})
+        sums = read_sums({name: arrays[f"sums.{name}"] for name in ARRAYS})
         if sums.dimension != features.dimension:
             raise InputError(f"the sums have {sums.dimension} numbers; expected {features.dimension}")
         return cls(features, sums)

@@ -8,19 +8,16 @@ into tasks or are missing cell by cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
-from mlcl.exact.moments import Floats, Moments, packed_size
+from mlcl.exact.moments import NOISE, Floats, Moments
 
 Marks = NDArray[np.bool_]
-ARRAYS = ("block_of", "counts", "sums", "seconds")
-"""The names of the arrays that sums are saved as."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +127,16 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         block_of, pairs = _common(self, other)
-        parts = tuple(self.annotated[a] + other.annotated[b] for a, b in pairs)
+        total = self.total + other.total
+        # Where every row was annotated for a block in both, its moments are the total: one object, added once.
+        parts = tuple(
+            total
+            if self.annotated[a] is self.total and other.annotated[b] is other.total
+            else self.annotated[a] + other.annotated[b]
+            for a, b in pairs
+        )
         positive = tuple(a + b for a, b in zip(self.positive, other.positive, strict=True))
-        return Sums(self.total + other.total, block_of, parts, positive)
+        return Sums(total, block_of, parts, positive)
 
     def without(self, other: Sums, names: Sequence[object] | None = None) -> Sums:
         """Return the sums without some of the rows; an `InputError` if they cannot have been learnt so.
@@ -155,7 +159,7 @@ class Sums:
             for a, b, name in zip(self.positive, other.positive, shown, strict=True)
         ]
         for k, own in enumerate(positive):
-            if own.count > parts[block_of[k]].count * (1 + 1e-9):
+            if own.count > parts[block_of[k]].count * (1 + NOISE):
                 raise InputError(
                     f"these rows were not learnt as they are given: {shown[k]!r} would have more positives than rows"
                 )
@@ -175,45 +179,6 @@ class Sums:
             self.block_of,
             tuple(done[id(one)] for one in self.annotated),
             tuple(done[id(one)] for one in self.positive),
-        )
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays; moments of no row take no space in ``sums`` and ``seconds``."""
-        moments = (self.total, *self.annotated, *self.positive)
-        full = [one for one in moments if one.count]
-        d = self.dimension
-        return {
-            "block_of": np.array(self.block_of, np.int64),
-            "counts": np.array([one.count for one in moments]),
-            "sums": np.array([one.sum for one in full]).reshape(-1, d),
-            "seconds": np.array([one.second for one in full]).reshape(-1, packed_size(d)),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
-        """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
-        block_of, counts, sums, seconds = (np.asarray(arrays[name]) for name in ARRAYS)
-        d, classes = sums.shape[1] if sums.ndim == 2 else -1, len(block_of)
-        blocks = int(block_of.max(initial=-1)) + 1
-        full = int((counts > 0).sum())
-        fits = (
-            block_of.dtype == np.int64
-            and block_of.ndim == counts.ndim == 1
-            and all(one.dtype == np.float64 for one in (counts, sums, seconds))
-            and np.array_equal(np.unique(block_of), np.arange(blocks))
-            and counts.shape == (1 + blocks + classes,)
-            and sums.shape == (full, d)
-            and seconds.shape == (full, packed_size(d))
-            and all(np.isfinite(one).all() for one in (counts, sums, seconds))
-            and not (counts < 0).any()
-        )
-        if not fits:
-            raise InputError("the sums are not those of a learner: their shapes, types or values do not fit")
-        rows = iter(zip(sums, seconds, strict=True))
-        nothing = Moments.zeros(d)
-        found = [Moments(float(n), *(one.copy() for one in next(rows))) if n else nothing for n in counts]
-        return cls(
-            found[0], tuple(block_of.tolist()), tuple(found[1 : 1 + blocks]), tuple(found[1 + blocks :])
         )
 
 

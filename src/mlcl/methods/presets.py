@@ -142,14 +142,31 @@ PRESETS: NamedValues[Preset] = NamedValues("method", _SHIPPED)
 ALIASES = {"best": "distilled-replay"}
 """Other names of presets. ``best`` is always the method that we recommend; runs and tables say which one that was."""
 
+ON_FEATURES = {"best": "exact"}
+"""What an alias means where features are fixed: on vectors, and on images with a pre-trained encoder."""
 
-def method_name(name: str) -> str:
+
+def method_name(name: str, *, features: bool = False) -> str:
     """Return the name behind an alias, or the name itself.
 
-    >>> method_name("best"), method_name("er")
-    ('distilled-replay', 'er')
+    Args:
+        name: of a method, or an alias.
+        features: whether features are fixed, so that nothing but a head is to be learnt.
+
+    >>> method_name("best"), method_name("best", features=True), method_name("er")
+    ('distilled-replay', 'exact', 'er')
     """
-    return ALIASES.get(name, name)
+    return (ON_FEATURES if features and name in ON_FEATURES else ALIASES).get(name, name)
+
+
+def describe_alias(alias: str) -> str:
+    """Return what an alias means.
+
+    >>> describe_alias("best")
+    'distilled-replay; exact on feature vectors and with a pre-trained encoder'
+    """
+    other = ON_FEATURES.get(alias)
+    return ALIASES[alias] + (f"; {other} on feature vectors and with a pre-trained encoder" if other else "")
 
 
 def get_preset(name: str) -> Preset:

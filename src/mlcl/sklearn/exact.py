@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.metrics import macro_auc
+from mlcl.sklearn.exact_inputs import read_annotations, read_features
 from mlcl.sklearn.exact_saving import read_exact, write_exact
-from mlcl.sklearn.tags import is_tags, tag_matrix
-from mlcl.sklearn.targets import Name, check_names, class_array, read_targets
+from mlcl.sklearn.targets import Name, check_names, class_array
 
 Floats = NDArray[np.float64]
 
@@ -166,14 +166,21 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         """
         check_is_fitted(self, "classes_")
         known = self.classes_.tolist()
-        rows = self._inputs(X, reset=False)
-        names, labels, marks, weights = self._targets(
-            rows, y, classes, annotated, sample_weight, known, only_known=True
+        rows = read_features(self, X, reset=False)
+        given = read_annotations(
+            y,
+            classes,
+            rows=rows.shape[0],
+            known=known,
+            only_known=True,
+            annotated=annotated,
+            sample_weight=sample_weight,
         )
-        ids = [known.index(name) for name in names]
-        return self._become(
-            self.learner_.forget(rows, labels, ids, annotated=marks, weights=weights, names=known)
+        ids = [known.index(name) for name in given.names]
+        after = self.learner_.forget(
+            rows, given.labels, ids, annotated=given.annotated, weights=given.weights, names=known
         )
+        return self._become(after)
 
     def merge(self, other: ExactTagger) -> Self:
         """Add what another tagger has learnt, as if its rows had been learnt here.
@@ -235,7 +242,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     def decision_function(self, X: ArrayLike) -> Floats:
         """Return the log-odds of each class, ``[n, K]``, in the order of ``classes_``: ``X coef_' + intercept_``."""
         check_is_fitted(self, "classes_")
-        return self._solved().scores(self._inputs(X, reset=False))
+        return self._solved().scores(read_features(self, X, reset=False))
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the probability of each class, ``[n, K]``; a row need not sum to 1, because labels are independent.
@@ -243,12 +250,12 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         It is the probability in rows of the kind that was annotated for the class.
         """
         check_is_fitted(self, "classes_")
-        return self._solved().probabilities(self._inputs(X, reset=False))
+        return self._solved().probabilities(read_features(self, X, reset=False))
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Return 1 for each class whose log-odds exceed its threshold, that of the best expected F1, ``[n, K]``."""
         check_is_fitted(self, "classes_")
-        return self._solved().predictions(self._inputs(X, reset=False)).astype(np.int64)
+        return self._solved().predictions(read_features(self, X, reset=False)).astype(np.int64)
 
     def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
         """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
@@ -260,8 +267,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         """
         values = self.decision_function(X)
         known = self.classes_.tolist()
-        names, labels, _, _ = self._targets(values, y, classes, None, None, known, only_known=True)
-        return macro_auc(values[:, [known.index(name) for name in names]], labels)
+        given = read_annotations(y, classes, rows=len(values), known=known, only_known=True)
+        return macro_auc(values[:, [known.index(name) for name in given.names]], given.labels)
 
     @property
     def coef_(self) -> Floats:
@@ -330,15 +337,20 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         self, X: Any, y: Any, classes: Any, annotated: Any, sample_weight: Any, *, first: bool
     ) -> Self:
         self._options()
-        if y is None:
-            raise InputError("ExactTagger requires y to be passed, but the target y is None")
-        rows = self._inputs(X, reset=first)
+        kept = {name: value for name, value in vars(self).items() if name.endswith("_in_")}
+        rows = read_features(self, X, reset=first)
         known = [] if first else self.classes_.tolist()
-        names, labels, marks, weights = self._targets(rows, y, classes, annotated, sample_weight, known)
+        try:
+            given = read_annotations(
+                y, classes, rows=rows.shape[0], known=known, annotated=annotated, sample_weight=sample_weight
+            )
+        except ValueError:
+            self.__dict__.update(kept)  # the number and names of the features are still those of the state
+            raise
         before = self._begin(rows) if first else self.learner_
-        position = {name: k for k, name in enumerate(dict.fromkeys([*known, *names]))}
-        ids = [position[name] for name in names]
-        after = before.learn(rows, labels, ids, annotated=marks, weights=weights)
+        position = {name: k for k, name in enumerate(dict.fromkeys([*known, *given.names]))}
+        ids = [position[name] for name in given.names]
+        after = before.learn(rows, given.labels, ids, annotated=given.annotated, weights=given.weights)
         return self._become(after, list(position), fresh=first)
 
     def _begin(self, rows: Any) -> Learner:
@@ -354,41 +366,6 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
                 stacklevel=4,
             )
         return learner
-
-    def _targets(
-        self,
-        rows: Any,
-        y: Any,
-        classes: Any,
-        annotated: Any,
-        sample_weight: Any,
-        known: list[Name],
-        *,
-        only_known: bool = False,
-    ) -> tuple[list[Name], NDArray[np.uint8], NDArray[np.bool_] | None, Floats | None]:
-        """Return the names of the columns, labels, annotated cells and weights, each checked."""
-        count = rows.shape[0]
-        if is_tags(y):
-            if len(y) != count:
-                raise InputError(
-                    f"y has {len(y)} rows and X has {count}, but one row of y per row of X was expected"
-                )
-            names, labels = tag_matrix(y, classes, known=known)
-            y, classes = labels, names
-        names, labels = read_targets(y, classes, known=known, rows=count, only_known=only_known)
-        marks = None
-        if annotated is not None:
-            marks = np.asarray(annotated.toarray() if hasattr(annotated, "toarray") else annotated)
-            if marks.shape != labels.shape or not np.isin(marks, (0, 1)).all():
-                raise InputError(
-                    f"annotated has shape {marks.shape} and dtype {marks.dtype}; expected booleans of the shape of y, "
-                    f"{labels.shape}"
-                )
-            marks = marks.astype(np.bool_)
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        return names, labels, marks, weights
 
     def _become(self, learner: Learner, classes: list[Name] | None = None, *, fresh: bool = False) -> Self:
         """Take over a state; the weights are solved when they are asked for."""
@@ -425,34 +402,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             raise InputError(f"label is {label!r}; expected one of {known}")
         return int(known.index(label))
 
-    def _inputs(self, X: Any, *, reset: bool) -> Any:
-        """Check features as scikit-learn does, but name the place of a value that is not finite."""
-        rows = validate_data(
-            self, X, reset=reset, dtype=(np.float64, np.float32), accept_sparse="csr", ensure_all_finite=False
-        )
-        values = rows.data if hasattr(rows, "indptr") else rows
-        # A sum is finite if all values are, unless it overflows: only then every value is looked at.
-        if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
-            _refuse(rows)
-        if hasattr(rows, "indptr"):
-            rows.sum_duplicates()
-        return rows
-
     def _options(self) -> Options:
         """Check the parameters: by scikit-learn's conventions when fitting, not in ``__init__``."""
         if self.dimensions is not None:
             check_int("dimensions", self.dimensions, 1)
         return Options(self.unlabelled, self.goal, self.ridge, self.exponent)
-
-
-def _refuse(rows: Any) -> None:
-    """Raise the error that names the first value that is not finite, in the words of scikit-learn's checks."""
-    if hasattr(rows, "indptr"):
-        rows = rows.tocoo()
-        place = int(np.flatnonzero(~np.isfinite(rows.data))[0])
-        row, column, value = rows.row[place], rows.col[place], rows.data[place]
-    else:
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        value = rows[row, column]
-    kind = "NaN" if np.isnan(value) else "infinity"
-    raise InputError(f"X contains {kind} at row {row}, column {column}; expected finite numbers")

@@ -15,18 +15,22 @@ from mlcl.sklearn.targets import Name, check_names
 def is_tags(y: Any) -> bool:
     """Return whether ``y`` is one collection of names per row: sets of any names, or lists and tuples of strings.
 
-    >>> is_tags([["cat", "dog"], []]), is_tags([{1}, set()]), is_tags([[1, 0], [0, 1]])
-    (True, True, False)
+    A row without tags is an empty collection.
+
+    >>> is_tags([["cat", "dog"], []]), is_tags([{1}, set()]), is_tags([[]]), is_tags([[1, 0], [0, 1]])
+    (True, True, True, False)
     """
     if hasattr(y, "columns") or hasattr(y, "toarray"):
         return False
-    rows = y.tolist() if hasattr(y, "tolist") else y
-    if not isinstance(rows, list | tuple) or not all(
-        isinstance(row, list | tuple | set | frozenset) for row in rows
-    ):
+    if isinstance(y, np.ndarray) and y.dtype.kind != "O":  # a matrix of numbers, not to be made into lists
         return False
-    sets = any(isinstance(row, set | frozenset) for row in rows)
-    return sets or (any(isinstance(name, str) for row in rows for name in row))
+    rows = y.tolist() if hasattr(y, "tolist") else y
+    if not isinstance(rows, list | tuple) or not rows:
+        return False
+    if not all(isinstance(row, list | tuple | set | frozenset) for row in rows):
+        return False
+    names = [name for row in rows for name in row]
+    return not names or any(isinstance(row, set | frozenset) for row in rows) or isinstance(names[0], str)
 
 
 def tag_matrix(y: Any, classes: Any | None, *, known: Sequence[Name]) -> tuple[list[Name], Labels]:
