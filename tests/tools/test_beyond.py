@@ -123,4 +123,6 @@ def test_the_readme_shows_methods_on_fixed_features(tmp_path):
     assert len(lines) == 2 + len(beyond.FIXED)
     assert lines[4] == "| **`exact`, u 1** | 92.50 | - | - | - |"
     assert lines[7] == "| ER (BCE, random memory) | 94.25 | 88.50 | 2.6M | - |"
-    assert beyond.between("<!-- fixed -->\n<!-- /fixed -->", ["x"], "fixed").count("x") == 3  # twice in "fixed"
+    assert (
+        beyond.between("<!-- fixed -->\n<!-- /fixed -->", ["x"], "fixed").count("x") == 3
+    )  # twice in "fixed"
