@@ -122,7 +122,7 @@ def test_scores_are_log_odds_of_the_class():
 def test_a_class_without_positives_keeps_the_others_finite():
     x, y = small_benchmark().dataset.train.inputs, small_benchmark().dataset.train.labels.copy()
     y[:, 3] = 0
-    with pytest.warns(UserWarning, match="no positive"):
+    with pytest.warns(UserWarning, match="cannot be learnt"):
         benchmark = Benchmark.from_arrays(x, y, x, y, tasks=3)
     learner = learnt(benchmark)
     assert not learner.network.head.linear.weight[3].any()

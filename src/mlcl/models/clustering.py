@@ -30,7 +30,8 @@ def normalise_contrast(patches: Tensor, *, floor: float) -> Tensor:
             [ 0.0000,  0.0000]])
     """
     centred = patches - patches.mean(1, keepdim=True)
-    return centred / (centred.square().mean(1, keepdim=True) + floor).sqrt()
+    # Not a division by a square root: MKL's depends on the processor, also in portable runs.
+    return centred * (centred.square().mean(1, keepdim=True) + floor).rsqrt()
 
 
 def whitening(rows: Tensor, *, floor: float) -> tuple[Tensor, Tensor]:

@@ -129,7 +129,8 @@ class Patches(Backbone):
         found = torch.addcmul(self.bias.view(1, -1, 1, 1), F.conv2d(images, self.filters), contrast)
         length = found[:, self.centres :].square().sum(1, keepdim=True)
         # In place, because most of the time is spent on moving these maps; at 0 the root has no gradient.
-        distance = (found[:, : self.centres] + length).clamp_min_(1e-6).sqrt_()
+        distance = (found[:, : self.centres] + length).clamp_min_(1e-6)
+        distance = distance * distance.rsqrt()  # sqrt is MKL's, which depends on the processor
         responses = (distance.mean(1, keepdim=True) - distance).relu_()
         sides = [-(-side // 2) for side in responses.shape[2:]]  # of odd maps the middle is in both halves
         steps = [side - half for side, half in zip(responses.shape[2:], sides, strict=True)]
