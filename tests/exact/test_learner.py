@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -53,6 +53,7 @@ def test_any_order_and_cut(seed, bad, data):
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.integers(1, 89))
+@example(0, False, 2)  # one positive and one negative are left, without any spread
 @settings(max_examples=40)
 def test_merge_and_forget(seed, bad, cut):
     rows, labels, known = problem(seed, bad=bad)

@@ -19,8 +19,8 @@ from mlcl.exact.solution import Spectrum, inverted, quadratic
 
 LEAST_COUNT = 1.5
 """With fewer positives or negatives none can be left out."""
-LEAST_REST = 1e-6
-"""The least value of one minus a leverage."""
+LEAST_REST = 1e-2
+"""The least value of one minus a leverage: where hardly anything is left, dividing by it would magnify rounding."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 
 FEW = 4
 """Up to so many rows, packed rank-one updates are faster than a full product."""
+ROUNDING = 1e-10
+"""Below this share of the mean square, a variance is taken for the rounding of zero."""
 NOISE = 1e-9
 """What may be left by rounding where nothing should be, relative to what was there before."""
 
@@ -87,7 +89,7 @@ class Moments:
         """Return the variance of each column (divided by the count), ``[d]``; 0 where only rounding is left."""
         squares = self.mean_squares
         found = squares - self.mean**2
-        return np.where(found > 1e-13 * squares, found, 0.0)
+        return np.where(found > ROUNDING * squares, found, 0.0)
 
     def packed_covariance(self) -> Floats:
         """Return the covariance (divided by the count), packed; zeros without rows."""

@@ -16,10 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, eigh, lapack
 
-from mlcl.exact.moments import Floats, Moments, mirrored, unpack_upper
-
-TINY = 1e-10
-"""Below this share of the mean square, a spread is taken for the rounding of zero."""
+from mlcl.exact.moments import ROUNDING, Floats, Moments, mirrored, unpack_upper
 
 
 def feature_scale(variances: Floats, exponent: float) -> Floats:
@@ -62,8 +59,6 @@ def direction(positive: Moments, negative: Moments, *, ridge: float, scale: Floa
         return np.zeros(positive.dimension)
     matrix, gap, level, floor = _problem(positive, negative, scale)
     added = max(ridge * level, floor)
-    if not added > 0:  # all rows are the same
-        return np.zeros_like(gap)
     matrix[np.diag_indices_from(matrix)] += added
     factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1)
     if failed:  # a ridge of 0, or close to it, on dependent features
@@ -82,7 +77,7 @@ def inverted(
     added = max(ridge * level, floor)
     matrix[np.diag_indices_from(matrix)] += added
     factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1)
-    if failed or not added > 0:
+    if failed:
         return None, gap, added
     inverse, _ = lapack.dpotri(factor, lower=0, overwrite_c=1)
     return mirrored(inverse), gap, added
@@ -122,9 +117,8 @@ class Spectrum:
         return cls(np.maximum(values, 0.0), vectors, vectors.T @ gap, level, floor)
 
     def shifted(self, ridges: Floats) -> Floats:
-        """Return the eigenvalues of ``S+ + S- + r t``, ``[R, d]``; infinite if all rows are the same."""
-        found = self.values + np.maximum(ridges * self.level, self.floor)[:, None]
-        return np.where(found > 0, found, np.inf)
+        """Return the eigenvalues of ``S+ + S- + r t``, ``[R, d]``."""
+        return np.asarray(self.values + np.maximum(ridges * self.level, self.floor)[:, None])
 
 
 def quadratic(weights: Floats, moments: Moments) -> Floats:
@@ -145,6 +139,9 @@ def _problem(positive: Moments, negative: Moments, scale: Floats) -> tuple[Float
     upper *= scale[None, :]
     gap = (positive.mean - negative.mean) * scale
     level = float(np.trace(upper)) / max(len(gap), 1)
-    # Where there is one positive and one negative, S is zero up to rounding: then only the gap counts.
-    floor = TINY * float((scale**2 * (positive.mean_squares + negative.mean_squares)).mean())
+    floor = ROUNDING * float((scale**2 * (positive.mean_squares + negative.mean_squares)).mean())
+    if (
+        level <= floor
+    ):  # one positive and one negative, as it were: S is zero up to rounding, and only the gap counts
+        return np.zeros_like(upper), gap, 0.0, 1.0
     return upper, gap, level, floor
