@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from helpers import SMALL, small_arrays, small_benchmark
-from mlcl.cli import terminal
 from mlcl.cli.estimates import TimeLeft
 from mlcl.cli.main import main
 from mlcl.cli.terminal import Terminal, result_lines, result_table
@@ -33,7 +32,7 @@ def shown(benchmark, **options):
 
 
 def test_rows_are_called_what_they_are_and_values_are_labelled(monkeypatch):
-    monkeypatch.setattr(terminal.time, "monotonic", iter(range(0, 10_000, 11)).__next__)
+    monkeypatch.setattr("mlcl.cli.terminal.time.monotonic", iter(range(0, 10_000, 11)).__next__)
     during, after = shown(small_benchmark(tasks=3))
     assert re.search(r"^task 1/3: \d+ vectors, 2 classes \(", during)
     assert "nan" not in during + after
