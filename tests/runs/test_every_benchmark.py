@@ -61,3 +61,21 @@ def test_best_and_joint_masked_run_on_every_benchmark(name, tmp_path):
     bound = run(resolve(name=name, given={**given, "method": "joint-masked", "memory": {"kind": "none"}}))
     assert bound.matrix.shape == (1, tasks)
     assert np.isfinite(bound.matrix).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name in shipped() if name != "c-digits" and not has_features(name)]
+)
+def test_exact_runs_on_every_benchmark_of_images(name, tmp_path):
+    kind = next(kind for kind in CLASSES if kind in name)
+    given = {
+        "method": "exact",
+        "data": str(small_store(tmp_path, kind, features=False)),
+        "model": {"centres": 16},
+        "train": {"threads": 1},
+    }
+    result = run(resolve(name=name, given=given))
+    assert result.config.model.kind == "fixed"
+    assert np.isfinite(result.matrix).all()
+    assert result.macro_auc > 55  # a class has its own pixel; quadrants of patches hardly see which

@@ -220,6 +220,11 @@ def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
             f"Differences in {NAMES[section.metric]} are paired by seed, "
             "with a 95 % t-interval for two or more seeds."
         )
+    if any(math.isfinite(line.mean["memory_bytes"]) for line in lines):
+        notes.append(
+            "Bytes kept: stored rows, sums and the regulariser's state between tasks; the copy of the old network that "
+            "distillation makes while it learns is not counted."
+        )
     if any(line.published for line in lines):
         notes.append(
             "Published: numbers of the paper, from its own protocol; they are context, not a target."
