@@ -56,6 +56,11 @@ def test_every_verb_has_help_without_python_in_it(verb, capsys):
     assert len(text.splitlines()) <= 70
 
 
+def test_help_does_not_break_names(capsys):
+    text = shown(["reproduce", "--help"], capsys)
+    assert all(name in text for name in experiments())
+
+
 def test_mlcl_alone_says_what_to_do_next(capsys):
     text = shown([], capsys)
     assert "What to do next" in text

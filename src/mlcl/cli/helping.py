@@ -82,7 +82,7 @@ def verb_help(
     shown = [action for action in own if action.dest != "help" and action.help != argparse.SUPPRESS]
     words = [_operand(action) for action in shown if not action.option_strings]
     usage = parser.usage or f"{parser.prog} {' '.join(words)} [options]"
-    parts = [f"usage: {usage}\n", textwrap.fill(parser.description or "", WIDTH)]
+    parts = [f"usage: {usage}\n", textwrap.fill(parser.description or "", WIDTH, break_on_hyphens=False)]
     parts += ["\noptions:", *(_entry(_action(action), action.help or "") for action in shown)]
     known = settings()
     if every:
@@ -177,7 +177,7 @@ def _action(action: argparse.Action) -> str:
 
 def _entry(head: str, text: str) -> str:
     """Return a line, or several: what is given, and what it means beside it."""
-    lines = textwrap.wrap(text.replace("%%", "%"), WIDTH - COLUMN) or [""]
+    lines = textwrap.wrap(text.replace("%%", "%"), WIDTH - COLUMN, break_on_hyphens=False) or [""]
     first = f"  {head}"
     if len(first) > COLUMN - 2:
         if len(first) + len(text) + 2 <= WIDTH:
