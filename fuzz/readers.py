@@ -11,6 +11,7 @@ that ends in anything else is kept in ``mlcl-fuzz-crashes`` of the system's temp
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -29,6 +30,8 @@ from typing import Any
 import numpy as np
 import yaml
 from safetensors import safe_open
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
@@ -41,7 +44,8 @@ from mlcl.runs import checkpoints
 from mlcl.runs.extend import begin_extended, extend, extended_benchmark, load_base, read_base
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
-from mlcl.sklearn import ContinualTagger
+from mlcl.sklearn import ContinualTagger, ExactTagger
+from mlcl.sklearn.exact_saving import _digest
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 
@@ -191,6 +195,27 @@ def make_targets(folder: Path) -> dict[str, Target]:
         save_file(parts, tagger, {"mlcl": data.decode(errors="replace")})
         return ContinualTagger.load(tagger).predict(x)
 
+    # An exact tagger: the same, with a checksum that is made right for every header.
+    exact = folder / "exact"
+    ExactTagger(dimensions=2).fit(x, y).save(exact)
+    exact_seed, sums = exact.read_bytes(), load_arrays(exact.read_bytes())
+    with safe_open(exact, framework="numpy") as file:
+        exact_header = file.metadata()["mlcl"]
+
+    def read_exact_tagger(data: bytes) -> object:
+        exact.write_bytes(data)
+        return ExactTagger.load(exact)
+
+    def read_exact_header(data: bytes) -> object:
+        text = data.decode(errors="replace")
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            if isinstance(value, dict):
+                value.pop("sha256", None)
+                text = json.dumps(value | {"sha256": _digest(value, sums)})
+        exact.write_bytes(save_arrays(sums, {"mlcl": text}))
+        return ExactTagger.load(exact).predict(x)
+
     def read_extends(data: bytes) -> object:
         (second / "extends.json").write_bytes(data)
         return read_base(second)
@@ -273,6 +298,8 @@ def make_targets(folder: Path) -> dict[str, Target]:
         ),
         "tagger": Target((tagger.read_bytes(),), read_tagger),
         "tagger header": Target((header.encode(),), read_tagger_header, True),
+        "exact tagger": Target((exact_seed,), read_exact_tagger),
+        "exact tagger header": Target((exact_header.encode(),), read_exact_header, True),
         "extends.json": Target(((second / "extends.json").read_bytes(),), read_extends, True),
         "store manifest": Target(
             ((store / "manifest.json").read_bytes(),), read_store("manifest.json"), True

@@ -291,9 +291,36 @@ def lead(sweeps: dict[Place, Sweep]) -> Iterator[str]:
         yield f"| {text} | {' | '.join(cells)} |"
 
 
-def between(page: str, lines: list[str]) -> str:
-    """Return a page with the lines between its two markers."""
-    start, end = "<!-- beyond -->\n", "<!-- /beyond -->"
+FIXED = (
+    ("**`exact`, u 0**", "exact, u 0"),
+    ("**`exact`, u 0.1** (`--method best`)", "exact, u 0.1"),
+    ("**`exact`, u 1**", "exact, u 1"),
+    ("distilled replay", "distilled-replay"),
+    ("RLDAM + WRU (the paper)", "rldam-wru"),
+    ("ER (BCE, random memory)", "er"),
+    ("joint training of the same head", "joint + RLDAM"),
+)
+"""The rows of the README's table of methods on fixed features."""
+
+
+def fixed(sweep: Sweep) -> Iterator[str]:
+    """Yield the README's table of methods on fixed features: both measures, what is kept, and seconds."""
+    metrics = ("macro_auc", "pooled_macro_auc", "memory_bytes", "seconds")
+    yield "|  | in-task | pooled | bytes kept | seconds |"
+    yield "|---|---:|---:|---:|---:|"
+    values = {metric: sweep.values(metric) for metric in metrics}
+    for text, label in FIXED:
+        found = [mean(values[metric], label, sorted(values[metric].get(label, {}))) for metric in metrics]
+        cells = [
+            "-" if value is None else count(value) if metric in COSTS else f"{value:.2f}"
+            for metric, value in zip(metrics, found, strict=True)
+        ]
+        yield f"| {text} | {' | '.join(cells)} |"
+
+
+def between(page: str, lines: list[str], name: str = "beyond") -> str:
+    """Return a page with the lines between the two markers of a name."""
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, rest = page.split(start, 1)
     return before + start + "\n".join(["", *lines, "", ""]) + end + rest.split(end, 1)[1]
 
@@ -329,9 +356,10 @@ if __name__ == "__main__":
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in found}
     text = render(by_place, (ROOT / "tools" / "beyond-reading.md").read_text())
     readme = ROOT / "README.md"
+    regime = list(fixed(Sweep.read(ROOT / "results" / "fixed-c-voc-features")))
     codes = [
         write(text, ROOT / "docs" / "beyond.md"),
-        write(between(readme.read_text(), list(lead(by_place))), readme),
+        write(between(between(readme.read_text(), list(lead(by_place))), regime, "fixed"), readme),
     ]
     for one in found:
         drawing = (one.folder / "figure.svg").read_text()

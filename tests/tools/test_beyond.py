@@ -114,3 +114,15 @@ def test_the_readme_leads_with_what_was_measured(tmp_path):
     page = "a\n<!-- beyond -->\nold\n<!-- /beyond -->\nb\n"
     assert beyond.between(page, ["new"]) == "a\n<!-- beyond -->\n\nnew\n\n<!-- /beyond -->\nb\n"
     assert beyond.between(beyond.between(page, ["x"]), ["new"]) == beyond.between(page, ["new"])
+
+
+def test_the_readme_shows_methods_on_fixed_features(tmp_path):
+    rows = {"exact, u 1": [92.0, 93.0], "er": [94.0, 94.5]}
+    found = sweep(tmp_path, rows, pooled_macro_auc={"er": [88.0, 89.0]}, memory_bytes={"er": [2.6e6, 2.6e6]})
+    lines = list(beyond.fixed(found))
+    assert len(lines) == 2 + len(beyond.FIXED)
+    assert lines[4] == "| **`exact`, u 1** | 92.50 | - | - | - |"
+    assert lines[7] == "| ER (BCE, random memory) | 94.25 | 88.50 | 2.6M | - |"
+    assert (
+        beyond.between("<!-- fixed -->\n<!-- /fixed -->", ["x"], "fixed").count("x") == 3
+    )  # twice in "fixed"
