@@ -54,6 +54,7 @@ fuzz: install  ## every reader of files, on 12,000 mutated inputs
 results: install  ## docs/results.md and docs/beyond.md from the committed results
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
+	$(BIN)/python tools/regime.py
 
 docs: $(DOCS)/.installed  ## the documentation site, in site/; no --quiet here: it would hide warnings from --strict
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
