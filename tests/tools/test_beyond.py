@@ -107,7 +107,7 @@ def test_the_readme_leads_with_what_was_measured(tmp_path):
     found = sweep(tmp_path, rows, pooled_macro_auc=pooled)
     lines = list(beyond.lead({("beyond", "c-digits"): found}))
     assert lines[0] == "|  | c-digits, 2 seeds | pooled |"
-    assert lines[2] == "| **`--method best`** | **79.00** | **72.00** |"
+    assert lines[2] == "| **`--method best`** (distilled replay) | **79.00** | **72.00** |"
     assert lines[3] == "| RLDAM + WRU (the paper) | - | - |"
     assert lines[4] == "| ER (BCE, random memory) | 65.00 | - |"
     assert lines[6:] == ["| upper bound: joint training | 80.00 | 75.50 |"]
