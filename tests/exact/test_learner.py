@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -52,18 +52,8 @@ def test_any_order_and_cut(seed, bad, data):
     same(once, many, Options())
 
 
-def test_what_is_left_of_two_rows_is_their_difference():
-    """One positive and one negative are left, without any spread: what subtraction rounds is all there is of it."""
-    rows, labels, known = problem(0)
-    left = together(rows[:2], labels[:2], known[:2], Learner.begin(rows[:2]))
-    gone = together(rows, labels, known, Learner.begin(rows)).forget(
-        rows[2:], labels[2:], annotated=known[2:]
-    )
-    for x, y in zip(solve(left, FIXED).weights, solve(gone, FIXED).weights, strict=True):
-        assert np.linalg.norm(x - y) <= 1e-2 * np.linalg.norm(x)
-
-
-@given(st.integers(0, 10**6), st.booleans(), st.integers(30, 89))
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 89))
+@example(0, False, 2)  # one positive and one negative are left, without any spread
 @settings(max_examples=40)
 def test_merge_and_forget(seed, bad, cut):
     rows, labels, known = problem(seed, bad=bad)

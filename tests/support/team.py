@@ -22,7 +22,8 @@ from team_failing import exchange
 
 DEVICES = 2
 RUNS: dict[str, tuple[dict[str, Any], bool]] = {
-    # name -> settings, on images or features; together they use every part that looks beyond a row
+    # name -> settings, on images or features; together they use every part that looks beyond a row. With seed 0 of the
+    # first a unit stands at its threshold, and what rounding decides there the next steps enlarge.
     "rldam-wru, flip-crop": ({"method": "rldam-wru", "augment": {"kind": "flip-crop"}, "seed": 1}, True),
     "krt-r": ({"method": "krt-r", "train": {"epochs": 1, "optimiser": "sgd"}}, True),
     "ewc-rldam": ({"method": "ewc-rldam", "regulariser": {"kind": "ewc", "fisher": "true"}}, False),
