@@ -238,7 +238,7 @@ def damaged(folder, tmp_path, **changes):
         ("0_classes", lambda a: a + 99, "task 1 has the classes"),
         ("0_classes", lambda a: a - a, "task 1 has the classes"),
         ("0_positive", lambda a: a + 1, "total"),
-        ("0_negative", lambda a: a + 1, "total"),
+        ("0_negative", lambda a: a - 1, "contradict"),
         ("0_labels", lambda a: a + 7, "only 0 and 1"),
         ("0_labels", lambda a: a[:3], "shape"),
         ("header", lambda a: a[:-4], "does not fit"),

@@ -311,7 +311,9 @@ def read_memory(path: Path, result: SavedResult) -> Kept:
     state = {name: value.numpy() for name, value in tensors.items() if _of_memory(name)}
     try:
         memory = Memory.from_state(state)
-        _check_memory(memory, len(result.classes))
+        # In masked joint training a class is counted on the rows of its own task only.
+        masked = result.config.get("protocol") == "joint-masked"
+        _check_memory(memory, len(result.classes), whole=not masked)
     except Exception as error:  # names, shapes and values come from files
         raise InputError(f"{path / MEMORY} does not fit the run: {one_line(error)}.") from None
     regulariser, exact = (without_prefix(tensors, part) for part in ("regulariser", "exact"))
@@ -323,13 +325,14 @@ def _of_memory(name: str) -> bool:
     return name == "header" or name[:1].isdecimal()
 
 
-def _check_memory(memory: Memory, classes: int) -> None:
+def _check_memory(memory: Memory, classes: int, *, whole: bool) -> None:
+    """Refuse a memory whose parts contradict each other; ``whole``: each class is counted on all rows of its task."""
     for samples in memory.tasks:
         ids, total = samples.classes, samples.counts.positive + samples.counts.negative
         if not len(ids) or ids.min() < 0 or ids.max() >= classes or len(np.unique(ids)) != len(ids):
             raise ValueError(f"task {samples.task + 1} has the classes {ids.tolist()[:20]}")
-        # In masked joint training a class is counted on the rows of its own task only.
-        if (total > samples.counts.total).any() or len(samples) > samples.counts.total:
+        wrong = total != samples.counts.total if whole else total > samples.counts.total
+        if wrong.any() or len(samples) > samples.counts.total:
             raise ValueError(f"the counts of task {samples.task + 1} contradict each other")
         LabelCounts.of(samples.labels)
 
