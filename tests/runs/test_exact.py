@@ -147,6 +147,7 @@ def test_from_the_command_line(tmp_path, capsys):
             {"memory": {"kind": "wru"}},
             "is solved and not trained; memory.kind is 'wru', expected 'none'",
         ),
+        ({"loss": {"kind": "rldam"}}, "loss.kind is 'rldam', expected 'bce'"),
         ({"regulariser": {"kind": "lwf"}}, "regulariser.kind is 'lwf', expected 'none'"),
         ({"labels": {"kind": "seen"}}, "labels.kind is 'seen', expected 'task'"),
         ({"augment": {"kind": "flip"}}, "augment.kind is 'flip', expected 'none'"),

@@ -35,8 +35,8 @@ RESERVED, PLAIN = ("options", "seed", "load"), (bool, int, float, str, type(None
 """Names that no option of a part may have, beside the settings of its section; and types that it may have."""
 GIVEN_BY_THE_RUN = {"augment": ("suits",), "memory": ("batch_size",)}
 """Options of parts that are no settings of their own: the run knows their value."""
-NEUTRAL = {"memory": "none", "regulariser": "none", "labels": "task", "augment": "none"}
-"""Parts that only training uses, and the kind of each that does nothing."""
+NEUTRAL = {"loss": "bce", "memory": "none", "regulariser": "none", "labels": "task", "augment": "none"}
+"""Parts that only training uses, and the kind of each that stands for none."""
 
 
 @dataclass(frozen=True)
