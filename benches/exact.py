@@ -29,6 +29,7 @@ def measure(*, quick: bool) -> list[Row]:
         _accumulation(rows[: n // 10], begun),
         _one_pass(rows, labels, begun),
         _one_row(rows, labels),
+        _one_row_of_river(rows, labels),
         *_solving(rng, quick=quick),
     ]
 
@@ -83,6 +84,31 @@ def _one_row(rows: np.ndarray, labels: np.ndarray) -> Row:
     return Row(
         "exact: updates by one row", size, speed, "-", None, speed, 500, above=True, unit="rows per second"
     )
+
+
+def _one_row_of_river(rows: np.ndarray, labels: np.ndarray) -> Row:
+    """Compare one-row updates with river's logistic regression, one model per label, fed its dictionaries."""
+    from river import linear_model, preprocessing
+
+    tagger = ExactTagger().partial_fit(rows[:2000], labels[:2000])
+    models = [
+        preprocessing.StandardScaler() | linear_model.LogisticRegression() for _ in range(labels.shape[1])
+    ]
+    given = [dict(enumerate(row)) for row in rows[:20].tolist()]
+
+    def ours() -> None:
+        for i in range(len(given)):
+            tagger.partial_fit(rows[i : i + 1], labels[i : i + 1])
+
+    def theirs() -> None:
+        for row, marked in zip(given, labels.tolist(), strict=False):
+            for model, mark in zip(models, marked, strict=True):
+                model.learn_one(row, mark)
+
+    found = best({"ours": ours, "theirs": theirs}, repeats=3)
+    size = f"{len(given)} rows, {rows.shape[1]} features, {labels.shape[1]} labels"
+    rival = "river, StandardScaler | LogisticRegression per label"
+    return faster("exact: updates by one row, beside river", size, found["ours"], rival, found["theirs"], 5)
 
 
 def _solving(rng: np.random.Generator, *, quick: bool) -> list[Row]:

@@ -21,6 +21,7 @@ from mlcl.metrics.intervals import paired_interval
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = (
     "fixed",
+    "bytes",
     "exact",
     "table1",
     "table2",

@@ -1,7 +1,7 @@
 """Draw docs/images/fixed-features.svg, the README's figure: ``python tools/regime.py`` (``make results``).
 
-Macro-AUC of the methods on fixed features, in-task and pooled, against seconds and bytes kept, from the committed
-``results/fixed-*/runs.csv``.
+Macro-AUC of the methods on fixed features, in-task and pooled, against seconds (``results/fixed-*/runs.csv``) and, for
+memories and sums of several sizes, against bytes kept (``results/bytes-*/runs.csv``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib as mpl
 from beyond import mean
 from ledger import ROOT, Sweep, write
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 SHOWN = {
@@ -27,30 +28,67 @@ SHOWN = {
 
 NAMES = {"c-voc-features": "VOC 2012", "c-coco-features": "COCO 2017"}
 
+SERIES = {
+    "er": "er",
+    "rldam-wru": "rldam-wru",
+    "distilled-replay": "distilled-replay",
+    "exact": "exact, u 0.1",
+}
+"""First word of the labels of the table of bytes, and the row of the table of methods whose colour it has."""
 
-def draw(sweeps: list[Sweep]) -> str:
-    """Return the figure as SVG."""
+Sizes = dict[str, list[tuple[float, float, float]]]
+"""Series to bytes kept, in-task and pooled Macro-AUC of each of its sizes."""
+
+
+def points(sweep: Sweep) -> Sizes:
+    """Return what each row keeps and reaches, by series, in the order of bytes."""
+    found: Sizes = {}
+    for row in sweep.record["rows"]:
+        label = row["label"]
+        seeds = sorted(sweep.values("macro_auc").get(label, {}))
+        values = [
+            mean(sweep.values(name), label, seeds)
+            for name in ("memory_bytes", "macro_auc", "pooled_macro_auc")
+        ]
+        if None not in values:
+            found.setdefault(label.split(",")[0], []).append((values[0], values[1], values[2]))  # type: ignore[arg-type]
+    return {series: sorted(sizes) for series, sizes in found.items()}
+
+
+def by_seconds(axis: Axes, sweep: Sweep) -> None:
+    """Draw one mark per method: pooled filled, in-task hollow."""
+    for label, (shown, colour, marker) in SHOWN.items():
+        seeds = sorted(sweep.values("macro_auc").get(label, {}))
+        found = [mean(sweep.values(m), label, seeds) for m in ("seconds", "macro_auc", "pooled_macro_auc")]
+        if None in found:
+            continue
+        x, inside, pooled = found
+        size = 110 if marker == "*" else 45
+        axis.plot([x, x], [inside, pooled], color=colour, linewidth=0.8, alpha=0.5)
+        axis.scatter([x], [pooled], s=size, color=colour, marker=marker, label=shown, zorder=3)
+        axis.scatter([x], [inside], s=size, facecolors="none", edgecolors=colour, marker=marker, zorder=3)
+
+
+def by_bytes(axis: Axes, sizes: Sizes) -> None:
+    """Draw one line per series: pooled solid, in-task dashed."""
+    for series, label in SERIES.items():
+        _, colour, marker = SHOWN[label]
+        kept, inside, pooled = zip(*sizes[series], strict=True)
+        large = 9 if marker == "*" else 5
+        axis.plot(kept, pooled, color=colour, marker=marker, markersize=large, linewidth=1)
+        style = {"marker": marker, "markersize": large, "linewidth": 1, "linestyle": "--"}
+        axis.plot(kept, inside, color=colour, markerfacecolor="none", **style)
+
+
+def draw(sweeps: list[tuple[Sweep, Sweep]]) -> str:
+    """Return the figure as SVG, from the table of methods and the table of bytes of each benchmark."""
     figure = Figure(figsize=(9, 3.1 * len(sweeps)), layout="constrained")
     axes = figure.subplots(len(sweeps), 2, squeeze=False)
-    for row, sweep in zip(axes, sweeps, strict=True):
-        name = NAMES[sweep.record["benchmark"]]
-        for axis, metric, text in zip(
-            row, ("seconds", "memory_bytes"), ("seconds", "bytes kept"), strict=True
-        ):
-            for label, (shown, colour, marker) in SHOWN.items():
-                seeds = sorted(sweep.values("macro_auc").get(label, {}))
-                found = [
-                    mean(sweep.values(m), label, seeds) for m in (metric, "macro_auc", "pooled_macro_auc")
-                ]
-                if None in found or (metric == "memory_bytes" and label.startswith("joint")):
-                    continue  # joint training keeps all rows
-                x, inside, pooled = found
-                size = 110 if marker == "*" else 45
-                axis.plot([x, x], [inside, pooled], color=colour, linewidth=0.8, alpha=0.5)
-                axis.scatter([x], [pooled], s=size, color=colour, marker=marker, label=shown, zorder=3)
-                axis.scatter(
-                    [x], [inside], s=size, facecolors="none", edgecolors=colour, marker=marker, zorder=3
-                )
+    for row, (methods, kept) in zip(axes, sweeps, strict=True):
+        by_seconds(row[0], methods)
+        by_bytes(row[1], points(kept))
+        name = NAMES[methods.record["benchmark"]]
+        for axis, text in zip(row, ("seconds", "bytes kept"), strict=True):
             axis.set_xscale("log")
             axis.set_xlabel(text)
             axis.set_title(f"{name}: Macro-AUC against {text}", loc="left", fontsize=10)
@@ -64,11 +102,12 @@ def draw(sweeps: list[Sweep]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def folders() -> list[Path]:
-    """Return the folders of the tables that there are."""
-    return [path for name in NAMES if (path := ROOT / "results" / f"fixed-{name}").exists()]
+def folders() -> list[tuple[Path, Path]]:
+    """Return the folders of the tables of methods and of bytes, for every benchmark that has both."""
+    found = [tuple(ROOT / "results" / f"{table}-{name}" for table in ("fixed", "bytes")) for name in NAMES]
+    return [(methods, kept) for methods, kept in found if methods.exists() and kept.exists()]
 
 
 if __name__ == "__main__":
-    picture = draw([Sweep.read(path) for path in folders()])
+    picture = draw([(Sweep.read(methods), Sweep.read(kept)) for methods, kept in folders()])
     raise SystemExit(write(picture, ROOT / "docs" / "images" / "fixed-features.svg"))
