@@ -60,7 +60,7 @@ def main(names: list[str]) -> int:
                 dict(zip(FIELDS, (*values, round(time.perf_counter() - started, 1)), strict=True))
             )
             file.flush()
-            print(name, {strength: round(value, 2) for strength, value in found.items()}, *values[1:])
+            print(name, {strength: round(value, 2) for strength, value in found.items()}, *values[1:])  # noqa: T201
     return 0
 
 

@@ -124,7 +124,7 @@ def variants(train, test):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["raw", "standardised", "components", "units"])
-@pytest.mark.parametrize("name", ["scene", "enron"])
+@pytest.mark.parametrize("name", ["scene", "enron", "digits"])
 def test_on_real_data_the_choice_is_as_good_as_the_best_of_a_grid_on_test_data(name, kind):
     """The grid has one ridge for all classes, and every exponent."""
     train, labels, test, truth = real(name)
