@@ -144,12 +144,13 @@ def test_images_that_were_stored_small_are_taken_up(stores, tmp_path):
 
 def test_before_anything_is_learnt_the_old_scores_are_the_same_bits(finished, stores):
     """The head grew and nothing else: old columns score as before, with the old normalisation."""
-    from mlcl.runs.extend import begin_extended, extended_benchmark, load_base
+    from mlcl.runs.added import extended_benchmark
+    from mlcl.runs.base import begin_from, load_base
     from mlcl.training.learner import Learner
 
     base = load_base(finished.folder)
     learner = Learner(base.trained.config, extended_benchmark(base, settings(stores["new"], "rldam-wru")))
-    begin_extended(learner, base)
+    begin_from(learner, base)
     inputs = open_store(stores["new"]).test.inputs
     assert np.array_equal(learner.predict(inputs)[:, :4], load_trained(finished.folder).logits(inputs))
 

@@ -1,4 +1,4 @@
-"""``mlcl compare``: runs and sweeps of one benchmark in a table."""
+"""``mlcl compare``: runs and sweeps of one benchmark in a table, or the labels of versions side by side."""
 
 from __future__ import annotations
 
@@ -7,17 +7,33 @@ from pathlib import Path
 
 from mlcl.cli.options import verb_parser
 from mlcl.cli.terminal import make_console
+from mlcl.reports.changes import aucs_on, label_table, measured_aucs
 from mlcl.reports.formats import rich_table
 from mlcl.reports.gather import Section, one_table, sections
 from mlcl.reports.tables import footnotes, summarise
+from mlcl.runs.versions import every_version, of_one_chain
 
 
 def main(arguments: list[str]) -> int:
-    """Compare: ``mlcl compare DIR...``."""
-    parser = verb_parser("compare", "Compare finished runs and sweeps of one benchmark in a table.")
+    """Compare: ``mlcl compare DIR... [--on STORE]``."""
+    parser = verb_parser(
+        "compare",
+        "Compare finished runs and sweeps of one benchmark in a table. Versions of one run, whose labels may differ, "
+        "are compared label by label; a folder with versions stands for all of them.",
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of runs or sweeps")
+    parser.add_argument(
+        "--on",
+        metavar="STORE",
+        help="measure every label on the test rows of this store, with the interval of its change against the first run",
+    )
     given = parser.parse_args(arguments)
-    print_section(one_table(sections(given.folders)))
+    folders = [version for folder in given.folders for version in every_version(folder)]
+    if given.on is not None or (len(folders) > 1 and of_one_chain(folders)):
+        found = measured_aucs(folders) if given.on is None else aucs_on(folders, given.on)
+        make_console(sys.stdout).print(label_table(found))
+    else:
+        print_section(one_table(sections(folders)))
     return 0
 
 

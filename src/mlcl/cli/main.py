@@ -1,6 +1,7 @@
 """The entry point: finds the verb, loads plugins, and turns errors into one sentence and an exit code.
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 interrupted and resumable, 1 anything else.
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 interrupted and resumable, 4 refused by a gate (the new
+version is kept, the old one stays in use), 1 anything else.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ VERBS = {
     "predict": "score images, arrays or a store with a finished run",
     "export": "write the network of a finished run for other programs",
     "extend": "train a finished run on labels that nobody knew when it began",
+    "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",
+    "versions": "list the versions of a run",
+    "rollback": "use an earlier version of a run again",
     "ls": "list methods, losses, memories, models, benchmarks and configs",
     "explain": "explain a setting, a part or a method: meaning, type, default, where it is set",
     "cp": "copy a shipped config or experiment to a file of your own",

@@ -3,8 +3,10 @@
 A run folder holds ``config.yaml`` (every setting), ``environment.json`` (versions, commit, machine, data fingerprint,
 plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``weights.safetensors`` and
 ``memory.safetensors``. While it is not finished it also holds ``checkpoints`` (see `checkpoints`) and the lock of the
-process that works on it; an extended run has ``extends.json``, and one whose tasks lack something ``warnings.txt``,
-one line each. Task numbers and class ids in JSON count from 0, in texts for people from 1. Its files may come from
+process that works on it; a run that began from another has ``extends.json``, and one whose tasks lack something
+``warnings.txt``, one line each. A run with later versions has them in ``versions``, each a run folder, and
+``current.json`` says which one is in use (see `mlcl.runs.versions`); a version may have ``gate.json``, how it compared
+with the one before, or ``receipt.json``, what it forgot. Task numbers and class ids in JSON count from 0, in texts for people from 1. Its files may come from
 anywhere: what is read is bounded and checked, nothing in them runs, and files that do not belong together are refused.
 """
 
@@ -47,7 +49,8 @@ WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
     "trackers.json",
 )
 CHECKPOINTS, WARNINGS = "checkpoints", "warnings.txt"
-FILES = (CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS)
+VERSIONS, CURRENT, GATE, RECEIPT = "versions", "current.json", "gate.json", "receipt.json"
+FILES = (CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT)
 EXPORTS = ("model.pt2", "model.onnx")
 """What ``mlcl export`` puts beside them; it goes when the run is replaced."""
 
@@ -92,6 +95,8 @@ def refuse_folder(path: Path, *, overwrite: bool) -> None:
         raise InputError(
             f"--out {path} exists; choose another folder, or add --overwrite to replace the run."
         )
+    if (path / VERSIONS).exists():
+        raise InputError(f"--out {path} has later versions in {path / VERSIONS}; nothing was overwritten.")
     ours = {*FILES, *(f"{name}.tmp" for name in FILES), CHECKPOINTS}
     if not names <= ours and CONFIG not in names:
         raise InputError(f"--out {path} holds files that are no run of mlcl; nothing was overwritten.")
@@ -204,19 +209,71 @@ def read_data_record(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_extends(path: Path, record: Mapping[str, str]) -> None:
-    """Write which run an extended one began from."""
-    write_json(path / EXTENDS, dict(record))
+@dataclass(frozen=True)
+class Extends:
+    """Which run another one began from: its parent.
+
+    Attributes:
+        run: the parent's folder.
+        fingerprint: of the parent's weights and memory.
+        known: whether labels that the parent knew were learnt again, or new ones alone.
+    """
+
+    run: Path
+    fingerprint: str
+    known: bool = False
 
 
-def read_extends(path: Path) -> dict[str, Any] | None:
-    """Return which run an extended one began from; None for any other run."""
+def write_extends(path: Path, extends: Extends) -> None:
+    """Write which run another one began from; versions in one folder name each other so that it can be moved."""
+    parent, root = extends.run.resolve(), path.resolve().parent.parent
+    inside = path.resolve().parent.name == VERSIONS and (parent == root or parent.parent == root / VERSIONS)
+    run = os.path.relpath(parent, path.resolve()) if inside else str(parent)
+    write_json(path / EXTENDS, {"run": run, "fingerprint": extends.fingerprint, "known": extends.known})
+
+
+def read_extends(path: Path) -> Extends | None:
+    """Return which run another one began from; None for a run that began from nothing."""
     if not (path / EXTENDS).is_file():
         return None
     record = read_object(path / EXTENDS, limit=MAX_RECORD_BYTES)
-    if not isinstance(record.get("run"), str):
+    run = record.get("run")
+    if not isinstance(run, str):
         raise InputError(f"{path / EXTENDS}: names no run.")
-    return record
+    # Joining leaves an absolute path as it is. Not resolved: a name from a file may be too long to be one.
+    return Extends(Path(os.path.normpath(path / run)), str(record.get("fingerprint")), bool(record.get("known")))
+
+
+def read_current(path: Path) -> dict[str, Any] | None:
+    """Return which version is in use, and how that came about; None for a run without later versions."""
+    if not (path / CURRENT).is_file():
+        return None
+    return read_object(path / CURRENT, limit=MAX_RECORD_BYTES)
+
+
+def write_current(path: Path, record: Mapping[str, Any]) -> None:
+    """Write which version is in use."""
+    write_json(path / CURRENT, dict(record))
+
+
+def write_gate(path: Path, record: Mapping[str, Any]) -> None:
+    """Write how a version compared with the one before."""
+    write_json(path / GATE, dict(record))
+
+
+def read_gate(path: Path) -> dict[str, Any] | None:
+    """Return how a version compared with the one before; None if it was not compared."""
+    return read_object(path / GATE, limit=MAX_RESULT_BYTES) if (path / GATE).is_file() else None
+
+
+def write_receipt(path: Path, record: Mapping[str, Any]) -> None:
+    """Write what a version forgot."""
+    write_json(path / RECEIPT, dict(record))
+
+
+def read_receipt(path: Path) -> dict[str, Any] | None:
+    """Return what a version forgot; None if it forgot nothing."""
+    return read_object(path / RECEIPT, limit=MAX_RESULT_BYTES) if (path / RECEIPT).is_file() else None
 
 
 def append_metrics(path: Path, lines: list[dict[str, Any]]) -> None:

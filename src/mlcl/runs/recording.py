@@ -6,7 +6,7 @@ import dataclasses
 import json
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ class Recorder(Callback):
         benchmark: Benchmark,
         *,
         overwrite: bool = False,
-        extends: Mapping[str, str] | None = None,
+        extends: files.Extends | None = None,
     ) -> Recorder:
         """Make the folder, or say why not. Only a folder that holds a run, or nothing, is ever replaced."""
         files.refuse_folder(path, overwrite=overwrite)
@@ -115,7 +115,8 @@ class Recorder(Callback):
             command = "mlcl run"
             if extends is not None:
                 files.write_extends(path, extends)
-                command = f"mlcl extend {extends['run']} --data {config.data}; not:"
+                verb = "update" if extends.known else "extend"
+                command = f"mlcl {verb} {extends.run} --data {config.data}; not:"
             files.write_config(path, config, command=command, plugins=plugins)
             files.write_warnings(path, benchmark.notes)
             files.append_metrics(path, [])

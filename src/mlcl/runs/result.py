@@ -32,7 +32,7 @@ class Result:
         per_class: AUC of each class after each task, on its own task's test images; nan where undefined.
         pooled: Macro-AUC and mAP over all classes on all test images, after the last task.
         thirds: final Macro-AUC of the head, medium and tail third of the classes by P_k.
-        positive: P_k of each class in its own task.
+        positive: P_k of each class, over the rows annotated for it.
         seconds: time per task.
         steps: optimiser steps over all tasks.
         rows: rows that were trained on in them, each time they were, rows of the memory included.
@@ -157,7 +157,7 @@ class SavedResult:
         matrix: A[t, i], ``[S, T]``.
         per_class: AUC of each class after each task, ``[S, K]``.
         classes: names of the classes.
-        positive: P_k in each class's own task, ``[K]``.
+        positive: P_k of each class, over the rows annotated for it, ``[K]``.
         tasks: class ids of each task, in the order in which they were learnt.
         values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, and ``seconds``, ``steps``, ``rows``,
             ``memory_bytes``; nan if undefined.
@@ -247,8 +247,9 @@ class SavedResult:
         """Return tasks and input shape, for those who build the network again; a contradiction is an `InputError`."""
         if self.input_shape is None:
             raise InputError(f"{source}: has no field 'input_shape'; the run was made by an older mlcl.")
-        ids = sorted(k for task in self.tasks for k in task)
-        if ids != list(range(len(self.classes))) or not all(self.tasks):
+        ids = {k for task in self.tasks for k in task}
+        twice = any(len(set(task)) != len(task) for task in self.tasks)
+        if len(ids) != len(self.classes) or twice or not all(self.tasks):
             raise InputError(f"{source}: classes and tasks contradict each other; the file is damaged.")
         return tuple(np.array(task, np.int64) for task in self.tasks), self.input_shape
 

@@ -10,7 +10,8 @@ from typing import Any
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import Config
 from mlcl.errors import InputError
-from mlcl.runs.extend import begin_extended, extended_benchmark, read_base
+from mlcl.runs.added import extended_benchmark
+from mlcl.runs.base import begin_from, read_base
 from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends
 from mlcl.runs.recording import Recorder, config_of_arrays, load_benchmark, train_and_record
 from mlcl.runs.result import Result
@@ -81,10 +82,10 @@ def resume(
         raise InputError(f"{path} is finished; its result is in {path / RESULT}.")
     config = settled(read_config(path))
     with launched(config.train.devices, resume, path, benchmark=benchmark):
-        if read_extends(path) is not None:
+        if (extends := read_extends(path)) is not None:
             base = read_base(path)
-            learner = Learner(config, extended_benchmark(base, config), pretrained=False)
-            recorder = Recorder.reopen(path, learner, begin=lambda: begin_extended(learner, base))
+            learner = Learner(config, extended_benchmark(base, config, known=extends.known), pretrained=False)
+            recorder = Recorder.reopen(path, learner, begin=lambda: begin_from(learner, base))
         else:
             tasks = benchmark if benchmark is not None else load_benchmark(config)
             learner = Learner(config, tasks, pretrained=False)

@@ -16,6 +16,7 @@ from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_lay
 from mlcl.models.packages import PackageError
 from mlcl.runs.folder import RESULT, WEIGHTS, read_config, read_result, read_weights, require_finished
 from mlcl.runs.result import SavedResult
+from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
 
 
@@ -54,9 +55,14 @@ class Trained:
         return np.concatenate(found)
 
 
-def load_trained(folder: str | Path) -> Trained:
-    """Load a finished run; an unfinished or damaged one is an `InputError` of one sentence."""
-    path = Path(folder)
+def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
+    """Load a finished run; an unfinished or damaged one is an `InputError` of one sentence.
+
+    Args:
+        folder: the folder of the run.
+        current: of a run with versions load the one in use; else the run in this very folder.
+    """
+    path = current_folder(Path(folder)) if current else Path(folder)
     require_finished(path)
     config, result = read_config(path), read_result(path)
     tasks, shape = result.layout(source=path / RESULT)

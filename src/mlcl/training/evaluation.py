@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,8 @@ class Evaluations:
 
     Attributes:
         matrix: one row per learnt task, one column per test task: Macro-AUC.
-        per_class: one row per learnt task, one column per class: AUC of the class on its own task's test images.
+        per_class: one row per learnt task, one column per class: AUC of the class on the test images of its own task;
+            of all its tasks, where an update made it part of several.
         pooled: after each task, Macro-AUC and mAP over all seen classes on all test images of seen tasks.
         task_seconds: seconds per task, evaluation included.
     """
@@ -32,8 +34,8 @@ class Evaluations:
 
     def add(self, scores: NDArray[Any], benchmark: Benchmark, *, learnt: int) -> None:
         """Compute all measures from the scores [n, K] of the test split. The first ``learnt`` tasks are seen."""
-        labels, classes = benchmark.dataset.test.labels, len(benchmark.dataset.classes)
-        row, per_class = [], np.full(classes, np.nan)
+        labels = benchmark.dataset.test.labels
+        row, per_class = [], np.full(labels.shape[1], np.nan)
         for task in benchmark.tasks:
             own = np.ix_(task.test, task.classes)
             if not len(task.test):  # an old task of an extended run, whose data are gone
@@ -42,9 +44,11 @@ class Evaluations:
             values = macro_auc(scores[own], labels[own], average=None)
             per_class[task.classes] = values
             row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
+        for classes, rows in _in_several(benchmark):
+            per_class[classes] = macro_auc(scores[np.ix_(rows, classes)], labels[np.ix_(rows, classes)], average=None)
         seen = benchmark.tasks[:learnt]
         rows = np.unique(np.concatenate([task.test for task in seen]))
-        pool = np.ix_(rows, np.concatenate([task.classes for task in seen]))
+        pool = np.ix_(rows, np.unique(np.concatenate([task.classes for task in seen])))
         self.matrix.append(row)
         self.per_class.append(per_class.tolist())
         # Where no image has the labels of all tasks (an extended run), nothing can be pooled.
@@ -89,3 +93,15 @@ class Evaluations:
             ],
             task_seconds=list(values["task_seconds"]),
         )
+
+
+def _in_several(benchmark: Benchmark) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Iterate over the classes that several tasks have: those of the same tasks, and the test rows of these tasks."""
+    member = np.zeros((len(benchmark.dataset.classes), len(benchmark.tasks)), np.bool_)
+    for task in benchmark.tasks:
+        member[task.classes, task.index] = True
+    for pattern in np.unique(member[member.sum(1) > 1], axis=0):
+        rows = [task.test for task in benchmark.tasks if pattern[task.index]]
+        found = np.unique(np.concatenate(rows))
+        if len(found):
+            yield np.flatnonzero((member == pattern).all(1)), found

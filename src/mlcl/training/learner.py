@@ -83,7 +83,7 @@ class Learner:
         evaluations: what was measured so far.
         steps: number of steps made so far, over all tasks.
         rows: number of rows that went through the network in them, rows of the memory included.
-        counts: P_k and N_k of every class in its own task; zero for classes not seen yet.
+        counts: P_k and N_k of every class over the rows annotated for it; zero for classes not seen yet.
         lr: learning rate of the epoch.
     """
 
@@ -145,6 +145,8 @@ class Learner:
             self.caches = self._make_caches()
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
         self.task_of_class = torch.full((classes,), -1, device=self.device)
+        # A class may belong to several tasks: an update brings more rows of known classes.
+        self.annotated = torch.zeros((len(self.tasks), classes), dtype=torch.bool, device=self.device)
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
 
     def load_pretrained(self) -> None:
@@ -221,7 +223,9 @@ class Learner:
 
     def add_classes(self, task: Task) -> None:
         """Add a task's classes and constants; an attention head grows by one session."""
-        self.task_of_class[self._tensor(task.classes)] = task.index
+        ids = self._tensor(task.classes)
+        self.task_of_class[ids] = task.index
+        self.annotated[task.index, ids] = True
         self.counts = self.counts + task.counts.place(task.classes, len(self.counts))
         if isinstance(self.network.head, IncrementalAttentionHead):
             self.network.head.add_session(task.classes)
@@ -262,7 +266,7 @@ class Learner:
         inputs = self.normaliser(raw.to(self.device))
         groups = self._tensor(tags)
         drawn = self._tensor(rows)
-        own = self.task_of_class == groups[:, None] if self.row_mask is None else self.row_mask[drawn]
+        own = self.annotated[groups] if self.row_mask is None else self.row_mask[drawn]
         known = self.labels[drawn] * own  # labels of other tasks are not known
         of_all = partial(self.processes.gather_outputs, total=len(rows))
         logits, embeddings = of_all(*self._forward(inputs))
@@ -424,7 +428,7 @@ class Learner:
 
     def _task_batches(self, task: Task) -> Iterator[tuple[Tensor, Tensor]]:
         """Iterate over a task's training data in order, without augmentation; labels of other tasks are zero."""
-        own = self.task_of_class == task.index
+        own = self.annotated[task.index]
         for piece in slices(len(task.train), self.config.train.eval_batch_size):
             rows = task.train[piece]
             inputs = self.normaliser(gather(self.data.train.inputs, rows).to(self.device))

@@ -1,0 +1,42 @@
+"""``mlcl versions``: the versions of a run, and which one is in use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.table import Table
+
+from mlcl.cli.options import verb_parser
+from mlcl.cli.terminal import make_console
+from mlcl.runs.versions import Version, versions
+
+
+def main(arguments: list[str]) -> int:
+    """List: ``mlcl versions DIR``."""
+    parser = verb_parser("versions", "List the versions of a run, which one is in use, and whether each passed its gate.")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
+    found = versions(parser.parse_args(arguments).folder)
+    make_console(sys.stdout).print(version_table(found))
+    return 0
+
+
+def version_table(found: list[Version]) -> Table:
+    """Return one line per version."""
+    table = Table(title=f"versions of {found[0].folder}", title_justify="left")
+    for name in ("version", "in use", "from", "by", "labels", "Macro-AUC", "gate", "fingerprint"):
+        table.add_column(name, justify="right" if name in ("version", "from", "labels", "Macro-AUC") else "left")
+    for version in found:
+        result = version.result
+        parent = "-" if version.parent is None else str(version.parent)
+        table.add_row(
+            str(version.number),
+            "*" if version.current else "",
+            parent + (" (changed since)" if version.intact is False else ""),
+            version.kind,
+            "-" if result is None else str(len(result.classes)),
+            "unfinished" if result is None else f"{result.values['macro_auc']:.2f}",
+            {None: "-", True: "passed", False: "refused"}[version.gate],
+            version.fingerprint,
+        )
+    return table

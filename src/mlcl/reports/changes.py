@@ -1,0 +1,170 @@
+"""Tables of labels: how a version changed each of them, and versions with different labels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from mlcl.datasets import load_dataset
+from mlcl.errors import InputError
+from mlcl.metrics.changes import auc_changes
+from mlcl.runs.folder import read_result
+from mlcl.runs.gate import Verdict, check_inputs
+from mlcl.runs.trained import load_trained
+
+SHOWN = 40
+"""Labels that a table on the terminal shows at most."""
+
+
+def change_table(verdict: Verdict) -> Table:
+    """Return the labels of a verdict, the largest losses first."""
+    table = Table(title=f"AUC on {verdict.rows} test rows of {verdict.store}, in points", title_justify="left")
+    for name in ("label", "before", "after", "change", "interval", ""):
+        table.add_column(name, justify="left" if name in ("label", "") else "right")
+    changes = verdict.changes
+    for k in np.argsort(changes.change)[:SHOWN]:
+        name = verdict.labels[k]
+        word = "lost" if name in verdict.lost else "unsure" if name in verdict.unsure else ""
+        values = [_points(100 * column[k]) for column in (changes.before, changes.after)]
+        ends = f"{_signed(100 * changes.low[k])} to {_signed(100 * changes.high[k])}"
+        table.add_row(name, *values, _signed(100 * changes.change[k]), ends, word)
+    return table
+
+
+def change_lines(verdict: Verdict) -> list[str]:
+    """Return what stands below the table."""
+    lines = []
+    if len(verdict.labels) > SHOWN:
+        lines.append(f"{len(verdict.labels) - SHOWN} labels that changed for the better are not shown")
+    if verdict.new:
+        lines.append(f"new labels: {', '.join(verdict.new)}")
+    if verdict.gone:
+        lines.append(f"labels that are gone: {', '.join(verdict.gone)}")
+    if verdict.unsure:
+        lines.append(
+            f"lost more than {verdict.allow:g} points, but perhaps by chance: {', '.join(verdict.unsure)}"
+        )
+    lines.append(
+        f"the gate {'passed' if verdict.passed else 'refused'} it: {len(verdict.lost)} of {len(verdict.labels)} labels "
+        f"lost more than {verdict.allow:g} points beyond chance ({100 * verdict.changes.level:g} % for all together)"
+    )
+    return lines
+
+
+@dataclass(frozen=True)
+class LabelAucs:
+    """The AUC of labels under several runs.
+
+    Attributes:
+        titles: of the runs.
+        values: for each run label to AUC, in points; nan where undefined.
+        ends: for each run label to the ends of its change against the first run, in points; empty if not known.
+        note: on which rows it was measured.
+    """
+
+    titles: tuple[str, ...]
+    values: tuple[Mapping[str, float], ...]
+    ends: tuple[Mapping[str, tuple[float, float]], ...]
+    note: str
+
+
+def measured_aucs(folders: Sequence[Path]) -> LabelAucs:
+    """Return what each run measured of its own labels on its own test rows."""
+    results = [read_result(folder) for folder in folders]
+    values = tuple(dict(zip(each.classes, each.per_class[-1].tolist(), strict=True)) for each in results)
+    note = "each label on the test rows of its tasks; --on STORE measures all on the same rows"
+    return LabelAucs(_titles(folders), values, tuple({} for _ in results), note)
+
+
+def aucs_on(folders: Sequence[Path], store: str) -> LabelAucs:
+    """Return the AUC of every label of a store that a run knows, on the test rows of the store."""
+    data = load_dataset(store)
+    values: list[dict[str, float]] = []
+    ends: list[dict[str, tuple[float, float]]] = []
+    first = None
+    for folder in folders:
+        trained = load_trained(folder, current=False)
+        check_inputs(trained, data, store)
+        names = [name for name in data.classes if name in trained.classes]
+        if not names:
+            raise InputError(f"{store} has no label that {folder} knows.")
+        scores = trained.logits(data.test.inputs)
+        own = {name: scores[:, trained.classes.index(name)] for name in names}
+        first = own if first is None else first
+        common = [name for name in names if name in first]
+        alone = [name for name in names if name not in first]
+        found: dict[str, float] = {}
+        between: dict[str, tuple[float, float]] = {}
+        for part, before in ((common, first), (alone, own)):
+            if not part:
+                continue
+            labels = data.test.labels[:, [data.classes.index(name) for name in part]]
+            old, new = (np.stack([side[name] for name in part], axis=1) for side in (before, own))
+            changes = auc_changes(old, new, labels)
+            found |= {name: 100 * float(changes.after[k]) for k, name in enumerate(part)}
+            if part is common:
+                between = {
+                    name: (100 * float(changes.low[k]), 100 * float(changes.high[k]))
+                    for k, name in enumerate(part)
+                }
+        values.append(found)
+        ends.append(between)
+    return LabelAucs(_titles(folders), tuple(values), tuple(ends), f"on {len(data.test)} test rows of {store}")
+
+
+def label_table(found: LabelAucs) -> Table:
+    """Return labels by runs, with the mean over the labels that all runs know, and over each run's own."""
+    table = Table(title=f"AUC in points, {found.note}", title_justify="left")
+    table.add_column("label")
+    for title in found.titles:
+        table.add_column(title, justify="right")
+    names = list(dict.fromkeys(name for values in found.values for name in values))
+    for name in names:
+        table.add_row(name, *(_cell(found, run, name) for run in range(len(found.titles))))
+    table.add_section()
+    common = [name for name in names if all(name in values for values in found.values)]
+    rows = ((f"mean of the {len(common)} labels of all", [common] * len(found.values)), ("mean of its labels", None))
+    for title, chosen in rows:
+        means = [
+            _mean([values[name] for name in (list(values) if chosen is None else chosen[run])])
+            for run, values in enumerate(found.values)
+        ]
+        table.add_row(title, *map(_points, means))
+    return table
+
+
+def _cell(found: LabelAucs, run: int, name: str) -> str:
+    value = found.values[run].get(name)
+    if value is None:
+        return ""
+    text = _points(value)
+    if run and name in found.ends[run]:
+        low, high = found.ends[run][name]
+        text += f" ({_signed(low)} to {_signed(high)})"
+    return text
+
+
+def _titles(folders: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(str(folder) for folder in folders)
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _points(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.2f}"
+
+
+def _signed(value: float) -> str:
+    """Return a change in points with its sign.
+
+    >>> _signed(1.0), _signed(-0.004), _signed(float("inf"))
+    ('+1.00', '-0.00', '+inf')
+    """
+    return "-" if np.isnan(value) else f"{value:+.2f}"

@@ -1,0 +1,177 @@
+"""A gate between versions: a new one that lost more than allowed on any label is not taken into use.
+
+Both versions score the test rows of one store. A label is *lost* where the upper end of the interval of its change
+lies below what is allowed: the loss is then larger than allowed beyond the noise of the test rows. The ends hold for
+all labels together, so a version that lost nothing is refused in at most one of twenty cases, however many labels
+there are. A label whose loss is larger than allowed, but within the noise, is reported as *unsure* and does not refuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcl.datasets import Dataset, load_dataset
+from mlcl.errors import InputError, check_number
+from mlcl.metrics.changes import AucChanges, auc_changes
+from mlcl.models.provenance import check_encoder
+from mlcl.runs import folder as files
+from mlcl.runs.trained import Trained, load_trained
+from mlcl.runs.versions import current_number, make_current, now_text, root_of
+
+ALLOW = 1.0
+"""Points of AUC that a label may lose by default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """How a version compares with the one before.
+
+    Attributes:
+        store: whose test rows were scored.
+        rows: how many.
+        allow: points of AUC that a label may lose.
+        labels: the labels of the store that both versions know.
+        changes: of their AUC, between 0 and 1.
+        new: labels of the store that only the new version knows.
+        gone: labels of the store that only the old version knows.
+    """
+
+    store: str
+    rows: int
+    allow: float
+    labels: tuple[str, ...]
+    changes: AucChanges
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return the labels that lost more than allowed, beyond noise."""
+        return self._where(100 * self.changes.high < -self.allow)
+
+    @property
+    def unsure(self) -> tuple[str, ...]:
+        """Return the labels whose loss is larger than allowed, but may be noise."""
+        beyond = 100 * self.changes.change < -self.allow
+        return self._where(beyond & ~(100 * self.changes.high < -self.allow))
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the new version may be used."""
+        return not self.lost
+
+    def _where(self, marks: Any) -> tuple[str, ...]:
+        return tuple(self.labels[k] for k in np.flatnonzero(marks))
+
+    def record(self) -> dict[str, Any]:
+        """Return the verdict as a version's folder holds it; AUC values and changes are in points."""
+        changes = self.changes
+        columns = {name: 100 * getattr(changes, name) for name in ("before", "after", "change", "low", "high")}
+        return {
+            "time": now_text(),
+            "passed": self.passed,
+            "store": self.store,
+            "rows": self.rows,
+            "allow": self.allow,
+            "level": changes.level,
+            "lost": self.lost,
+            "unsure": self.unsure,
+            "new": self.new,
+            "gone": self.gone,
+            "labels": {
+                label: {name: column[k] for name, column in columns.items()}
+                for k, label in enumerate(self.labels)
+            },
+        }
+
+
+def judge(old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW, seed: int = 0) -> Verdict:
+    """Compare two versions, label by label, on the test rows of a store.
+
+    Args:
+        old: the version in use.
+        new: the version that would replace it.
+        store: by folder or name; both versions must know at least one of its labels.
+        allow: points of AUC that a label may lose.
+        seed: of the bootstrap.
+    """
+    check_number("--allow", allow, high=100)
+    data = load_dataset(str(store))
+    for trained in (old, new):
+        check_inputs(trained, data, store)
+    both = [name for name in data.classes if name in old.classes and name in new.classes]
+    if not both:
+        raise InputError(f"{store} has no label that both {old.folder} and {new.folder} know.")
+    scores = [
+        trained.logits(data.test.inputs)[:, [trained.classes.index(name) for name in both]]
+        for trained in (old, new)
+    ]
+    labels = data.test.labels[:, [data.classes.index(name) for name in both]]
+    return Verdict(
+        store=str(store),
+        rows=len(data.test),
+        allow=float(allow),
+        labels=tuple(both),
+        changes=auc_changes(*scores, labels, seed=seed),
+        new=tuple(name for name in data.classes if name in new.classes and name not in old.classes),
+        gone=tuple(name for name in data.classes if name in old.classes and name not in new.classes),
+    )
+
+
+def check_inputs(trained: Trained, data: Dataset, store: str | Path) -> None:
+    """Refuse a store whose test rows a network cannot score, or that has none."""
+    if data.test.inputs.shape[1:] != trained.input_shape:
+        raise InputError(
+            f"{store} has inputs of shape {data.test.inputs.shape[1:]}, but {trained.folder} was trained on "
+            f"{trained.input_shape}."
+        )
+    if not len(data.test):
+        raise InputError(f"{store} has no test rows; expected some that no version was trained on.")
+    check_encoder(trained.result.features, data.origin, run=str(trained.folder), data=str(store))
+
+
+def release(
+    folder: str | Path, *, gate: str | Path | None = None, allow: float = ALLOW, why: str = "update"
+) -> Verdict | None:
+    """Take a finished version into use if it passes the gate; else it stays where it is, and nothing changes.
+
+    A version that lies in the folder ``versions`` of its run becomes the current one; one that was written elsewhere
+    is only judged. The verdict is kept in the version's folder.
+
+    Args:
+        folder: of the new version; it names the version before.
+        gate: the store to judge on; None: no gate.
+        allow: points of AUC that a label may lose.
+        why: for the history of versions.
+
+    Returns:
+        The verdict, or None without a gate.
+    """
+    path = Path(folder)
+    extends = files.read_extends(path)
+    if extends is None:
+        raise InputError(f"{path} began from no other run, so there is no version to compare it with.")
+    verdict = None
+    if gate is not None:
+        old, new = (load_trained(each, current=False) for each in (extends.run, path))
+        verdict = judge(old, new, gate, allow=allow)
+        files.write_gate(path, verdict.record())
+        if not verdict.passed:
+            return verdict
+    root = root_of(path)
+    if root != path and current_number(root) != int(path.name):
+        make_current(root, int(path.name), why=why)
+    return verdict
+
+
+def check_gate(folder: Path, gate: str | Path, *, allow: float) -> None:
+    """Refuse before training a gate that cannot judge what follows from a run."""
+    check_number("--allow", allow, high=100)
+    trained, data = load_trained(folder), load_dataset(str(gate))
+    check_inputs(trained, data, gate)
+    if not set(data.classes) & set(trained.classes):
+        raise InputError(f"{gate} has no label that {folder} knows; expected one with its labels.")

@@ -1,0 +1,79 @@
+"""A finished run learns from one more store: more rows of labels it knows, labels that are new, or both.
+
+The store's classes are one more task; the rows it stored stand for the past, or the sums of an exact head.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+from mlcl.config.schema import Config, to_dict
+from mlcl.errors import InputError
+from mlcl.runs import folder as files
+from mlcl.runs.added import extended_benchmark
+from mlcl.runs.base import begin_from, load_base
+from mlcl.runs.recording import Recorder, train_and_record
+from mlcl.runs.result import Result
+from mlcl.runs.versions import current_folder
+from mlcl.training.callbacks import Callback
+from mlcl.training.launching import launched
+from mlcl.training.learner import Learner
+from mlcl.training.processes import settled
+
+FREE = ("data", "benchmark", "train", "checkpoint")
+"""Settings that may differ from those of the run before."""
+
+
+def update(
+    folder: str | Path,
+    data: str | Path | None = None,
+    *,
+    out: str | Path,
+    config: Config | None = None,
+    known: bool = True,
+    overwrite: bool = False,
+    callback: Callback | None = None,
+) -> Result:
+    """Train a finished run on the classes of a dataset, as one more task, and write the result to a new folder.
+
+    Args:
+        folder: the finished run; of one with versions the current one. It stays as it is.
+        data: a store, by folder or name.
+        out: folder to write; ``mlcl resume`` continues there if it is stopped.
+        config: settings instead of those of the run; only data, benchmark, train and checkpoint may differ.
+        known: learn the store's classes that the run knows already too; else its new classes alone.
+        overwrite: replace ``out`` if it holds an earlier run.
+        callback: called while training.
+    """
+    base = load_base(current_folder(Path(folder)))
+    settings = config or dataclasses.replace(base.trained.config, data=str(data))
+    _refuse_settings(base.trained.config, settings)
+    if Path(out).resolve() in (base.folder.resolve(), Path(folder).resolve()):
+        raise InputError(f"--out {out} is the run that is extended; expected another folder.")
+    settings = settled(settings)
+    with launched(
+        settings.train.devices, update, base.folder, out=out, config=settings, known=known, overwrite=overwrite
+    ):
+        learner = Learner(settings, extended_benchmark(base, settings, known=known), pretrained=False)
+        begin_from(learner, base)
+        for note in learner.benchmark.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
+        extends = files.Extends(base.folder, base.fingerprint, known)
+        recorder = learner.processes.on_first(
+            lambda: Recorder.create(
+                Path(out), settings, learner.benchmark, overwrite=overwrite, extends=extends
+            )
+        )
+        return train_and_record(learner, recorder, callback)
+
+
+def _refuse_settings(before: Config, now: Config) -> None:
+    old, new = to_dict(before), to_dict(now)
+    for name in sorted({*old, *new} - set(FREE)):
+        if old.get(name) != new.get(name):
+            raise InputError(
+                f"{name} was {old.get(name)} and is {new.get(name)}; an extended run may change only "
+                f"{', '.join(FREE)}."
+            )
