@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from helpers import small_arrays
+from helpers import label_settings as settings
+from helpers import label_store as make_store
 from mlcl.cli.main import main
-from mlcl.config.resolve import config_from
-from mlcl.datasets import open_store, prepare_source
+from mlcl.datasets import open_store
 from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError
 from mlcl.memories import Memory
@@ -23,40 +23,6 @@ from mlcl.runs.predict import predict
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
 from mlcl.training.callbacks import Callback, Interrupted
-
-NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen"])
-
-
-def make_store(folder, name, columns, *, images=False, seed=0):
-    """A store of some of eight classes; its inputs carry all of them."""
-    train, test = (
-        small_arrays(images=images, n=n, classes=6 if images else 8, seed=seed + i)
-        for i, n in enumerate((90, 60))
-    )
-    keep = [labels[:, columns].any(1) for _, labels in (train, test)]
-    arrays = {
-        f"{kind}_{split}": part[rows][:, columns] if kind == "y" else part[rows]
-        for split, both, rows in zip(("train", "test"), (train, test), keep, strict=True)
-        for kind, part in zip("xy", both, strict=True)
-    }
-    np.savez(folder / f"{name}.npz", **arrays, classes=NAMES[columns])
-    prepare_source("arrays", folder / f"{name}.npz", out=folder / name, jobs=1)
-    return folder / name
-
-
-def settings(store, method, *, images=False, **changes):
-    model = {"kind": "resnet8", "width": 8} if images else {"kind": "mlp", "hidden": 16, "depth": 1}
-    return config_from(
-        {
-            "benchmark": str(store),
-            "method": method,
-            "stream": {"tasks": 2},
-            "model": model,
-            "memory": {"size": 24},
-            "train": {"epochs": 4, "batch_size": 16, "lr": 0.1},
-            **changes,
-        }
-    )
 
 
 @pytest.fixture(scope="module")

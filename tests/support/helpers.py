@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlcl.config.resolve import config_from, merge
+from mlcl.datasets import prepare_source
 from mlcl.streams import Benchmark
 
 
@@ -54,3 +55,39 @@ def settings_for(method, **changes):
     """The config of a method for the small benchmark that suits it."""
     base = SMALL_IMAGES if method in CONVOLUTIONAL else SMALL
     return config_from(merge(base, {"method": method}, changes))
+
+
+LABELS = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen"])
+
+
+def label_store(folder, name, columns, *, images=False, seed=0):
+    """A store of some of eight classes; its inputs carry all of them."""
+    train, test = (
+        small_arrays(images=images, n=n, classes=6 if images else 8, seed=seed + i)
+        for i, n in enumerate((90, 60))
+    )
+    keep = [labels[:, columns].any(1) for _, labels in (train, test)]
+    arrays = {
+        f"{kind}_{split}": part[rows][:, columns] if kind == "y" else part[rows]
+        for split, both, rows in zip(("train", "test"), (train, test), keep, strict=True)
+        for kind, part in zip("xy", both, strict=True)
+    }
+    np.savez(folder / f"{name}.npz", **arrays, classes=LABELS[columns])
+    prepare_source("arrays", folder / f"{name}.npz", out=folder / name, jobs=1)
+    return folder / name
+
+
+def label_settings(store, method, *, images=False, **changes):
+    """The config of a small run on such a store, in two tasks."""
+    model = {"kind": "resnet8", "width": 8} if images else {"kind": "mlp", "hidden": 16, "depth": 1}
+    return config_from(
+        {
+            "benchmark": str(store),
+            "method": method,
+            "stream": {"tasks": 2},
+            "model": model,
+            "memory": {"size": 24},
+            "train": {"epochs": 4, "batch_size": 16, "lr": 0.1},
+            **changes,
+        }
+    )

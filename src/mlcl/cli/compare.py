@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--on",
         metavar="STORE",
-        help="measure every label on the test rows of this store, with the interval of its change against the first run",
+        help="measure every label on the test rows of this store, with intervals of the changes against the first run",
     )
     given = parser.parse_args(arguments)
     folders = [version for folder in given.folders for version in every_version(folder)]

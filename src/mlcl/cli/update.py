@@ -81,7 +81,12 @@ def refused(verdict: Verdict, out: Path, folder: Path) -> int:
     """Say what the gate refused and what is in use, and return the exit code 4."""
     lost = ", ".join(verdict.lost[:10]) + ", ..." * (len(verdict.lost) > 10)
     root = root_of(out)
-    use = "" if root == out else f"; to use it nevertheless: mlcl rollback {shlex.quote(str(root))} --to {out.name}"
+    use = (
+        ""
+        if root == out
+        else f"; to use it nevertheless: mlcl rollback {shlex.quote(str(root))} --to {out.name}"
+    )
     return fail(
-        f"the gate refused {out}: more than {verdict.allow:g} points lost on {lost}; {folder} stays in use{use}", 4
+        f"the gate refused {out}: more than {verdict.allow:g} points lost on {lost}; {folder} stays in use{use}",
+        4,
     )

@@ -14,7 +14,9 @@ from mlcl.runs.versions import Version, versions
 
 def main(arguments: list[str]) -> int:
     """List: ``mlcl versions DIR``."""
-    parser = verb_parser("versions", "List the versions of a run, which one is in use, and whether each passed its gate.")
+    parser = verb_parser(
+        "versions", "List the versions of a run: which one is in use, and which passed a gate."
+    )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     found = versions(parser.parse_args(arguments).folder)
     make_console(sys.stdout).print(version_table(found))
@@ -25,7 +27,9 @@ def version_table(found: list[Version]) -> Table:
     """Return one line per version."""
     table = Table(title=f"versions of {found[0].folder}", title_justify="left")
     for name in ("version", "in use", "from", "by", "labels", "Macro-AUC", "gate", "fingerprint"):
-        table.add_column(name, justify="right" if name in ("version", "from", "labels", "Macro-AUC") else "left")
+        table.add_column(
+            name, justify="right" if name in ("version", "from", "labels", "Macro-AUC") else "left"
+        )
     for version in found:
         result = version.result
         parent = "-" if version.parent is None else str(version.parent)

@@ -71,7 +71,7 @@ def auc_changes(
     >>> good = labels + rng.normal(0, 0.5, (300, 2))
     >>> found = auc_changes(good, np.stack([good[:, 0], rng.normal(size=300)], axis=1), labels)
     >>> found.change.round(2), found.high.round(2)
-    (array([ 0.  , -0.39]), array([ 0.  , -0.29]))
+    (array([ 0.  , -0.45]), array([ 0.  , -0.37]))
     """
     # Imported here so that importing mlcl does not wait for it.
     from scipy.special import stdtrit

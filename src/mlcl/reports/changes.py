@@ -22,7 +22,9 @@ SHOWN = 40
 
 def change_table(verdict: Verdict) -> Table:
     """Return the labels of a verdict, the largest losses first."""
-    table = Table(title=f"AUC on {verdict.rows} test rows of {verdict.store}, in points", title_justify="left")
+    table = Table(
+        title=f"AUC on {verdict.rows} test rows of {verdict.store}, in points", title_justify="left"
+    )
     for name in ("label", "before", "after", "change", "interval", ""):
         table.add_column(name, justify="left" if name in ("label", "") else "right")
     changes = verdict.changes
@@ -113,7 +115,9 @@ def aucs_on(folders: Sequence[Path], store: str) -> LabelAucs:
                 }
         values.append(found)
         ends.append(between)
-    return LabelAucs(_titles(folders), tuple(values), tuple(ends), f"on {len(data.test)} test rows of {store}")
+    return LabelAucs(
+        _titles(folders), tuple(values), tuple(ends), f"on {len(data.test)} test rows of {store}"
+    )
 
 
 def label_table(found: LabelAucs) -> Table:
@@ -127,7 +131,10 @@ def label_table(found: LabelAucs) -> Table:
         table.add_row(name, *(_cell(found, run, name) for run in range(len(found.titles))))
     table.add_section()
     common = [name for name in names if all(name in values for values in found.values)]
-    rows = ((f"mean of the {len(common)} labels of all", [common] * len(found.values)), ("mean of its labels", None))
+    rows = (
+        (f"mean of the {len(common)} labels of all", [common] * len(found.values)),
+        ("mean of its labels", None),
+    )
     for title, chosen in rows:
         means = [
             _mean([values[name] for name in (list(values) if chosen is None else chosen[run])])

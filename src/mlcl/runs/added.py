@@ -51,7 +51,10 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Ex
     data = load_dataset(config.data, in_memory=config.train.in_memory)
     columns = added_classes(base, data, known=known)
     past = remembered_benchmark(base)
-    names = (*base.trained.classes, *(data.classes[k] for k in columns if data.classes[k] not in past.classes))
+    names = (
+        *base.trained.classes,
+        *(data.classes[k] for k in columns if data.classes[k] not in past.classes),
+    )
     ids = np.array([names.index(data.classes[k]) for k in columns], np.int64)
     added = _added_task(data, columns, config)
     last = Task(
@@ -93,7 +96,9 @@ def remembered_benchmark(base: Base) -> Benchmark:
         )
         for samples in own_rows(base.memory)
     )
-    empty = Split(np.zeros((0, *shape), base.inputs.dtype), np.zeros((0, len(base.trained.classes)), np.uint8))
+    empty = Split(
+        np.zeros((0, *shape), base.inputs.dtype), np.zeros((0, len(base.trained.classes)), np.uint8)
+    )
     dataset = Dataset(
         base.trained.config.benchmark,
         base.trained.classes,

@@ -29,6 +29,4 @@ def extend(
         overwrite: replace ``out`` if it holds an earlier run.
         callback: called while training.
     """
-    return update(
-        folder, data, out=out, config=config, known=False, overwrite=overwrite, callback=callback
-    )
+    return update(folder, data, out=out, config=config, known=False, overwrite=overwrite, callback=callback)

@@ -6,8 +6,9 @@ plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``we
 process that works on it; a run that began from another has ``extends.json``, and one whose tasks lack something
 ``warnings.txt``, one line each. A run with later versions has them in ``versions``, each a run folder, and
 ``current.json`` says which one is in use (see `mlcl.runs.versions`); a version may have ``gate.json``, how it compared
-with the one before, or ``receipt.json``, what it forgot. Task numbers and class ids in JSON count from 0, in texts for people from 1. Its files may come from
-anywhere: what is read is bounded and checked, nothing in them runs, and files that do not belong together are refused.
+with the one before, or ``receipt.json``, what it forgot. Task numbers and class ids in JSON count from 0, in texts for
+people from 1. Its files may come from anywhere: what is read is bounded and checked, nothing in them runs, and files
+that do not belong together are refused.
 """
 
 from __future__ import annotations
@@ -241,7 +242,9 @@ def read_extends(path: Path) -> Extends | None:
     if not isinstance(run, str):
         raise InputError(f"{path / EXTENDS}: names no run.")
     # Joining leaves an absolute path as it is. Not resolved: a name from a file may be too long to be one.
-    return Extends(Path(os.path.normpath(path / run)), str(record.get("fingerprint")), bool(record.get("known")))
+    return Extends(
+        Path(os.path.normpath(path / run)), str(record.get("fingerprint")), bool(record.get("known"))
+    )
 
 
 def read_current(path: Path) -> dict[str, Any] | None:

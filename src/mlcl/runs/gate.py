@@ -70,7 +70,9 @@ class Verdict:
     def record(self) -> dict[str, Any]:
         """Return the verdict as a version's folder holds it; AUC values and changes are in points."""
         changes = self.changes
-        columns = {name: 100 * getattr(changes, name) for name in ("before", "after", "change", "low", "high")}
+        columns = {
+            name: 100 * getattr(changes, name) for name in ("before", "after", "change", "low", "high")
+        }
         return {
             "time": now_text(),
             "passed": self.passed,

@@ -54,7 +54,13 @@ def update(
         raise InputError(f"--out {out} is the run that is extended; expected another folder.")
     settings = settled(settings)
     with launched(
-        settings.train.devices, update, base.folder, out=out, config=settings, known=known, overwrite=overwrite
+        settings.train.devices,
+        update,
+        base.folder,
+        out=out,
+        config=settings,
+        known=known,
+        overwrite=overwrite,
     ):
         learner = Learner(settings, extended_benchmark(base, settings, known=known), pretrained=False)
         begin_from(learner, base)

@@ -70,7 +70,9 @@ def current_number(root: Path) -> int:
     record = files.read_current(root)
     number = 1 if record is None else record.get("version")
     if type(number) is not int or not 1 <= number <= MAX_VERSIONS:
-        raise InputError(f"{root / files.CURRENT}: version is {str(number)[:40]!r}; expected a number from 1 on.")
+        raise InputError(
+            f"{root / files.CURRENT}: version is {str(number)[:40]!r}; expected a number from 1 on."
+        )
     return number
 
 
@@ -89,7 +91,9 @@ def numbers(root: Path) -> list[int]:
     """Return the numbers of all versions there are, in order."""
     place = root / files.VERSIONS
     names = [path.name for path in place.iterdir() if path.is_dir()] if place.is_dir() else []
-    later = sorted(int(name) for name in names if name.isdecimal() and name == str(int(name)) and int(name) > 1)
+    later = sorted(
+        int(name) for name in names if name.isdecimal() and name == str(int(name)) and int(name) > 1
+    )
     return [1, *later]
 
 
@@ -106,14 +110,13 @@ def versions(folder: str | Path) -> list[Version]:
     now = current_number(root)
     known = {version_folder(root, number).resolve(): number for number in numbers(root)}
     prints = {
-        path: files.fingerprint(path) if files.is_run(path) and files.is_finished(path) else "" for path in known
+        path: files.fingerprint(path) if files.is_run(path) and files.is_finished(path) else ""
+        for path in known
     }
     return [_version(root, number, now, known, prints) for number in known.values()]
 
 
-def _version(
-    root: Path, number: int, now: int, known: dict[Path, int], prints: dict[Path, str]
-) -> Version:
+def _version(root: Path, number: int, now: int, known: dict[Path, int], prints: dict[Path, str]) -> Version:
     path = version_folder(root, number)
     extends = files.read_extends(path)
     parent = None if extends is None else extends.run.resolve()

@@ -45,7 +45,9 @@ class Evaluations:
             per_class[task.classes] = values
             row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
         for classes, rows in _in_several(benchmark):
-            per_class[classes] = macro_auc(scores[np.ix_(rows, classes)], labels[np.ix_(rows, classes)], average=None)
+            per_class[classes] = macro_auc(
+                scores[np.ix_(rows, classes)], labels[np.ix_(rows, classes)], average=None
+            )
         seen = benchmark.tasks[:learnt]
         rows = np.unique(np.concatenate([task.test for task in seen]))
         pool = np.ix_(rows, np.unique(np.concatenate([task.classes for task in seen])))

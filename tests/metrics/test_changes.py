@@ -1,0 +1,83 @@
+"""Changes of the AUC per class: against scikit-learn, and the chance of a false alarm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from mlcl.errors import InputError
+from mlcl.metrics.changes import auc_changes
+
+
+def drawn(rng, n, classes, *, rate=0.15, loss=0.0):
+    """Labels, and scores of two models that are equally good, except that the second loses ``loss`` on class 0."""
+    labels = rng.random((n, classes)) < rate
+    labels[:2] = [[True], [False]]
+    shared = rng.normal(size=(n, classes))
+    first, second = (1.2 * labels + shared + 0.6 * rng.normal(size=(n, classes)) for _ in range(2))
+    second[:, 0] -= loss * labels[:, 0]
+    return first, second, labels
+
+
+def pairs_won(scores, labels):
+    """The AUC by its definition; no two rows of different labels score the same here."""
+    return (scores[labels][:, None] > scores[~labels]).mean()
+
+
+def test_the_values_are_those_of_scikit_learn_and_of_the_same_rows():
+    first, second, labels = drawn(np.random.default_rng(0), 120, 3)
+    found = auc_changes(first, second, labels, resamples=200)
+    for k in range(3):
+        before, after = (roc_auc_score(labels[:, k], scores[:, k]) for scores in (first, second))
+        assert found.before[k] == pytest.approx(before)
+        assert found.after[k] == pytest.approx(after)
+        assert found.change[k] == pytest.approx(after - before)
+    assert (found.low < found.change).all()
+    assert (found.change < found.high).all()
+    same = auc_changes(first, first, labels, resamples=50)  # paired: what is the same has no noise
+    assert not same.change.any()
+    assert not same.high.any()
+
+
+def test_the_spread_is_that_of_brute_force():
+    rng = np.random.default_rng(1)
+    first, second, labels = drawn(rng, 80, 1, rate=0.4)
+    found = auc_changes(first, second, labels, resamples=2000, level=0.9)
+    values = []
+    for _ in range(2000):
+        rows = rng.integers(0, 80, 80)
+        values.append(
+            pairs_won(second[rows, 0], labels[rows, 0]) - pairs_won(first[rows, 0], labels[rows, 0])
+        )
+    from scipy.stats import t
+
+    fewer = min(labels.sum(), (~labels).sum())
+    expected = t.ppf(0.9, fewer - 1) * np.std(values, ddof=1)
+    assert found.high[0] - found.change[0] == pytest.approx(expected, rel=0.06)
+
+
+def test_equal_models_are_rarely_called_worse_and_a_planted_loss_is_found():
+    """Five classes, no change in truth: the upper end of any class is below 0 in at most one of twenty test sets."""
+    rng = np.random.default_rng(2)
+    alarms = [(auc_changes(*drawn(rng, 150, 5), resamples=150).high < 0).any() for _ in range(400)]
+    # 0.05 and three standard deviations of 400 draws of it.
+    assert np.mean(alarms) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+    assert np.mean(alarms) > 0.005  # not so wide that nothing is ever noticed
+    found = [auc_changes(*drawn(rng, 150, 5, loss=1.2), resamples=150).high for _ in range(40)]
+    assert np.mean([high[0] < 0 for high in found]) > 0.9
+
+
+def test_classes_that_cannot_be_judged():
+    labels = np.array([[1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
+    first = np.array([[3.0, 1, 4], [2, 1, 3], [1, 1, 2], [0, 1, 1]])
+    found = auc_changes(first, -first, labels, resamples=20)
+    assert found.change[0] == -1
+    assert found.high[0] == np.inf  # one positive says nothing of others
+    assert np.isnan(found.change[1])
+    assert np.isnan(found.high[1])
+    assert found.high[2] >= -1
+    with pytest.raises(InputError, match="resamples"):
+        auc_changes(first, first, labels, resamples=1)
+    with pytest.raises(InputError, match="no rows"):
+        auc_changes(first[:0], first[:0], labels[:0])
