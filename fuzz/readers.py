@@ -41,7 +41,9 @@ from mlcl.config.resolve import config_from, merge, shipped, to_yaml
 from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.errors import InputError
 from mlcl.runs import checkpoints
-from mlcl.runs.extend import begin_extended, extend, extended_benchmark, load_base, read_base
+from mlcl.runs.added import extended_benchmark
+from mlcl.runs.base import begin_from, load_base, read_base
+from mlcl.runs.extend import extend
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
 from mlcl.sklearn import ContinualTagger, ExactTagger
@@ -268,7 +270,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
                 (used / name).write_bytes(data)
                 base = load_base(used)
                 benchmark = extended_benchmark(base, config_from(used / "config.yaml"))
-                begin_extended(Learner(base.trained.config, benchmark), base)
+                begin_from(Learner(base.trained.config, benchmark), base)
                 return base
             finally:
                 (used / name).write_bytes(good)

@@ -64,13 +64,12 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Ex
         test=len(past.dataset.test) + added.test,
         counts=added.counts,
     )
-    widths = {"columns": columns, "ids": ids, "classes": len(names)}
     before = past.dataset.fingerprint or None
     dataset = Dataset(
         f"{data.name}-extended",
         names,
-        _joined(past.dataset.train, data.train, **widths),
-        _joined(past.dataset.test, data.test, **widths),
+        _joined(past.dataset.train, data.train, columns=columns, ids=ids, classes=len(names)),
+        _joined(past.dataset.test, data.test, columns=columns, ids=ids, classes=len(names)),
         _digest(base.fingerprint, data.fingerprint, before),
         augmentation=data.augmentation,
         origin=data.origin,
@@ -105,7 +104,6 @@ def remembered_benchmark(base: Base) -> Benchmark:
         Split(base.inputs, base.stored_labels),
         empty if before is None else before.dataset.test,
         "" if before is None else before.dataset.fingerprint,
-        augmentation=() if before is None else before.dataset.augmentation,
         origin=base.trained.result.features,
     )
     return Benchmark(base.trained.config.benchmark, dataset, tasks)

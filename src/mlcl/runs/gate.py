@@ -108,17 +108,17 @@ def judge(old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW
     both = [name for name in data.classes if name in old.classes and name in new.classes]
     if not both:
         raise InputError(f"{store} has no label that both {old.folder} and {new.folder} know.")
-    scores = [
+    before, after = (
         trained.logits(data.test.inputs)[:, [trained.classes.index(name) for name in both]]
         for trained in (old, new)
-    ]
+    )
     labels = data.test.labels[:, [data.classes.index(name) for name in both]]
     return Verdict(
         store=str(store),
         rows=len(data.test),
         allow=float(allow),
         labels=tuple(both),
-        changes=auc_changes(*scores, labels, seed=seed),
+        changes=auc_changes(before, after, labels, seed=seed),
         new=tuple(name for name in data.classes if name in new.classes and name not in old.classes),
         gone=tuple(name for name in data.classes if name in old.classes and name not in new.classes),
     )
