@@ -7,6 +7,8 @@ import zipfile
 
 import numpy as np
 import pytest
+import scipy.io
+import scipy.sparse
 
 from mlcl.datasets import open_store, plan_source, prepare_source
 from mlcl.errors import InputError
@@ -119,3 +121,90 @@ def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(tmp_p
             target.writestr(name, header.getvalue() if name == "x_train.npy" else source.read(name))
     with pytest.raises(InputError, match=r"x_train in .* promises shape \(1000000000000, 5\)"):
         plan_source("arrays", tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("texts", ["cells", "characters"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_mat_file(tmp_path, compress, texts, sparse):
+    names = ["a", "long name", "c"]
+    classes = np.array(names, dtype=object) if texts == "cells" else np.array(names)
+    wrap = scipy.sparse.csc_matrix if sparse else np.asarray
+    given = {k: wrap(v) for k, v in arrays(FEATURES, Y.astype(float)).items()} | {"classes": classes}
+    scipy.io.savemat(tmp_path / "mine.mat", given, do_compression=compress)
+    info = prepare_source("arrays", tmp_path / "mine.mat", out=tmp_path / "out")
+    data = open_store(tmp_path / "out", check=True)
+    assert (info.name, data.classes) == ("mine", ("a", "long name", "c"))
+    assert np.array_equal(data.train.inputs, FEATURES[:6].astype(np.float32))
+    assert np.array_equal(data.test.labels, Y[6:])
+
+
+def test_mat_files_that_do_not_fit(tmp_path):
+    file = tmp_path / "a.mat"
+    scipy.io.savemat(file, {"x_train": FEATURES})
+    with pytest.raises(InputError, match=r"a\.mat has no array 'y_train'"):
+        plan_source("arrays", file)
+    scipy.io.savemat(file, arrays(FEATURES) | {"x_train": {"field": 1}})
+    with pytest.raises(InputError, match=r"x_train in .* is a void\d* of MATLAB, but numbers or texts"):
+        plan_source("arrays", file)
+    scipy.io.savemat(file, arrays(FEATURES) | {"x_train": np.array([{"a": 1}, "b"], dtype=object)})
+    with pytest.raises(InputError, match=r"x_train in .* is a object of MATLAB"):
+        plan_source("arrays", file)
+    file.write_bytes(b"hello")
+    with pytest.raises(InputError, match=r"not a readable \.mat"):
+        plan_source("arrays", file)
+    file.write_bytes(b"MATLAB 7.3 MAT-file".ljust(512) + b"\x89HDF\r\n\x1a\n" + bytes(99))
+    with pytest.raises(InputError, match=r"version 7\.3, but version 7 was expected; save it with -v7"):
+        plan_source("arrays", file)
+
+
+def test_a_mat_whose_sparse_indices_lie_outside_is_refused(tmp_path):
+    matrix = scipy.sparse.csc_matrix(FEATURES[:6])
+    matrix.indices = matrix.indices + 10**6
+    scipy.io.savemat(tmp_path / "a.mat", arrays(FEATURES) | {"x_train": matrix})
+    with pytest.raises(InputError, match=r"x_train in .* is no sparse matrix"):
+        plan_source("arrays", tmp_path / "a.mat")
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_sparse_matrices_in_a_folder(tmp_path, form):
+    (tmp_path / "mine").mkdir()
+    for key, value in arrays(FEATURES).items():
+        if key == "y_test":
+            np.save(tmp_path / "mine" / f"{key}.npy", value)
+        else:
+            scipy.sparse.save_npz(
+                tmp_path / "mine" / f"{key}.npz", scipy.sparse.coo_matrix(value).asformat(form)
+            )
+    prepare_source("arrays", tmp_path / "mine", out=tmp_path / "out")
+    data = open_store(tmp_path / "out", check=True)
+    assert np.array_equal(data.train.inputs, FEATURES[:6].astype(np.float32))
+    assert np.array_equal(data.train.labels, Y[:6])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"shape": np.array([10**9, 10**9])}, "1000000000 x 1000000000 values, but at most"),
+        ({"shape": np.array([-1, 5])}, "-1 x 5 values"),
+        ({"shape": np.array([6])}, "is no sparse matrix"),
+        ({"shape": np.array([3, 5])}, "is no sparse matrix"),
+        ({"indices": np.full(30, 10**6)}, "is no sparse matrix"),
+        ({"indices": np.full(30, -1)}, "is no sparse matrix"),
+        ({"indptr": np.arange(7) * 10**6}, "is no sparse matrix"),
+        ({"indptr": np.array([0, 30, 0, 30, 0, 30, 30])}, "is no sparse matrix"),
+        ({"data": np.zeros(3)}, "is no sparse matrix"),
+        ({"format": np.array("dia")}, "format csr, csc, coo"),
+        ({"format": None}, "format csr, csc, coo"),
+    ],
+)
+def test_bad_sparse_matrices_are_named(tmp_path, changes, words):
+    for key, value in arrays(FEATURES).items():
+        np.save(tmp_path / f"{key}.npy", value)
+    (tmp_path / "x_train.npy").unlink()
+    matrix = scipy.sparse.csr_matrix(FEATURES[:6])
+    parts = {"format": np.array(b"csr"), "shape": np.array(matrix.shape), "data": matrix.data}
+    parts |= {"indices": matrix.indices, "indptr": matrix.indptr} | changes
+    np.savez(tmp_path / "x_train.npz", **{k: v for k, v in parts.items() if v is not None})
+    with pytest.raises(InputError, match=words):
+        plan_source("arrays", tmp_path)

@@ -12,6 +12,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+import scipy.io
+import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +83,27 @@ def arrays() -> bytes:
 
 
 @cache
+def mat() -> bytes:
+    buffer = io.BytesIO()
+    x, y = np.arange(12.0).reshape(4, 3), scipy.sparse.csc_matrix(np.eye(4, 2))
+    names = np.array(["a", "b"], dtype=object)
+    values = {"x_train": x, "y_train": y, "x_test": x, "y_test": y, "classes": names}
+    scipy.io.savemat(buffer, values)
+    return buffer.getvalue()
+
+
+@cache
+def sparse() -> dict[str, bytes]:
+    files = {}
+    for split in ("train", "test"):
+        for name, value in (("x", np.arange(12.0).reshape(4, 3)), ("y", np.eye(4, 2))):
+            buffer = io.BytesIO()
+            scipy.sparse.save_npz(buffer, scipy.sparse.csr_matrix(value), compressed=False)
+            files[f"{name}_{split}.npz"] = buffer.getvalue()
+    return files
+
+
+@cache
 def pack() -> dict[str, bytes]:
     meta, archive = io.BytesIO(), io.BytesIO()
     ids, split = np.asarray([b"a", b"b", b"c"]), np.asarray([b"train", b"val", b"train"])
@@ -126,6 +149,8 @@ def layouts() -> dict[str, tuple[str, str, dict[str, bytes | str]]]:
         "tar": ("voc", "x.tar", {"x.tar": zipped("tar")}),
         "tar.gz": ("voc", "x.tar.gz", {"x.tar.gz": zipped("tar.gz")}),
         "arrays": ("arrays", "x.npz", {"x.npz": arrays()}),
+        "mat": ("arrays", "x.mat", {"x.mat": mat()}),
+        "sparse": ("arrays", "", dict(sparse())),
         "arff": ("arff", "x.arff", {"x.arff": ARFF}),
         "arff.gz": ("arff", "x.arff.gz", {"x.arff.gz": gzip.compress(ARFF)}),
         "arff.bz2": ("arff", "x.arff.bz2", {"x.arff.bz2": bz2.compress(ARFF)}),
@@ -161,6 +186,8 @@ CASES = (
     "tar",
     "tar.gz",
     "arrays",
+    "mat",
+    "sparse",
     "arff",
     "arff.gz",
     "arff.bz2",

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from data import encoded_image
 from mlcl.datasets import decode_image
@@ -86,9 +86,57 @@ def test_thirty_two_bits_are_taken_as_sixteen():
     assert found[0].tolist() == [[0, 255], [0, 255]]
 
 
-def test_floating_point_pixels_are_refused():
-    with pytest.raises(InputError, match=r"x\.tiff has floating-point pixels"):
-        decode_image(save(Image.new("F", (4, 4)), "TIFF"), size=2, name="x.tiff")
+@pytest.mark.parametrize("top", [1, 255, 65535])
+def test_floating_point_pixels_of_three_ranges(top):
+    values = np.linspace(0, top, 256, dtype=np.float32).reshape(16, 16)
+    found = decode_image(save(Image.fromarray(values), "TIFF"), size=16)
+    assert np.array_equal(found[0], np.arange(256).reshape(16, 16))
+    assert np.array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("value", [-0.5, 70_000, np.nan, np.inf])
+def test_floating_point_pixels_outside_all_ranges_are_refused(value):
+    pixels = np.full((4, 4), 0.5, np.float32)
+    pixels[1, 2] = value
+    with pytest.raises(
+        InputError, match=r"x\.tiff has floating-point pixels from .* 0 to 65535 was expected"
+    ):
+        decode_image(save(Image.fromarray(pixels), "TIFF"), size=2, name="x.tiff")
+
+
+def sideways(orientation: int, kind: str, size=(48, 32)) -> bytes:
+    """Return an image whose four corners differ, with an EXIF orientation."""
+    image = Image.open(io.BytesIO(encoded_image(3, kind="PNG", size=size)))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"quality": 95} if kind == "JPEG" else {"lossless": True} if kind == "WEBP" else {}
+    return save(image, kind, exif=exif, **options)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_an_exif_orientation_is_applied(kind, orientation):
+    data = sideways(orientation, kind)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+    expected = np.asarray(upright.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1).astype(int)
+    found = decode_image(data, size=16).astype(int)
+    assert np.abs(found - expected).max() <= 1
+    if orientation > 1:
+        assert np.abs(found - decode_image(sideways(1, kind), size=16)).max() > 20
+
+
+def test_a_large_jpeg_of_a_phone_is_upright():
+    data = sideways(6, "JPEG", size=(640, 480))
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    expected = np.asarray(upright.resize((32, 32), Image.Resampling.BILINEAR)).transpose(2, 0, 1).astype(int)
+    assert np.abs(decode_image(data, size=32).astype(int) - expected).mean() < 1.5
+
+
+def test_damaged_metadata_leaves_the_pixels():
+    good = sideways(6, "JPEG")
+    place = good.index(b"Exif")
+    bad = good[: place + 6] + b"\xff" * 12 + good[place + 18 :]
+    assert np.array_equal(decode_image(bad, size=8), decode_image(sideways(1, "JPEG"), size=8))
 
 
 @pytest.mark.parametrize(

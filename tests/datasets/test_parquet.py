@@ -36,6 +36,8 @@ def check(path, pixels=True):
 LABELS = {
     "names": {"labels": NAMES},
     "text": {"tags": ["|".join(names) for names in NAMES]},
+    "commas": {"tags": [", ".join(names) for names in NAMES]},
+    "printed": {"tags": [str(names) for names in NAMES]},
     "columns": {"label_cat": [row[0] for row in MATRIX], "label_dog": [float(row[1]) for row in MATRIX]},
 }
 

@@ -51,6 +51,10 @@ def test_all_forms_of_labels_give_the_same_tagger():
         assert tagger.classes_.tolist() == list("abcd")
         assert np.array_equal(tagger.decision_function(x), expected)
     sets = [{name for name, one in zip("abcd", row, strict=True) if one} for row in y]
+    for tags in (sets, [sorted(tags) for tags in sets], [tuple(tags) for tags in sets]):
+        tagger = ContinualTagger(**SMALL).fit(x, tags)
+        assert tagger.classes_.tolist() == list("abcd")
+        assert np.array_equal(tagger.decision_function(x), expected)
     binarizer = MultiLabelBinarizer()
     tagger = ContinualTagger(**SMALL).fit(x, binarizer.fit_transform(sets), classes=binarizer.classes_)
     assert np.array_equal(tagger.decision_function(x), expected)
@@ -72,7 +76,8 @@ def test_without_names_columns_are_numbers_and_stay():
         (np.zeros((3, 2)), ["a", "b"], "y has 3 rows and X has 240"),
         (np.full((240, 2), 0.5), ["a", "b"], "y has the value 0.5 at row 0, column 0"),
         (np.full((240, 2), np.nan), ["a", "b"], "y has the value nan at row 0, column 0"),
-        ([["a"]] * 240, ["a"], "y has dtype <U1"),
+        ([["b"]] * 240, ["a"], "y has the tag 'b' at row 0"),
+        ([["a"]] * 3, ["a"], "y has 3 rows and X has 240"),
         ([[0], [0, 1]] * 120, ["a"], "y is not a matrix of 0 and 1"),
         (np.zeros((240, 2)), ["a"], "classes has 1 names and y has 2 columns"),
         (np.zeros((240, 2)), ["a", "a"], "classes has the name 'a' twice"),

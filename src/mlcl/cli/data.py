@@ -59,7 +59,12 @@ def prepare(arguments: list[str]) -> int:
     parser.add_argument("--size", type=int, help="side of the images in pixels (default: 224)")
     parser.add_argument("--name", help="what to call the dataset")
     parser.add_argument(
-        "--skip-bad", action="store_true", help="count and leave out images that cannot be read"
+        "--skip-bad",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="FILE",
+        help="count and leave out images that cannot be read, and list them in FILE, one per line with the reason",
     )
     parser.add_argument("--jobs", type=int, help="processes (default: one per core)")
     parser.add_argument("--overwrite", action="store_true", help="replace a store of other content")

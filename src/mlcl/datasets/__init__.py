@@ -21,7 +21,7 @@ from mlcl.datasets.plan import SOURCES, DatasetPlan
 from mlcl.datasets.preparing import plan_bytes, prepare
 from mlcl.datasets.store import StoreInfo, open_store, read_ids, store_kind
 from mlcl.errors import InputError, nearest
-from mlcl.files import cache_dir, slug
+from mlcl.files import cache_dir, require_folder, slug, write_text
 from mlcl.registry import discover
 
 __all__ = [
@@ -93,7 +93,7 @@ def prepare_source(
     out: str | Path | None = None,
     size: int | None = None,
     overwrite: bool = False,
-    skip_bad: bool = False,
+    skip_bad: bool | str | Path = False,
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     announce: Callable[[str], None] | None = None,
@@ -107,23 +107,39 @@ def prepare_source(
         out: the folder to make; `store_path` if not given.
         size: side of the images in pixels, 224 if not given.
         overwrite: replace a store of other content.
-        skip_bad: leave out, and count, images that are absent or cannot be decoded.
+        skip_bad: leave out, and count, images that are absent or cannot be decoded; a path names a file to write that
+            lists them, one line per image with the reason.
         jobs: number of processes; one per core if not given.
         progress: called with rows done and rows in all.
         announce: called once, before anything is written, with a sentence that says what will be made,
             where, and how much disk space it needs.
         options: ``name``, and the options of the source.
     """
+    listing = None if isinstance(skip_bad, bool) else Path(skip_bad).expanduser()
+    if listing is not None:
+        _check_listing(listing, overwrite=overwrite)
     plan = plan_source(kind, root, **options)
     target = store_path(plan, size) if out is None else Path(out).expanduser()
     if announce is not None:
-        need = plan_bytes(plan, size=size)
+        need, mark = plan_bytes(plan, size=size), plan.options.get("separator")
+        split = "" if mark is None else f" (labels are separated by {mark!r}; --separator overrides)"
         announce(
-            f"{len(plan.ids)} items, {len(plan.classes)} classes: {_readable(need)} of disk for {target}"
+            f"{len(plan.ids)} items, {len(plan.classes)} classes{split}: {_readable(need)} of disk for {target}"
         )
-    return prepare(
-        plan, target, size=size, overwrite=overwrite, skip_bad=skip_bad, jobs=jobs, progress=progress
+    made = prepare(
+        plan, target, size=size, overwrite=overwrite, skip_bad=bool(skip_bad), jobs=jobs, progress=progress
     )
+    if listing is not None:
+        lines = (f"{name}\t{why}".replace("\n", " ") + "\n" for name, why in made.skipped)
+        write_text(listing, "".join(lines))
+    return made
+
+
+def _check_listing(path: Path, *, overwrite: bool) -> None:
+    """Refuse a list of skipped images that cannot be written, before the work and not after it."""
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise InputError(f"--skip-bad {path} exists; choose another name, or add --overwrite")
+    require_folder(path)
 
 
 def find_dataset(name_or_path: str) -> Path:

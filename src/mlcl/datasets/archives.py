@@ -76,6 +76,10 @@ class _ArchiveTree:
             raise InputError(f"{self.label} has the member {name!r} twice, but distinct names were expected")
         self._members[name] = member
 
+    def walk(self) -> list[str]:
+        """Return the names of all files, sorted."""
+        return self.names()
+
     def names(self) -> list[str]:
         """Return the names of all files, sorted."""
         return sorted(self._members)

@@ -1,4 +1,4 @@
-"""Arrays of your own: one .npz, or a folder of .npy files."""
+"""Arrays of your own: one .npz or .mat, or a folder of .npy files and sparse .npz files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.base import as_inputs
+from mlcl.datasets.matlab import read_mat
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan
+from mlcl.datasets.sparse import read_sparse
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.labels import as_labels
@@ -19,20 +21,21 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 @SOURCES.register(
-    "arrays", summary="Numpy arrays x_train, y_train, x_test, y_test [, classes]: .npz, or a folder of .npy."
+    "arrays", summary="Arrays x_train, y_train, x_test, y_test [, classes]: .npz, .mat, or a folder of .npy."
 )
 def read_arrays(root: Path) -> DatasetPlan:
     """Plan a store of ready arrays; they are not resized.
 
     Args:
-        root: an .npz with ``x_train``, ``y_train``, ``x_test``, ``y_test`` and optionally ``classes``, or a
-            folder with such .npy files. Inputs are uint8 images ``[N, C, H, W]``, ``[N, H, W, C]`` or
+        root: an .npz or a .mat (MATLAB's versions up to 7) with ``x_train``, ``y_train``, ``x_test``, ``y_test`` and
+            optionally ``classes``, or a folder with such .npy files, or .npz files that
+            ``scipy.sparse.save_npz`` wrote. Inputs are uint8 images ``[N, C, H, W]``, ``[N, H, W, C]`` or
             ``[N, H, W]``, with 1 or 3 channels, or numbers ``[N, D]``, which become float32 features. Labels
             are 0/1 ``[N, K]``.
     """
     if not root.exists():
         raise InputError(
-            f"{root} was looked for and does not exist; an .npz or a folder of .npy was expected"
+            f"{root} was looked for and does not exist; an .npz, a .mat or a folder of .npy was expected"
         )
     found = _arrays(root)
     x = [_inputs(found[f"x_{split}"], f"x_{split} of {root}") for split in ("train", "test")]
@@ -50,7 +53,7 @@ def read_arrays(root: Path) -> DatasetPlan:
     return make_plan(
         source="arrays",
         root=str(root),
-        name=slug(root.absolute().name.removesuffix(".npz")),
+        name=slug(root.absolute().name.removesuffix(".npz").removesuffix(".mat")),
         classes=_classes(found.get("classes"), y[0].shape[1], root),
         ids=[
             f"{split}-{i}"
@@ -66,15 +69,22 @@ def read_arrays(root: Path) -> DatasetPlan:
 def _arrays(root: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays by name: all of `KEYS`, and ``classes`` if it is there."""
     if root.is_dir():
-        found = {key: map_npy(root / f"{key}.npy") for key in KEYS}
+        found = {key: _array(root, key) for key in KEYS}
         if (root / "classes.npy").exists():
             found["classes"] = map_npy(root / "classes.npy")
         return found
-    found = read_npz(root, keys=(*KEYS, "classes"), where=str(root))
+    read = read_mat if root.suffix.lower() == ".mat" else read_npz
+    found = read(root, keys=(*KEYS, "classes"), where=str(root))
     for key in KEYS:
         if key not in found:
             raise InputError(f"{root} has no array {key!r}, but {', '.join(KEYS)} were expected")
     return found
+
+
+def _array(folder: Path, key: str) -> NDArray[Any]:
+    """Return ``KEY.npy``, or else the sparse matrix ``KEY.npz``."""
+    dense, sparse = folder / f"{key}.npy", folder / f"{key}.npz"
+    return read_sparse(sparse) if sparse.exists() and not dense.exists() else map_npy(dense)
 
 
 def _inputs(x: NDArray[Any], name: str) -> NDArray[Any]:

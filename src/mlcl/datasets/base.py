@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mlcl.datasets.tags import is_tags, label_matrix, warn_of_alike
 from mlcl.errors import InputError
 from mlcl.labels import Labels, as_labels
 
@@ -117,10 +118,16 @@ class Dataset:
             classes: one name for each column of the labels; None names them ``class-0``, ``class-1``, ...
             x_train: uint8 images ``[N, C, H, W]`` with 1 or 3 channels, or finite numbers ``[N, D]``, which
                 become float32.
-            y_train: 0 or 1, ``[N, K]``.
+            y_train: 0 or 1, ``[N, K]``; or a list or set of tags per row. Then ``classes`` are by default all tags of
+                both splits, sorted.
             x_test: like ``x_train``, and of the same shape except for the number of rows.
-            y_test: 0 or 1, ``[N_test, K]``.
+            y_test: like ``y_train``, for the same classes.
+
+        >>> Dataset.of("tiny", None, np.eye(2), [["dog"], ["cat", "dog"]], np.eye(2), [{"cat"}, set()]).classes
+        ('cat', 'dog')
         """
+        if is_tags(y_train) or is_tags(y_test):
+            classes, y_train, y_test = _from_tags(classes, y_train, y_test)
         train, test = Split.of(x_train, y_train, name="train"), Split.of(x_test, y_test, name="test")
         width = train.labels.shape[1]
         if test.labels.shape[1] != width:
@@ -135,6 +142,28 @@ class Dataset:
             )
         names = _class_names(classes, width)
         return cls(name, names, train, test, fingerprint(names, train, test))
+
+
+def _from_tags(
+    classes: Sequence[str] | None, y_train: Any, y_test: Any
+) -> tuple[Sequence[str], Labels, Labels]:
+    """Return class names and label matrices of tags per row."""
+    lists: list[list[list[str]]] = []
+    for name, y in (("y_train", y_train), ("y_test", y_test)):
+        if not is_tags(y):
+            raise InputError(
+                f"{name} is no list of tags per row, but the other split is; expected both alike"
+            )
+        lists.append([[_tag(tag, name) for tag in row] for row in y])
+    names, matrix = label_matrix(lists[0] + lists[1], classes=classes, where="y_train and y_test")
+    warn_of_alike(names, matrix.sum(axis=0, dtype=np.int64), where="y_train and y_test")
+    return names, matrix[: len(lists[0])], matrix[len(lists[0]) :]
+
+
+def _tag(tag: Any, name: str) -> str:
+    if not isinstance(tag, str | int) or isinstance(tag, bool):
+        raise InputError(f"{name} has the tag {tag!r}, but a text or a whole number was expected")
+    return str(tag)
 
 
 def as_inputs(inputs: ArrayLike, *, name: str = "inputs") -> NDArray[Any]:

@@ -1,22 +1,26 @@
-"""Images of your own: a folder (or archive) of images and a CSV of labels."""
+"""Images of your own: a folder (or archive) of images, in subfolders or not, and a CSV of labels."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from mlcl.datasets.archives import clean_name
+from mlcl.datasets.cells import SEPARATOR, split_cells
+from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.plan import (
     SOURCES,
     DatasetPlan,
     ImageFiles,
     choose_split,
-    label_matrix,
     make_plan,
 )
+from mlcl.datasets.tags import label_matrix
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
 from mlcl.files import slug
@@ -24,51 +28,56 @@ from mlcl.labels import Labels
 
 FILE_COLUMNS = ("file", "filename", "file_name", "image", "path")
 LABEL_COLUMNS = ("labels", "label", "tags", "classes")
+DELIMITERS = (",", ";", "\t", "|")
 _MAX_CSV_BYTES = 2**30
 _CELLS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 
 
 @SOURCES.register(
-    "folder", summary="A folder of images and a CSV: columns of 0 and 1, or one column with a|b|c."
+    "folder", summary="A folder of images and a CSV: columns of 0 and 1, or one column of tags."
 )
 def read_folder(
     root: Path,
     *,
     table: str | None = None,
     encoding: str = "utf-8",
-    separator: str = "|",
+    separator: str | None = None,
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
 ) -> DatasetPlan:
     """Plan a store of a folder of images.
 
-    The CSV has a header. The column ``file`` (or filename, image, path) holds the path of an image, relative to the
-    CSV. Labels are either in one column ``labels`` (or label, tags, classes) as ``a|b|c``, and other columns are
-    ignored, or in all other columns, one per class, as 0 and 1. A file ``classes.txt`` in the folder of the CSV, one
-    name per line, fixes the classes of a ``labels`` column and their order; without it they are the names found,
-    sorted. A column ``split`` with train, val and test splits the data; without it a seeded part is held out.
+    The CSV has a header; its cells are separated by a comma, a semicolon, a tab or ``|``, whichever separates the names
+    of the header. The column ``file`` (or filename, image, path) holds the path of an image, relative to the CSV. An
+    image that is not there is looked for by its name, with or without its extension, in all subfolders. Labels are
+    either in one column ``labels`` (or label, tags, classes) as `split_cells` reads it, and other columns are ignored,
+    or in all other columns, one per class, as 0 and 1. A file ``classes.txt`` in the folder of the CSV, one name per
+    line, fixes the classes of a ``labels`` column and their order; without it they are the names found, sorted. A
+    column ``split`` with train, val and test splits the data; without it a seeded part is held out.
 
     Args:
         root: the folder, or an archive of it.
         table: path of the CSV in the folder; only needed where there are several.
         encoding: encoding of the CSV and of ``classes.txt``.
-        separator: text between the labels in a ``labels`` column.
+        separator: text between the labels in a ``labels`` column; found if not given (| ; or a comma).
         test_fraction: fraction of the rows that is held out for testing where there is no column ``split``.
         split_seed: seed of that choice.
     """
-    if not separator:
-        raise InputError("separator is empty, but a text between labels, such as '|', was expected")
     tree = open_tree(root)
     path = _find(tree, table)
     base = "".join(path.rpartition("/")[:2])  # the folder of the CSV with its slash, or an empty string
     where = tree.where(path)
     header, rows = _read_table(_text(tree, path, encoding), where)
     columns = _find_columns(header, where)
+    used = SEPARATOR
     if columns.labels is None:
         classes, labels = _one_hot(rows, header, columns, where)
     else:
-        lists = [_split_cell(row[columns.labels], separator) for row in rows]
-        classes, labels = label_matrix(lists, classes=_class_list(tree, base, encoding), where=where)
+        known = _class_list(tree, base, encoding)
+        lists, used = split_cells(
+            [row[columns.labels] for row in rows], separator=separator, known=known or (), where=where
+        )
+        classes, labels = label_matrix(lists, classes=known, where=where)
     files = [row[columns.file].strip() for row in rows]
     splits = None if columns.split is None else [row[columns.split] for row in rows]
     train, keep, options = choose_split(
@@ -83,8 +92,8 @@ def read_folder(
         ids=[files[row] for row in kept],
         train=train[kept],
         labels=labels[kept],
-        inputs=ImageFiles(tree, [base + files[row] for row in kept]),
-        options=options,
+        inputs=ImageFiles(tree, locate(tree, base, [files[row] for row in kept])),
+        options=options if used == SEPARATOR else options | {"separator": used},
         dropped={"validation rows": len(rows) - len(kept)} if len(kept) < len(rows) else {},
     )
 
@@ -94,7 +103,7 @@ def _find(tree: Tree, table: str | None) -> str:
         if tree.size(table) is None:
             raise InputError(f"{tree.where(table)} was looked for and does not exist")
         return table
-    found = [name for name in tree.names() if name.lower().endswith(".csv")]
+    found = [name for name in tree.names() if name.lower().endswith((".csv", ".tsv"))]
     if len(found) != 1:
         listed = f": {', '.join(found[:5])}; say which with the option table" if found else ""
         raise InputError(f"{tree.label} has {len(found)} .csv files, but one was expected{listed}")
@@ -115,8 +124,9 @@ def _text(tree: Tree, path: str, encoding: str) -> str:
 
 def _read_table(text: str, where: str) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a CSV, all of the same length."""
+    mark = sniff_delimiter(text)
     try:
-        lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+        lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark) if row]
     except csv.Error as error:
         raise InputError(f"{where} is not a readable CSV: {error}") from None
     if len(lines) < 2:
@@ -125,9 +135,57 @@ def _read_table(text: str, where: str) -> tuple[list[str], list[list[str]]]:
     for number, row in enumerate(lines[1:], 2):
         if len(row) != len(header):
             raise InputError(
-                f"{where} has {len(row)} cells in row {number}, but its header has {len(header)}"
+                f"{where} has {len(row)} cells in row {number}, but its header has {len(header)} (a cell with "
+                f"{mark!r} in it must be quoted)"
             )
     return header, lines[1:]
+
+
+def sniff_delimiter(text: str) -> str:
+    """Return what separates the cells of a table: that which gives a column of files, and the most columns.
+
+    >>> sniff_delimiter("file;tags, comma;split"), sniff_delimiter("image|labels"), sniff_delimiter("cat,dog")
+    (';', '|', ',')
+    """
+    found: dict[str, int] = {}
+    for mark in DELIMITERS:
+        try:
+            header = next(row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row)
+        except (csv.Error, StopIteration):
+            continue
+        if any(name.strip().lower() in FILE_COLUMNS for name in header):
+            found[mark] = len(header)
+    return max(found, key=lambda mark: found[mark], default=DELIMITERS[0])
+
+
+def locate(tree: Tree, base: str, files: Sequence[str]) -> list[str]:
+    """Return the path of each file in the tree: as the table has it, or else found by its name in all subfolders.
+
+    A file that is nowhere keeps its path, so that whoever reads it says so. Two that fit are an `InputError`.
+    """
+    paths = [base + name for name in files]
+    absent = [place for place, path in enumerate(paths) if files[place] and tree.size(path) is None]
+    if not absent:
+        return paths
+    by_stem: dict[str, list[str]] = {}
+    for path in tree.walk():
+        if path.lower().endswith(IMAGE_SUFFIXES):
+            by_stem.setdefault(PurePosixPath(path).stem, []).append(path)
+    for place in absent:
+        wanted = clean_name(files[place], where=tree.label)
+        name = PurePosixPath(wanted).name
+        candidates = by_stem.get(name, []) + (
+            by_stem.get(PurePosixPath(name).stem, []) if "." in name else []
+        )
+        fits = [path for path in candidates if f"/{path}".endswith(f"/{wanted}")]
+        fits = fits or [path for path in candidates if f"/{path}".rpartition(".")[0].endswith(f"/{wanted}")]
+        if len(fits) > 1:
+            raise InputError(
+                f"{tree.label} has {fits[0]!r} and {fits[1]!r} for the file {files[place]!r}, but one was expected"
+            )
+        if fits:
+            paths[place] = fits[0]
+    return paths
 
 
 @dataclass(frozen=True)
@@ -151,11 +209,6 @@ def _find_columns(header: list[str], where: str) -> _Columns:
             f"{where} has the columns {', '.join(header)[:200]!r}, but one named 'file' was expected"
         )
     return _Columns(file, split, labels)
-
-
-def _split_cell(cell: str, separator: str) -> list[str]:
-    """Return the labels in a cell ``a|b|c``."""
-    return [part.strip() for part in cell.split(separator) if part.strip()]
 
 
 def _class_list(tree: Tree, base: str, encoding: str) -> list[str] | None:

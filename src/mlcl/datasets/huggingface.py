@@ -25,6 +25,7 @@ def read_huggingface(
     image: str | None = None,
     features: str | None = None,
     labels: str | None = None,
+    separator: str | None = None,
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
 ) -> DatasetPlan:
@@ -35,6 +36,7 @@ def read_huggingface(
         image: name of the column of images.
         features: name of the column of feature lists.
         labels: name of the column of labels.
+        separator: text between the labels in a column of texts; found if not given (| ; or a comma).
         test_fraction: fraction of the rows that is held out for testing where there is no split.
         split_seed: seed of that choice.
     """
@@ -65,6 +67,7 @@ def read_huggingface(
         else ArrowImages(where, table.column(image_column), np.arange(table.num_rows)),
         features=features,
         labels=labels,
+        separator=separator,
         test_fraction=test_fraction,
         split_seed=split_seed,
     )

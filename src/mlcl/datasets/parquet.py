@@ -38,6 +38,7 @@ def read_parquet(
     image: str | None = None,
     features: str | None = None,
     labels: str | None = None,
+    separator: str | None = None,
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
 ) -> DatasetPlan:
@@ -45,16 +46,17 @@ def read_parquet(
 
     Images are in a column of bytes (or of Hugging Face's struct) named image, img, jpg or picture. Without one,
     features are in a column of lists (features, embedding, vector, x), or else in all columns of numbers. Labels
-    are in a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts ``a|b|c``, or
-    in columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is taken from the names of the
-    files in a folder (``train-00000-of-00002.parquet``, ``test.parquet``), or from a column ``split``; without
-    either a seeded part of the rows is held out.
+    are in a column (labels, label, tags, classes) of lists of names, of class numbers, or of texts such as
+    ``a|b|c``, or in columns ``label_...`` of 0 and 1. A column ``id`` names the rows. The split is taken from the
+    names of the files in a folder (``train-00000-of-00002.parquet``, ``test.parquet``), or from a column ``split``;
+    without either a seeded part of the rows is held out.
 
     Args:
         root: a .parquet file, or a folder of them.
         image: name of the column of images.
         features: name of the column of feature lists.
         labels: name of the column of labels.
+        separator: text between the labels in a column of texts; found if not given (| ; or a comma).
         test_fraction: fraction of the rows that is held out for testing where there is no split.
         split_seed: seed of that choice.
     """
@@ -73,6 +75,7 @@ def read_parquet(
         images=images,
         features=features,
         labels=labels,
+        separator=separator,
         test_fraction=test_fraction,
         split_seed=split_seed,
     )
@@ -87,13 +90,14 @@ def plan_table(
     images: EncodedImages | None,
     features: str | None,
     labels: str | None,
+    separator: str | None,
     test_fraction: float,
     split_seed: int,
 ) -> DatasetPlan:
     """Plan a store of an Arrow table; its images, if it has any, are given separately."""
     where, names = str(root), table.column_names
     label = find_column(names, labels, LABEL_COLUMNS, option="labels", where=where)
-    classes, matrix = read_labels(table, label, where=where)
+    classes, matrix = read_labels(table, label, where=where, separator=separator)
     if table.num_rows == 0:
         raise InputError(f"{root} has no rows, but at least one was expected")
     if splits is None and "split" in names:

@@ -33,15 +33,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.datasets.tags import MAX_CLASSES, warn_of_alike
 from mlcl.datasets.trees import Tree
-from mlcl.errors import InputError, check_int, nearest
+from mlcl.errors import InputError, check_int
 from mlcl.labels import Labels, as_labels
 from mlcl.registry import Registry
 
 SOURCES: Registry[Callable[..., DatasetPlan]] = Registry("data source")
 """Functions ``read(root: Path, **options) -> DatasetPlan``, one per raw layout."""
 
-MAX_CLASSES = 100_000
 _SPLITS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
 _SPLITS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 
@@ -173,6 +173,7 @@ def make_plan(
     matrix = as_labels(labels, name=f"the label matrix of {root}", rows=len(ids))
     if matrix.shape[1] != len(classes):
         raise InputError(f"{root} has {len(classes)} class names, but {matrix.shape[1]} columns of labels")
+    warn_of_alike(classes, matrix.sum(axis=0, dtype=np.int64), where=root)
     for split, count in (("training", int(train.sum())), ("test", int((~train).sum()))):
         if count == 0:
             raise InputError(f"{root} has no {split} items, but at least one was expected")
@@ -238,32 +239,6 @@ def read_splits(values: Sequence[str], *, where: str) -> tuple[NDArray[np.bool_]
     split = np.asarray([_SPLITS[name.strip().lower()] for name in names], dtype="U5")[inverse]
     keep = split != "val" if (split == "test").any() else np.ones(len(split), dtype=np.bool_)
     return split == "train", keep
-
-
-def label_matrix(
-    lists: Sequence[Sequence[str]], *, classes: Sequence[str] | None, where: str
-) -> tuple[tuple[str, ...], Labels]:
-    """Return class names and a 0/1 matrix from a list of names per row; without ``classes``, all names, sorted.
-
-    >>> label_matrix([["dog"], ["cat", "dog"], []], classes=None, where="x")
-    (('cat', 'dog'), array([[0, 1],
-           [1, 1],
-           [0, 0]], dtype=uint8))
-    """
-    if classes is None:
-        classes = sorted({label for labels in lists for label in labels})
-        if len(classes) > MAX_CLASSES:
-            raise InputError(f"{where} has {len(classes)} classes, but at most {MAX_CLASSES} were expected")
-    column = {name: k for k, name in enumerate(classes)}
-    matrix = np.zeros((len(lists), len(classes)), dtype=np.uint8)
-    for row, labels in enumerate(lists):
-        for label in labels:
-            if label not in column:
-                raise InputError(
-                    f"{where} has the unknown label {label!r} in row {row + 1}.{nearest(label, classes)}"
-                )
-            matrix[row, column[label]] = 1
-    return tuple(classes), matrix
 
 
 def _distinct(names: Sequence[str], noun: str, root: str) -> None:

@@ -170,7 +170,9 @@ def write_manifest(
     shape, dtype = _shape(plan, size)
     how: dict[str, Any] = {"source": plan.source, "root": Path(plan.root).name, "options": dict(plan.options)}
     if not isinstance(plan.inputs, np.ndarray):
-        how["resize"] = f"squashed to {size} x {size}, bilinear, Pillow {PIL.__version__}"
+        how["resize"] = (
+            f"EXIF orientation applied, squashed to {size} x {size}, bilinear, Pillow {PIL.__version__}"
+        )
     manifest = Manifest(
         format=FORMAT,
         version=VERSION,
@@ -206,6 +208,7 @@ def store_info(out: Path, *, already_there: bool, seconds: float) -> StoreInfo:
         rows=manifest.shape[0],
         classes=tuple(manifest.classes),
         dropped=dropped,
+        skipped=tuple((name, why) for name, why in manifest.skipped),
         bytes=total,
         already_there=already_there,
         seconds=seconds,

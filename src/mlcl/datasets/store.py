@@ -109,6 +109,7 @@ class StoreInfo:
         rows: the number of rows.
         classes: their names.
         dropped: how many items are not in the store, by reason; unreadable ones count as ``unreadable``.
+        skipped: the id of each unreadable item, and the reason.
         bytes: the size of the store.
         already_there: whether the store was there already, so that nothing was done.
         seconds: the time that it took.
@@ -119,6 +120,7 @@ class StoreInfo:
     rows: int
     classes: tuple[str, ...]
     dropped: Mapping[str, int]
+    skipped: tuple[tuple[str, str], ...]
     bytes: int
     already_there: bool
     seconds: float

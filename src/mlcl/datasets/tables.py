@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.base import as_inputs
-from mlcl.datasets.plan import MAX_CLASSES, label_matrix
+from mlcl.datasets.cells import split_cells
+from mlcl.datasets.tags import MAX_CLASSES, label_matrix
 from mlcl.errors import InputError
 from mlcl.labels import Labels
 
@@ -21,7 +22,6 @@ IMAGE_COLUMNS = ("image", "img", "jpg", "picture")
 LABEL_COLUMNS = ("labels", "label", "tags", "classes")
 FEATURE_COLUMNS = ("features", "embedding", "vector", "x")
 LABEL_PREFIX = "label_"
-SEPARATOR = "|"
 
 
 def find_column(
@@ -51,16 +51,18 @@ def find_image_column(schema: Any, wanted: str | None, *, where: str) -> str | N
     return None
 
 
-def read_labels(table: Any, column: str | None, *, where: str) -> tuple[tuple[str, ...], Labels]:
+def read_labels(
+    table: Any, column: str | None, *, where: str, separator: str | None = None
+) -> tuple[tuple[str, ...], Labels]:
     """Return class names and the 0/1 matrix of a table.
 
-    ``column`` holds lists of names, texts ``a|b|c``, or lists of class numbers. The names of numbered classes are
-    those that Hugging Face writes into the schema, or else the numbers themselves. Without such a column, the
-    columns whose names start with ``label_`` hold 0 and 1.
+    ``column`` holds lists of names, texts such as ``a|b|c`` (`split_cells`), or lists of class numbers. The names of
+    numbered classes are those that Hugging Face writes into the schema, or else the numbers themselves. Without such a
+    column, the columns whose names start with ``label_`` hold 0 and 1.
     """
     if column is None:
         return _one_hot(table, where)
-    values = _label_lists(table, column, where)
+    values = _label_lists(table, column, where, separator)
     kinds = {type(v) for value in values for v in value}
     if len(kinds) > 1:
         raise InputError(
@@ -87,13 +89,17 @@ def _one_hot(table: Any, where: str) -> tuple[tuple[str, ...], Labels]:
     return tuple(name.removeprefix(LABEL_PREFIX) for name in names), matrix.astype(np.uint8)
 
 
-def _label_lists(table: Any, column: str, where: str) -> list[list[Any]]:
+def _label_lists(table: Any, column: str, where: str, separator: str | None) -> list[list[Any]]:
     """Return the cells of a column as lists, each of names only or of numbers only."""
     values: list[Any] = table.column(column).to_pylist()
+    texts = [row for row, value in enumerate(values) if isinstance(value, str)]
+    lists, _ = split_cells(
+        [values[row] for row in texts], separator=separator, where=f"{column!r} of {where}"
+    )
+    for row, names in zip(texts, lists, strict=True):
+        values[row] = names
     for row, value in enumerate(values):
-        if isinstance(value, str):
-            values[row] = [part.strip() for part in value.split(SEPARATOR) if part.strip()]
-        elif not isinstance(value, list) or not all(type(v) is type(value[0]) in (int, str) for v in value):
+        if not isinstance(value, list) or not all(type(v) is type(value[0]) in (int, str) for v in value):
             raise InputError(
                 f"{where} has {str(value)[:60]!r} in row {row + 1} of column {column!r}, "
                 f"but a list of names or of class numbers, or a text a|b|c, was expected"

@@ -23,6 +23,9 @@ from mlcl.datasets.archives import (
 )
 from mlcl.errors import InputError
 
+MAX_FILES = 10_000_000
+"""The most files that a folder is searched for."""
+
 
 class Tree(Protocol):
     """What a source may do with its raw files. ``label`` names the tree in error messages."""
@@ -42,6 +45,9 @@ class Tree(Protocol):
 
     def names(self) -> Iterable[str]:
         """Return the names of the files, sorted; of a folder, of the files at its top level."""
+
+    def walk(self) -> Iterable[str]:
+        """Return the names of all files, in subfolders and in the archives of a folder too, sorted."""
 
 
 def open_tree(root: Path) -> Tree:
@@ -93,6 +99,16 @@ class FolderTree:
         """Return the names of the files at the top level, sorted."""
         return sorted(entry.name for entry in self._root.iterdir() if entry.is_file())
 
+    def walk(self) -> list[str]:
+        """Return the names of all files below the folder, and of those in its archives, sorted."""
+        found = [name for tree in self._behind_all() for name in tree.walk()]
+        for folder, _, files in os.walk(self._root):
+            below = Path(folder).relative_to(self._root)
+            found += [(below / name).as_posix() for name in files]
+            if len(found) > MAX_FILES:
+                raise InputError(f"{self.label} has more than {MAX_FILES} files below it; expected fewer")
+        return sorted(set(found))
+
     def _path(self, name: str) -> Path:
         return self._root / clean_name(name, where=self.label)
 
@@ -104,16 +120,20 @@ class FolderTree:
 
     def _behind(self, name: str) -> Tree | None:
         """Find the archive that holds ``name``; with two of them the choice would be a guess, so that is refused."""
-        if self._archives is None:
-            found = [n for n in self.names() if ARCHIVE.search(n)]
-            self._archives = [open_tree(self._root / n) for n in found]
-        holders = [tree for tree in self._archives if tree.size(name) is not None]
+        holders = [tree for tree in self._behind_all() if tree.size(name) is not None]
         if len(holders) > 1:
             raise InputError(
                 f"{self.label} has {name!r} in both {holders[0].label} and {holders[1].label}, "
                 f"but one archive was expected to hold it; move one of them away"
             )
         return holders[0] if holders else None
+
+    def _behind_all(self) -> list[Tree]:
+        """Return the archives that lie directly in the folder, opened the first time."""
+        if self._archives is None:
+            found = [n for n in self.names() if ARCHIVE.search(n)]
+            self._archives = [open_tree(self._root / n) for n in found]
+        return self._archives
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if there is no such file."""

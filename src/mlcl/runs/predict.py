@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets import decode_image, open_store, read_ids
 from mlcl.datasets.base import as_inputs
+from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
 from mlcl.errors import InputError
@@ -22,7 +23,6 @@ from mlcl.models.provenance import check_encoder
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.training.batches import slices
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ARRAYS = ("inputs", "x", "x_test")
 """Names under which an .npz may hold its inputs."""
 

@@ -12,7 +12,6 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from mlcl.errors import InputError
 from mlcl.labels import Labels
-from mlcl.sklearn.tags import is_tags, tag_matrix
 from mlcl.sklearn.targets import Name, read_targets
 
 
@@ -83,14 +82,6 @@ def read_annotations(
     >>> found.names, found.labels.tolist()
     (['cat', 'dog'], [[0, 1], [0, 0]])
     """
-    if y is None:
-        raise InputError("ExactTagger requires y to be passed, but the target y is None")
-    if is_tags(y):
-        if len(y) != rows:
-            raise InputError(
-                f"y has {len(y)} rows and X has {rows}, but one row of y per row of X was expected"
-            )
-        classes, y = tag_matrix(y, classes, known=known)
     names, labels = read_targets(y, classes, known=known, rows=rows, only_known=only_known)
     marks = None if annotated is None else _marks(annotated, labels.shape)
     weights = None

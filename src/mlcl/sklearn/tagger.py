@@ -116,7 +116,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         Args:
             X: features, ``[n, D]``: an array, or a data frame, whose columns must then be those of the first call.
             y: 0 or 1, ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame, whose columns name the
-                classes.
+                classes; or a list or set of tags per row, which annotates all known classes and the new tags.
             classes: a name (string or whole number) for each column of ``y``. By default the columns of a data frame,
                 or else the classes known so far; in the first call 0, 1, 2, ...
         """

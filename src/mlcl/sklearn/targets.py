@@ -1,4 +1,4 @@
-"""Read and check targets: the class of each column of y, and labels that are 0 or 1."""
+"""Read and check targets: the class of each column of y, and labels that are 0 or 1; or tags per row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.datasets.tags import is_tags
 from mlcl.errors import InputError
 from mlcl.labels import Labels, as_labels
 
@@ -23,7 +24,7 @@ def read_targets(
     none yet, 0, 1, 2, ...
 
     Args:
-        y: ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame.
+        y: ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame; or the tags of each row (`tag_matrix`).
         classes: a name for each column, or None.
         known: the classes of earlier calls, in order.
         rows: the number of rows expected.
@@ -37,7 +38,13 @@ def read_targets(
     mlcl.errors.InputError: y has 2 columns without names and 1 class is known; expected as many, or names in classes
     """
     if y is None:
-        raise InputError("ContinualTagger requires y to be passed, but the target y is None")
+        raise InputError("the tagger requires y to be passed, but the target y is None")
+    if is_tags(y):
+        if len(y) != rows:
+            raise InputError(
+                f"y has {len(y)} rows and X has {rows}, but one row of y per row of X was expected"
+            )
+        classes, y = tag_matrix(y, classes, known=known)
     given = _given_names(y, classes, known)
     labels = _as_labels(y, rows)
     names = given or _default_names(known, labels.shape[1])
@@ -49,6 +56,38 @@ def read_targets(
     unknown = [name for name in names if name not in known] if only_known else []
     if unknown:
         raise InputError(f"classes has {_shown(unknown)}, but only these are known: {_shown(known)}")
+    return names, labels
+
+
+def tag_matrix(y: Any, classes: Any | None, *, known: Sequence[Name]) -> tuple[list[Name], Labels]:
+    """Return the class of each column, and the labels as 0 and 1.
+
+    The columns are ``classes``, or else the classes known so far and then the new tags in sorted order: a row without
+    a tag is a negative of it.
+
+    Args:
+        y: of `mlcl.datasets.tags.is_tags`.
+        classes: a name for each column, or None; every tag must be among them.
+        known: the classes of earlier calls, in order.
+
+    >>> tag_matrix([["dog"], [], ["cat", "dog"]], None, known=[])
+    (['cat', 'dog'], array([[0, 1],
+           [0, 0],
+           [1, 1]], dtype=uint8))
+    """
+    rows = [[name.item() if isinstance(name, np.generic) else name for name in row] for row in y]
+    if classes is None:
+        found = {name for row in rows for name in row if isinstance(name, str | int)} - set(known)
+        names = check_names([*known, *sorted(found, key=lambda name: (str(type(name)), name))], "y", known)
+    else:
+        names = check_names(classes, "classes", known)
+    column = {name: k for k, name in enumerate(names)}
+    labels = np.zeros((len(rows), len(names)), np.uint8)
+    for number, row in enumerate(rows):
+        for name in row:
+            if not isinstance(name, str | int) or name not in column:
+                raise InputError(f"y has the tag {name!r} at row {number}; expected tags of classes {names}")
+            labels[number, column[name]] = 1
     return names, labels
 
 
@@ -84,7 +123,7 @@ def _as_labels(y: Any, rows: int) -> Labels:
     if matrix.ndim == 1:
         raise InputError(
             f"Unknown label type: y has shape {matrix.shape}, but a matrix [samples, classes] was expected: for one "
-            f"class use y.reshape(-1, 1), for sets of names use scikit-learn's MultiLabelBinarizer"
+            f"class use y.reshape(-1, 1), for tags a list or a set of names per row"
         )
     if matrix.ndim == 2 and len(matrix) != rows:
         raise InputError(

@@ -156,12 +156,13 @@ class Benchmark:
 
         Args:
             x_train: uint8 images ``[N, C, H, W]`` with 1 or 3 channels, or numbers ``[N, D]``.
-            y_train: 0 or 1, ``[N, K]``.
+            y_train: 0 or 1, ``[N, K]``; or a list or set of tags per row.
             x_test: like ``x_train``.
             y_test: like ``y_train``.
             tasks: number of tasks, or the classes (ids or names) of each, such as ``[[0, 1], ["cat", "dog"]]``; None
                 if ``order`` or ``increment`` determines it.
-            classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ...
+            classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ..., or takes all tags,
+                sorted.
             name: the name of the benchmark.
             order: see `class_groups`, as for ``base`` and ``increment``.
             base: see ``order``.
