@@ -27,7 +27,7 @@ def read_arrays(root: Path) -> DatasetPlan:
     """Plan a store of ready arrays; they are not resized.
 
     Args:
-        root: an .npz or a .mat (MATLAB's versions up to 7) with ``x_train``, ``y_train``, ``x_test``, ``y_test`` and
+        root: an .npz or a .mat (MATLAB's versions 5 to 7) with ``x_train``, ``y_train``, ``x_test``, ``y_test`` and
             optionally ``classes``, or a folder with such .npy files, or .npz files that
             ``scipy.sparse.save_npz`` wrote. Inputs are uint8 images ``[N, C, H, W]``, ``[N, H, W, C]`` or
             ``[N, H, W]``, with 1 or 3 channels, or numbers ``[N, D]``, which become float32 features. Labels
