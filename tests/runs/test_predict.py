@@ -66,8 +66,9 @@ def test_arrays_become_a_table_with_a_column_a_class(trained, tmp_path, capsys):
     assert rows[0] == ["id", *result.learner.data.classes]
     assert [row[0] for row in rows[1:]] == [str(i) for i in range(len(inputs))]
     found = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]], np.float32)
-    logits = result.learner.predict(inputs)
-    assert np.allclose(found, torch.from_numpy(logits).sigmoid().numpy(), atol=1e-6)
+    logits = torch.from_numpy(result.learner.predict(inputs)).double()
+    prior = torch.from_numpy(result.calibrated.calibration.prior)  # the balanced loss learnt at one half
+    assert np.allclose(found, (logits + prior.logit()).sigmoid().numpy(), atol=1e-6)
     np.savez(tmp_path / "new.npz", x=inputs)
     arguments = ["predict", str(result.folder), str(tmp_path / "new.npz"), "--logits", "--out"]
     assert main([*arguments, str(tmp_path / "scores.npz")]) == 0

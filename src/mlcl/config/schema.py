@@ -359,6 +359,8 @@ class Config:
             every image for the classes of the tasks that it is in.
         seed: seed of everything that is random.
         validate: evaluate on a fifth of the training split instead of the test split, to choose settings.
+        held_out: share of the training rows that are not trained on but used to make scores into probabilities and to
+            choose thresholds; not set: none, and probabilities follow from the counts of labels alone.
         stream: tasks.
         model: network.
         loss: loss.
@@ -377,6 +379,7 @@ class Config:
     protocol: Literal["continual", "joint", "joint-masked"] = "continual"
     seed: int = 0
     validate: bool = False
+    held_out: float | None = None
     stream: StreamConfig = field(default_factory=StreamConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -390,6 +393,8 @@ class Config:
 
     def __post_init__(self) -> None:
         _at_least("", self, seed=0)
+        if self.held_out is not None and not 0 < self.held_out < 1:
+            raise InputError(f"held_out is {self.held_out}; expected a share above 0 and below 1.")
         if self.model.head != "exact":
             _at_least("train.", self.train, epochs=1)
 

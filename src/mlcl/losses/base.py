@@ -28,6 +28,10 @@ Rules (docs/specification.md#losses), which ``mlcl.testing.check_loss`` tests:
 - It does not change its arguments, and no gradient flows into labels, counts or group weights.
 - Logits with another number of classes than ``counts`` are an `InputError`.
 
+A loss that gives the positives and the negatives of a class the same total weight has an attribute ``balanced`` that is
+True: its logits are log-odds where half of the rows are positive, and probabilities are shifted to the share of
+positives that there is (`mlcl.metrics.prior_shift`).
+
 `mlcl.losses.batch` checks a batch and computes the weights of its cells, so that a loss is a few lines.
 """
 

@@ -181,6 +181,11 @@ class MarginLoss(nn.Module):
         self.register_buffer("negative", torch.tensor(counts.negative), persistent=False)
         self._made: tuple[torch.dtype, torch.device, int, ClassConstants] | None = None
 
+    @property
+    def balanced(self) -> bool:
+        """Return whether positives and negatives of a class have the same total weight: see `mlcl.losses.base`."""
+        return self.reweight != "none"
+
     def forward(
         self,
         logits: Tensor,

@@ -1,4 +1,4 @@
-"""Metrics: exact and streaming Macro-AUC, AP, F1, bootstrap, and everything derived from the result matrix.
+"""Metrics: exact and streaming Macro-AUC, AP, F1, calibration, thresholds, bootstrap, and the result matrix.
 
 Numpy only; tensors are accepted. Values are in [0, 1] unless the caller passes points. `MacroAUC`, the torchmetrics
 ``Metric``, is imported on first use, because torchmetrics is an extra. Definitions: docs/specification.md#metrics.
@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlcl.metrics.bootstrap import bootstrap_interval, bootstrap_macro_auc
+from mlcl.metrics.calibration import Reliability, brier_score, calibration_error, log_loss, reliability
+from mlcl.metrics.decisions import Goal, Thresholds, choose_thresholds
 from mlcl.metrics.intervals import Interval, mean_std, paired_interval
 from mlcl.metrics.matrix import ResultMatrix
 from mlcl.metrics.ranking import AucReport, auc_report, average_precision, batch_mean_auc, macro_auc
+from mlcl.metrics.scaling import LogOddsLines, fit_lines, prior_shift
 from mlcl.metrics.streaming import StreamingMacroAUC
 from mlcl.metrics.thresholded import F1Scores, by_frequency, f1_scores
 
@@ -21,19 +24,30 @@ if TYPE_CHECKING:
 __all__ = [
     "AucReport",
     "F1Scores",
+    "Goal",
     "Interval",
+    "LogOddsLines",
+    "Reliability",
     "ResultMatrix",
     "StreamingMacroAUC",
+    "Thresholds",
     "auc_report",
     "average_precision",
     "batch_mean_auc",
     "bootstrap_interval",
     "bootstrap_macro_auc",
+    "brier_score",
     "by_frequency",
+    "calibration_error",
+    "choose_thresholds",
     "f1_scores",
+    "fit_lines",
+    "log_loss",
     "macro_auc",
     "mean_std",
     "paired_interval",
+    "prior_shift",
+    "reliability",
 ]
 
 

@@ -25,7 +25,7 @@ from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.base import Base, read_base
 from mlcl.runs.recording import load_benchmark
-from mlcl.streams import Benchmark, Task, build_tasks, task_notes
+from mlcl.streams import Benchmark, Task, build_tasks, keep_out, task_notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,10 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Ex
         augmentation=data.augmentation,
         origin=data.origin,
     )
-    return ExtendedBenchmark(config.benchmark, dataset, (*past.tasks, last))
+    found = ExtendedBenchmark(config.benchmark, dataset, (*past.tasks, last))
+    if config.held_out is None:
+        return found
+    return keep_out(found, share=config.held_out, seed=config.seed, rows=last.train)
 
 
 def remembered_benchmark(base: Base) -> Benchmark:

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from mlcl.errors import InputError
 from mlcl.files import write_bytes
-from mlcl.runs.predict import probabilities
 from mlcl.runs.trained import Trained, load_trained
 
 Format = Literal["torch", "onnx"]
@@ -37,22 +36,27 @@ class ExportError(RuntimeError):
 
 
 class Deployed(nn.Module):
-    """Raw inputs to scores: normalisation, network, and sigmoid unless logits are wanted."""
+    """Raw inputs to scores: normalisation, network, and calibrated probabilities unless logits are wanted."""
 
     scale: Tensor
     shift: Tensor
+    slope: Tensor
+    offset: Tensor
 
     def __init__(self, trained: Trained, *, logits: bool) -> None:
         super().__init__()
         self.network = trained.network
         self.register_buffer("scale", trained.normaliser.scale)
         self.register_buffer("shift", trained.normaliser.shift)
+        lines = trained.calibration.lines
+        self.register_buffer("slope", torch.tensor(lines.slope, dtype=torch.float32))
+        self.register_buffer("offset", torch.tensor(lines.offset, dtype=torch.float32))
         self.logits = logits
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return scores [n, K]."""
         scores: Tensor = self.network(inputs.to(torch.float32) * self.scale + self.shift)
-        return scores if self.logits else scores.sigmoid()
+        return scores if self.logits else (scores * self.slope + self.offset).sigmoid()
 
 
 def export(folder: str | Path, out: str | Path, *, format: Format = "torch", logits: bool = False) -> float:
@@ -82,7 +86,8 @@ def export(folder: str | Path, out: str | Path, *, format: Format = "torch", log
             inputs = examples(trained.input_shape, rows)
             with torch.inference_mode():
                 ours = deployed.network(_normalised(deployed, inputs)).numpy()
-            gap = max(gap, float(np.abs(score(inputs) - (ours if logits else probabilities(ours))).max()))
+            wanted = ours if logits else trained.calibration.probabilities(ours)
+            gap = max(gap, float(np.abs(score(inputs) - wanted).max()))
     if not gap <= TOLERANCE:
         raise ExportError(
             f"the exported model's scores differ by {gap:.2g} from the network's; nothing was written."

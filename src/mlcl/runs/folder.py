@@ -1,14 +1,15 @@
 """The run folder: the one module that knows its files, their formats and checksums, and reads and writes them.
 
 A run folder holds ``config.yaml`` (every setting), ``environment.json`` (versions, commit, machine, data fingerprint,
-plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``weights.safetensors`` and
-``memory.safetensors``. While it is not finished it also holds ``checkpoints`` (see `checkpoints`) and the lock of the
-process that works on it; a run that began from another has ``extends.json``, and one whose tasks lack something
-``warnings.txt``, one line each. A run with later versions has them in ``versions``, each a run folder, and
-``current.json`` says which one is in use (see `mlcl.runs.versions`); a version may have ``gate.json``, how it compared
-with the one before, or ``receipt.json``, what it forgot. Task numbers and class ids in JSON count from 0, in texts for
-people from 1. Its files may come from anywhere: what is read is bounded and checked, nothing in them runs, and files
-that do not belong together are refused.
+plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``weights.safetensors``,
+``memory.safetensors``, ``calibration.json`` (from logits to probabilities), ``thresholds.json`` (from probabilities to
+tags) and, if rows were held out, their scores in ``held-out.safetensors``. While it is not finished it also holds
+``checkpoints`` (see `checkpoints`) and the lock of the process that works on it; a run that began from another has
+``extends.json``, and one whose tasks lack something ``warnings.txt``, one line each. A run with later versions has them
+in ``versions``, each a run folder, and ``current.json`` says which one is in use (see `mlcl.runs.versions`); a version
+may have ``gate.json``, how it compared with the one before, or ``receipt.json``, what it forgot. Task numbers and class
+ids in JSON count from 0, in texts for people from 1. Its files may come from anywhere: what is read is bounded and
+checked, nothing in them runs, and files that do not belong together are refused.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,16 @@ from mlcl.errors import InputError, one_line
 from mlcl.files import LOCK, plain, read_object, write_bytes, write_json, write_text
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
+from mlcl.metrics import LogOddsLines, Thresholds
 from mlcl.plugins import Plugin, load_entry_points, load_recorded
+from mlcl.runs.calibration import (
+    Calibration,
+    HeldOut,
+    calibration_json,
+    parse_calibration,
+    parse_thresholds,
+    thresholds_json,
+)
 from mlcl.runs.kept import kept_arrays
 from mlcl.runs.result import Result, SavedResult, check_result, result_json
 from mlcl.training.batches import enlarged
@@ -51,7 +61,11 @@ WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
 )
 CHECKPOINTS, WARNINGS = "checkpoints", "warnings.txt"
 VERSIONS, CURRENT, GATE, RECEIPT = "versions", "current.json", "gate.json", "receipt.json"
-FILES = (CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT)
+CALIBRATION, THRESHOLDS, HELD_OUT = "calibration.json", "thresholds.json", "held-out.safetensors"
+FILES = (
+    *(CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT),
+    *(CALIBRATION, THRESHOLDS, HELD_OUT),
+)
 EXPORTS = ("model.pt2", "model.onnx")
 """What ``mlcl export`` puts beside them; it goes when the run is replaced."""
 
@@ -60,6 +74,10 @@ MAX_RESULT_BYTES = 64 << 20
 MAX_METRICS_BYTES = 256 << 20
 MAX_MEMORY_BYTES = 16 << 30
 MAX_WEIGHTS_BYTES = 16 << 30
+MAX_HELD_OUT_BYTES = 64 << 20
+
+T = TypeVar("T")
+_HELD_OUT_ARRAYS = ("logits", "labels", "known", "rows")
 
 
 @dataclass(frozen=True)
@@ -341,11 +359,64 @@ def write_result(path: Path, result: Result) -> None:
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
     contents = {WEIGHTS: save_tensors(tensors)}
     contents[MEMORY] = save_arrays(kept_arrays(learner))
+    calibrated, classes = result.calibrated, learner.data.classes
+    if (held_out := calibrated.held_out) is not None:
+        contents[HELD_OUT] = save_arrays(
+            {name: np.ascontiguousarray(getattr(held_out, name)) for name in _HELD_OUT_ARRAYS}
+        )
     for name, content in contents.items():
         write_bytes(path / name, content)
+    write_json(path / CALIBRATION, plain(calibration_json(calibrated.calibration, classes)))
+    write_thresholds(path, calibrated.thresholds, classes)
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     write_json(path / RESULT, result_json(result) | {"sha256": sums})
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+def read_calibration(path: Path, result: SavedResult) -> Calibration:
+    """Return how a run's logits become probabilities; for a run of an mlcl before calibration, by the sigmoid alone."""
+    if not (path / CALIBRATION).is_file():
+        identity, classes = LogOddsLines.identity(len(result.classes)), len(result.classes)
+        return Calibration(identity, np.full(classes, 0.5), np.zeros(classes, np.bool_), 0)
+    return _parsed(path / CALIBRATION, result, parse_calibration)
+
+
+def write_thresholds(path: Path, thresholds: Thresholds, classes: Sequence[str]) -> None:
+    """Write which probabilities are tags; a file that was there is replaced in one go."""
+    write_json(path / THRESHOLDS, plain(thresholds_json(thresholds, classes)))
+
+
+def read_thresholds(path: Path, result: SavedResult) -> Thresholds:
+    """Return which probabilities of a run are tags; 0.5 for all classes if there is no file."""
+    if not (path / THRESHOLDS).is_file():
+        return Thresholds.half(len(result.classes))
+    return _parsed(path / THRESHOLDS, result, parse_thresholds)
+
+
+def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
+    """Return the scores of a run's held-out rows; None if it held out none."""
+    if not (path / HELD_OUT).is_file():
+        return None
+    tensors = _read_tensors(path / HELD_OUT, result.sha256, limit=MAX_HELD_OUT_BYTES)
+    try:
+        held_out = HeldOut(**{name: tensors[name].numpy() for name in _HELD_OUT_ARRAYS})
+        if held_out.logits.shape[1] != len(result.classes) or held_out.known.dtype != np.bool_:
+            raise InputError(f"it has {held_out.logits.shape[1]} classes")
+        LabelCounts.of(held_out.labels)
+    except Exception as error:  # names, shapes and values come from files
+        raise InputError(f"{path / HELD_OUT} does not fit the run: {one_line(error)}.") from None
+    return held_out
+
+
+def _parsed(path: Path, result: SavedResult, parse: Callable[[Mapping[str, Any], Sequence[str]], T]) -> T:
+    """Read and check a file of one value per class."""
+    content = read_object(path, limit=MAX_RESULT_BYTES)
+    try:
+        return parse(content, result.classes)
+    except KeyError as missing:
+        raise InputError(f"{path}: has no field {missing}.") from None
+    except InputError as error:
+        raise InputError(f"{path}: {one_line(error)}.") from None
 
 
 def read_result_json(path: Path) -> dict[str, Any]:

@@ -29,11 +29,31 @@ ARRAYS = ("inputs", "x", "x_test")
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of some inputs: ``values[n, k]`` for input ``ids[n]`` and class ``classes[k]``."""
+    """Scores of some inputs: ``values[n, k]`` for input ``ids[n]`` and class ``classes[k]``.
+
+    Attributes:
+        ids: names of the inputs.
+        classes: names of the classes.
+        values: probabilities, or logits, ``[n, K]``.
+        thresholds: the probability of each class above which it is a tag, ``[K]``; None for logits.
+    """
 
     ids: tuple[str, ...]
     classes: tuple[str, ...]
     values: NDArray[np.float32]
+    thresholds: NDArray[np.float64] | None = None
+
+    def tags(self) -> list[list[str]]:
+        """Return the names of the classes of each input that are above their threshold, the surest first.
+
+        >>> Scores(("a.jpg",), ("cat", "dog"), np.array([[0.6, 0.9]], np.float32), np.array([0.5, 0.4])).tags()
+        [['dog', 'cat']]
+        """
+        if self.thresholds is None:
+            raise InputError("logits have no thresholds; expected probabilities")
+        above = self.values > self.thresholds
+        order = np.argsort(-self.values, axis=1, kind="stable")
+        return [[self.classes[k] for k in row if chosen[k]] for row, chosen in zip(order, above, strict=True)]
 
 
 def predict(folder: str | Path, inputs: str | Path, *, logits: bool = False) -> Scores:
@@ -43,23 +63,13 @@ def predict(folder: str | Path, inputs: str | Path, *, logits: bool = False) -> 
         folder: the folder of the run.
         inputs: an image; a folder of images (all below it, by name); an .npy, or an .npz with ``inputs``, ``x`` or
             ``x_test``: uint8 [n, C, H, W] or numbers [n, D]; or the folder of a store (all its rows).
-        logits: the network's outputs as they are, instead of the probabilities sigmoid(logit).
+        logits: the network's outputs as they are, instead of probabilities (docs/calibration.md).
     """
     trained = load_trained(folder)
     ids, batches = read_inputs(Path(inputs), trained)
-    found = np.concatenate([trained.logits(batch) for batch in batches])
-    return Scores(tuple(ids), trained.classes, found if logits else probabilities(found))
-
-
-def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the sigmoid, without overflow on either side.
-
-    >>> probabilities(np.array([-1000, 0, 1000], np.float32))
-    array([0. , 0.5, 1. ], dtype=float32)
-    """
-    small = np.exp(-np.abs(logits))
-    out: NDArray[np.float32] = (np.where(logits >= 0, 1, small) / (1 + small)).astype(np.float32)
-    return out
+    score = trained.logits if logits else trained.probabilities
+    found = np.concatenate([score(batch) for batch in batches])
+    return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
 
 
 def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArray[Any]]]:

@@ -17,6 +17,7 @@ from mlcl.datasets import given_arrays, load_dataset
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.runs import folder as files
+from mlcl.runs.calibration import Calibration, calibrate
 from mlcl.runs.checkpoints import (
     Identity,
     newest_checkpoint,
@@ -27,7 +28,7 @@ from mlcl.runs.checkpoints import (
 )
 from mlcl.runs.environment import environment
 from mlcl.runs.result import Result, summarise
-from mlcl.streams import Benchmark, build_benchmark, hold_out
+from mlcl.streams import Benchmark, build_benchmark, hold_out, keep_out
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
@@ -40,7 +41,14 @@ def load_benchmark(config: Config) -> Benchmark:
         data = hold_out(data, seed=config.seed)
     stream = {name: value for name, value in to_dict(config.stream).items() if name != "seed"}
     seed = config.seed if config.stream.seed is None else config.stream.seed
-    return build_benchmark(data, name=config.benchmark, seed=seed, **stream)
+    return without_held_out(build_benchmark(data, name=config.benchmark, seed=seed, **stream), config)
+
+
+def without_held_out(benchmark: Benchmark, config: Config) -> Benchmark:
+    """Return the benchmark without the rows that the config holds out for probabilities and thresholds."""
+    if config.held_out is None:
+        return benchmark
+    return keep_out(benchmark, share=config.held_out, seed=config.seed)
 
 
 def config_of_arrays(config: Config, benchmark: Benchmark) -> Config:
@@ -59,8 +67,17 @@ def warn_of_headline(benchmark: Benchmark) -> None:
         warnings.warn(f"{problem}.", UserWarning, stacklevel=3)
 
 
-def train_and_record(learner: Learner, recorder: Recorder | None, callback: Callback | None) -> Result:
-    """Train the remaining tasks, and write the result to the run folder, if there is one."""
+def train_and_record(
+    learner: Learner,
+    recorder: Recorder | None,
+    callback: Callback | None,
+    *,
+    before: Calibration | None = None,
+) -> Result:
+    """Train the remaining tasks, calibrate, and write the result to the run folder, if there is one.
+
+    ``before`` is the calibration of the run that this one extends.
+    """
     callback = callback or Callback()
     warn_of_headline(learner.benchmark)
     with recorder or nullcontext():
@@ -70,7 +87,8 @@ def train_and_record(learner: Learner, recorder: Recorder | None, callback: Call
             if recorder is not None:
                 recorder.save(learner)
             raise
-        result = summarise(learner, None if recorder is None else recorder.path)
+        calibrated = calibrate(learner, before=before)
+        result = summarise(learner, calibrated, None if recorder is None else recorder.path)
         if recorder is not None:
             files.write_result(recorder.path, result)
         return result

@@ -14,6 +14,7 @@ from mlcl.config.schema import Config, to_dict
 from mlcl.errors import InputError, one_line
 from mlcl.files import plain
 from mlcl.metrics import ResultMatrix, by_frequency
+from mlcl.runs.calibration import Calibrated
 from mlcl.runs.environment import data_record
 from mlcl.runs.kept import kept_bytes
 from mlcl.training.learner import Learner
@@ -39,6 +40,7 @@ class Result:
         memory_bytes: size of all that the run keeps of the past: stored inputs and labels, what the regulariser keeps,
             the sums of an exact head.
         learner: the network with its memory, to continue with.
+        calibrated: how its logits become probabilities and tags, and how good the probabilities are on the test rows.
         folder: where the run was written, if it was.
     """
 
@@ -53,6 +55,7 @@ class Result:
     rows: int
     memory_bytes: int
     learner: Learner
+    calibrated: Calibrated
     folder: Path | None = None
 
     @property
@@ -66,7 +69,7 @@ class Result:
         return ResultMatrix(self.matrix).forgetting()
 
 
-def summarise(learner: Learner, folder: Path | None = None) -> Result:
+def summarise(learner: Learner, calibrated: Calibrated, folder: Path | None = None) -> Result:
     """Turn what a learner has measured into points and derived values."""
     measured = learner.evaluations
     per_class = 100 * np.array(measured.per_class)
@@ -83,6 +86,7 @@ def summarise(learner: Learner, folder: Path | None = None) -> Result:
         rows=learner.rows,
         memory_bytes=kept_bytes(learner),
         learner=learner,
+        calibrated=calibrated,
         folder=folder,
     )
 
@@ -103,6 +107,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "forward_transfer": matrix.forward_transfer(50.0),
         "pooled": result.pooled,
         "thirds": result.thirds,
+        "calibration": result.calibrated.measured,
         "undefined_classes": int(np.isnan(result.per_class[-1]).sum()),
         "matrix": result.matrix,
         "per_class": result.per_class,
@@ -164,6 +169,8 @@ class SavedResult:
         task_seconds: time per task.
         weights: where the backbone's pre-trained weights come from, if it has any.
         features: where the features of the dataset come from, if a model computed them.
+        calibration: Brier score, log-loss and calibration error on the test rows, if the run was made with an mlcl that
+            measures them.
         input_shape: of one raw input; None in results of mlcl before 0.1.
         sha256: checksums of the files beside it.
     """
@@ -181,6 +188,7 @@ class SavedResult:
     task_seconds: Floats
     weights: Mapping[str, Any] | None = None
     features: Mapping[str, Any] | None = None
+    calibration: Mapping[str, Any] | None = None
     input_shape: tuple[int, ...] | None = None
     sha256: Mapping[str, Any] = field(default_factory=dict)
 
@@ -223,6 +231,7 @@ class SavedResult:
             task_seconds=np.array([_number(value) for value in _list(content, "task_seconds")]),
             weights=_optional(content, "weights"),
             features=_optional(content, "features"),
+            calibration=_optional(content, "calibration"),
             input_shape=_shape(content.get("input_shape")),
             sha256=_optional(content, "sha256") or {},
         )

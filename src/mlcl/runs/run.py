@@ -12,8 +12,15 @@ from mlcl.config.schema import Config
 from mlcl.errors import InputError
 from mlcl.runs.added import extended_benchmark
 from mlcl.runs.base import begin_from, read_base
+from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends
-from mlcl.runs.recording import Recorder, config_of_arrays, load_benchmark, train_and_record
+from mlcl.runs.recording import (
+    Recorder,
+    config_of_arrays,
+    load_benchmark,
+    train_and_record,
+    without_held_out,
+)
 from mlcl.runs.result import Result
 from mlcl.streams import Benchmark
 from mlcl.training.callbacks import Callback
@@ -47,7 +54,7 @@ def run(
     if benchmark is not None:
         config = config_of_arrays(config, benchmark)
     with launched(config.train.devices, run, config, benchmark=benchmark, out=out, overwrite=overwrite):
-        tasks = benchmark if benchmark is not None else load_benchmark(config)
+        tasks = without_held_out(benchmark, config) if benchmark is not None else load_benchmark(config)
         learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind
         if out is None:
             return train_and_record(learner, None, callback)
@@ -84,13 +91,15 @@ def resume(
     with launched(config.train.devices, resume, path, benchmark=benchmark):
         if (extends := read_extends(path)) is not None:
             base = read_base(path)
+            before: Calibration | None = base.trained.calibration
             learner = Learner(config, extended_benchmark(base, config, known=extends.known), pretrained=False)
             recorder = Recorder.reopen(path, learner, begin=lambda: begin_from(learner, base))
         else:
-            tasks = benchmark if benchmark is not None else load_benchmark(config)
+            before = None
+            tasks = without_held_out(benchmark, config) if benchmark is not None else load_benchmark(config)
             learner = Learner(config, tasks, pretrained=False)
             recorder = Recorder.reopen(path, learner, begin=learner.load_pretrained)
-        return train_and_record(learner, recorder, callback)
+        return train_and_record(learner, recorder, callback, before=before)
 
 
 def _renamed(callback: Callback | None, observer: Callback | None) -> Callback | None:

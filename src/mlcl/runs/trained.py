@@ -12,9 +12,20 @@ from numpy.typing import NDArray
 
 from mlcl.config.schema import Config
 from mlcl.errors import InputError, one_line
+from mlcl.metrics import Thresholds
 from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout
 from mlcl.models.packages import PackageError
-from mlcl.runs.folder import RESULT, WEIGHTS, read_config, read_result, read_weights, require_finished
+from mlcl.runs.calibration import Calibration
+from mlcl.runs.folder import (
+    RESULT,
+    WEIGHTS,
+    read_calibration,
+    read_config,
+    read_result,
+    read_thresholds,
+    read_weights,
+    require_finished,
+)
 from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
@@ -33,6 +44,8 @@ class Trained:
         classes: names of the K outputs.
         tasks: class ids of each task, in the order they were learnt.
         input_shape: of one raw input, (C, H, W) or (D,).
+        calibration: from logits to probabilities.
+        thresholds: from probabilities to tags.
     """
 
     folder: Path
@@ -43,6 +56,8 @@ class Trained:
     classes: tuple[str, ...]
     tasks: tuple[NDArray[np.int64], ...]
     input_shape: tuple[int, ...]
+    calibration: Calibration
+    thresholds: Thresholds
 
     def logits(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits [n, K] of raw inputs: uint8 images [n, C, H, W] or float32 features [n, D]."""
@@ -53,6 +68,10 @@ class Trained:
                 raw = gather(inputs, np.arange(piece.start, piece.stop)).to(device)
                 found.append(self.network(self.normaliser(raw)).float().cpu().numpy())
         return np.concatenate(found)
+
+    def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the probabilities [n, K] of raw inputs, see `mlcl.runs.calibration`."""
+        return self.calibration.probabilities(self.logits(inputs)).astype(np.float32)
 
 
 def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
@@ -88,4 +107,15 @@ def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
     device = torch.device("cuda" if wants_gpu else "cpu")
     network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
     network.eval().requires_grad_(False)
-    return Trained(path, config, result, network, normaliser.to(device), classes, tasks, shape)
+    return Trained(
+        path,
+        config,
+        result,
+        network,
+        normaliser.to(device),
+        classes,
+        tasks,
+        shape,
+        read_calibration(path, result),
+        read_thresholds(path, result),
+    )

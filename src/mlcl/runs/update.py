@@ -22,7 +22,7 @@ from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
 
-FREE = ("data", "benchmark", "train", "checkpoint")
+FREE = ("data", "benchmark", "held_out", "train", "checkpoint")
 """Settings that may differ from those of the run before."""
 
 
@@ -42,7 +42,7 @@ def update(
         folder: the finished run; of one with versions the current one. It stays as it is.
         data: a store, by folder or name.
         out: folder to write; ``mlcl resume`` continues there if it is stopped.
-        config: settings instead of those of the run; only data, benchmark, train and checkpoint may differ.
+        config: settings instead of those of the run; only data, benchmark, held_out, train and checkpoint may differ.
         known: learn the store's classes that the run knows already too; else its new classes alone.
         overwrite: replace ``out`` if it holds an earlier run.
         callback: called while training.
@@ -72,7 +72,7 @@ def update(
                 Path(out), settings, learner.benchmark, overwrite=overwrite, extends=extends
             )
         )
-        return train_and_record(learner, recorder, callback)
+        return train_and_record(learner, recorder, callback, before=base.trained.calibration)
 
 
 def _refuse_settings(before: Config, now: Config) -> None:

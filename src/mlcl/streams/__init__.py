@@ -4,7 +4,7 @@ What a stream is made of is defined in docs/specification.md#streams.
 """
 
 from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark
-from mlcl.streams.holdout import hold_out
+from mlcl.streams.holdout import hold_out, keep_out
 from mlcl.streams.imbalance import official_imbalance
 from mlcl.streams.notes import headline_problem, measurable, task_notes
 from mlcl.streams.orders import PAPER_ORDERS, class_groups
@@ -20,6 +20,7 @@ __all__ = [
     "class_groups",
     "headline_problem",
     "hold_out",
+    "keep_out",
     "measurable",
     "official_imbalance",
     "task_notes",

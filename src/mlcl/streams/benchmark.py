@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -65,6 +65,8 @@ class Benchmark:
     tasks: tuple[Task, ...]
     stream: Mapping[str, Any] | None = None
     """The options of `build_benchmark` that cut the dataset into these tasks, if they are known."""
+    held_out: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows of ``dataset.train`` that are in no task any more, see `keep_out`: for probabilities and thresholds."""
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)

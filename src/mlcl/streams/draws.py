@@ -8,7 +8,7 @@ from mlcl.errors import check_int
 
 # `mlcl.seeds` derives its generators in another way. To use it here would change the bits of every stream, and with
 # them every published number: at the next version.
-ORDER, DISJOINT, IMBALANCE, HOLD_OUT = range(1, 5)
+ORDER, DISJOINT, IMBALANCE, HOLD_OUT, KEEP_OUT = range(1, 6)
 
 
 def generator(seed: int, *key: int) -> np.random.Generator:

@@ -1,16 +1,22 @@
-"""A validation benchmark out of the training split, so that nothing is tuned on test rows."""
+"""Rows of the training split that are not trained on: a validation benchmark, and rows for probabilities."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.base import Dataset, Split
 from mlcl.errors import InputError
-from mlcl.streams.draws import HOLD_OUT, generator
+from mlcl.labels import LabelCounts, Labels
+from mlcl.streams.benchmark import Benchmark
+from mlcl.streams.draws import HOLD_OUT, KEEP_OUT, generator
+from mlcl.streams.tasks import Task
+
+B = TypeVar("B", bound=Benchmark)
 
 
 def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Dataset:
@@ -50,6 +56,49 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
         augmentation=dataset.augmentation,
         origin=dataset.origin,
     )
+
+
+def keep_out(benchmark: B, *, share: float, seed: int = 0, rows: NDArray[np.int64] | None = None) -> B:
+    """Return the benchmark without a share of its training rows, which are its ``held_out`` rows.
+
+    They are drawn uniformly, once for all tasks, so that a row that is held out is trained on for no class; but no
+    class loses the last positive of its task, and no task its last row.
+
+    Args:
+        benchmark: the tasks.
+        share: of the training rows, above 0 and below 1.
+        seed: seed of the draw.
+        rows: the rows to draw from; those of all tasks by default.
+
+    >>> y = np.array([[1, 1], [1, 0], [0, 1], [1, 0], [0, 1]] * 2)
+    >>> stream = Benchmark.from_arrays(np.arange(10)[:, None], y, np.zeros((5, 1)), y[:5], tasks=1)
+    >>> part = keep_out(stream, share=0.2)
+    >>> part.held_out, part.tasks[0].train, part.tasks[0].counts.positive.tolist()
+    (array([1, 7]), array([0, 2, 3, 4, 5, 6, 8, 9]), [5, 5])
+    """
+    if not 0 < share < 1:
+        raise InputError(f"held_out is {share}; expected a share above 0 and below 1")
+    pool = np.unique(np.concatenate([task.train for task in benchmark.tasks])) if rows is None else rows
+    labels = benchmark.dataset.train.labels
+    count = min(max(1, round(len(pool) * share)), max(len(pool) - 1, 0))
+    held = np.zeros(len(labels), np.bool_)
+    held[generator(seed, KEEP_OUT).permutation(pool)[:count]] = True
+    for task in benchmark.tasks:
+        own = labels[np.ix_(task.train, task.classes)] > 0
+        lost = own.any(axis=0) & ~own[~held[task.train]].any(axis=0)
+        held[task.train[own[:, lost].any(axis=1)]] = False
+        if held[task.train].all():
+            held[task.train[:1]] = False
+    tasks = tuple(_without(task, held, labels) for task in benchmark.tasks)
+    return replace(benchmark, tasks=tasks, held_out=np.flatnonzero(held))
+
+
+def _without(task: Task, held: NDArray[np.bool_], labels: Labels) -> Task:
+    """Return a task without the rows that are held out; one that loses none stays as it is."""
+    if not held[task.train].any():
+        return task
+    train = task.train[~held[task.train]]
+    return replace(task, train=train, counts=LabelCounts.of(labels[np.ix_(train, task.classes)]))
 
 
 class RowView:

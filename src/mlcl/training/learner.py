@@ -108,6 +108,7 @@ class Learner:
         self.epoch_loss = self.spent = 0.0
         self.steps = self.rows = 0
         self.evaluations = Evaluations()
+        self.tested: NDArray[np.float32] | None = None
         self.parts = build_parts(config, suits=data.augmentation)
         self.memory: Memory = build_memory(config)
         check_downscale(config.memory.downscale, data.train.inputs.shape[1:])
@@ -333,8 +334,8 @@ class Learner:
         self.parts.regulariser.end_task(self.context)
         self._warn_near_chance(task)
         learnt = len(self.benchmark.tasks) if self.joint else task.index + 1
-        scores = self._scores("test", np.arange(len(self.data.test)))
-        self.evaluations.add(scores, self.benchmark, learnt=learnt)
+        self.tested = self._scores("test", np.arange(len(self.data.test)))
+        self.evaluations.add(self.tested, self.benchmark, learnt=learnt)
         self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
         self.task_index, self.epoch, self.step, self.in_task = task.index + 1, 0, 0, False
 
@@ -392,6 +393,16 @@ class Learner:
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits of all K classes, [n, K]."""
         return self._evaluate(self.network, inputs, np.arange(len(inputs)))
+
+    def test_scores(self) -> NDArray[np.float32]:
+        """Return the logits of all test rows after the last task that was learnt, [n, K]."""
+        if self.tested is None:  # resumed after the last task
+            self.tested = self._scores("test", np.arange(len(self.data.test)))
+        return self.tested
+
+    def held_out_scores(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the logits of training rows that are in no task, [len(rows), K]."""
+        return self._evaluate(self.network, self.data.train.inputs, rows)
 
     def _evaluate(
         self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], rows: NDArray[np.int64]

@@ -1,0 +1,302 @@
+"""The scores of a finished run made into probabilities and decisions: what they are fitted on, and what is measured.
+
+A run's probability is that of the label in a row like those of all its tasks together. With ``held_out`` rows the lines
+from logits to log-odds and the thresholds are fitted on them (docs/calibration.md); without any the lines follow from
+the counts of labels, and every threshold is 0.5. `mlcl.runs.folder` reads and writes what is defined here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.errors import InputError, check_int
+from mlcl.labels import Labels
+from mlcl.losses import LOSSES
+from mlcl.metrics import (
+    Goal,
+    LogOddsLines,
+    Thresholds,
+    brier_score,
+    calibration_error,
+    choose_thresholds,
+    fit_lines,
+    log_loss,
+    prior_shift,
+)
+from mlcl.metrics.inputs import Bools, Floats
+from mlcl.training.learner import Learner
+
+FORMAT = 1
+MOST_CELLS = 500_000
+"""Of more held-out rows times classes some rows are left out: a line has two unknowns, and the folder stays small."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How the logits of a run become probabilities.
+
+    Attributes:
+        lines: from logits to log-odds, per class.
+        prior: the share of positives of each class that they were made for, ``[K]``.
+        own: whether a class's line was fitted to its own held-out labels, bool ``[K]``; see `mlcl.metrics.fit_lines`.
+        rows: the number of held-out rows; 0: the lines follow from counts alone.
+    """
+
+    lines: LogOddsLines
+    prior: Floats
+    own: Bools
+    rows: int
+
+    def probabilities(self, logits: NDArray[Any]) -> Floats:
+        """Return the probabilities of logits ``[n, K]``."""
+        return self.lines.probabilities(logits)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What the network says of the held-out rows: all that is needed to choose other thresholds.
+
+    Attributes:
+        logits: ``[n, K]``.
+        labels: 0 or 1, ``[n, K]``.
+        known: which labels are known, bool ``[n, K]``.
+        rows: rows of the training split of the run's dataset, ``[n]``.
+    """
+
+    logits: NDArray[np.float32]
+    labels: Labels
+    known: Bools
+    rows: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        shapes = {part.shape for part in (self.logits, self.labels, self.known)}
+        if len(shapes) != 1 or self.logits.ndim != 2 or self.rows.shape != self.logits.shape[:1]:
+            raise InputError("logits, labels, known and rows of the held-out rows do not fit together")
+        if self.logits.dtype != np.float32 or not np.isfinite(self.logits[self.known]).all():
+            raise InputError("the logits of the held-out rows are not finite float32")
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """All that `calibrate` finds.
+
+    Attributes:
+        calibration: from logits to probabilities.
+        thresholds: from probabilities to tags.
+        held_out: the rows that both were fitted on; None without any.
+        measured: Brier score, log-loss and calibration error on the test rows: ``calibration`` in ``result.json``.
+    """
+
+    calibration: Calibration
+    thresholds: Thresholds
+    held_out: HeldOut | None
+    measured: dict[str, Any]
+
+
+def calibrate(learner: Learner, *, before: Calibration | None = None) -> Calibrated:
+    """Fit probabilities and thresholds at the end of a run, and measure them on the test rows.
+
+    Args:
+        learner: at the end of its last task. Of several processes each must call this.
+        before: of the run that this one extends; its classes are the first ones.
+    """
+    start, prior = lines_in_theory(learner, before)
+    held_out = _held_out(learner)
+    classes = len(prior)
+    if held_out is None:
+        calibration = Calibration(start, prior, np.zeros(classes, np.bool_), 0)
+        thresholds = Thresholds.half(classes)
+    else:
+        truth = held_out.labels
+        lines, own = fit_lines(held_out.logits, truth, start=start, prior=prior, mask=held_out.known)
+        calibration = Calibration(lines, prior, own, len(truth))
+        thresholds = rechoose(calibration, held_out, Goal())
+    return Calibrated(calibration, thresholds, held_out, _measured(learner, calibration))
+
+
+def rechoose(calibration: Calibration, held_out: HeldOut, goal: Goal) -> Thresholds:
+    """Return the thresholds for a goal on the held-out rows of a run."""
+    found = calibration.probabilities(held_out.logits)
+    return choose_thresholds(found, held_out.labels, goal=goal, mask=held_out.known)
+
+
+def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tuple[LogOddsLines, Floats]:
+    """Return the lines that follow from the counts of labels alone, and the share of positives of each class.
+
+    The logits were learnt at one share of positives: 1/2 with a balanced loss, the share among the rows of the class's
+    task otherwise. They are used where the share is that among the rows of all tasks, whose rows without any class of a
+    task are its negatives. Where rows were annotated for the classes of their own task only (an extended run), nothing
+    is known of other rows, and the share is that of the task.
+
+    Args:
+        learner: the counts and the loss.
+        before: of the run that this one extends; its classes are the first ones and keep what they had.
+    """
+    counts = learner.counts
+    annotated = counts.positive + counts.negative
+    inside: Floats = (counts.positive + 0.5) / (annotated + 1.0)  # never 0 or 1
+    rows = len(np.unique(np.concatenate([task.train for task in learner.tasks])))
+    prior = np.asarray((counts.positive + 0.5) / ((rows if _complete(learner) else annotated) + 1.0))
+    learnt_at = np.full(len(counts), 0.5) if _is_balanced(learner) else inside
+    slope, offset = np.ones(len(counts)), prior_shift(learnt_at, prior)
+    if before is not None:
+        known = len(before.prior)
+        slope[:known], offset[:known] = before.lines.slope, before.lines.offset
+        prior[:known] = before.prior
+    return LogOddsLines(slope, offset), prior
+
+
+def _is_balanced(learner: Learner) -> bool:
+    """Return whether the loss gives positives and negatives of a class the same total weight."""
+    if learner.exact is not None:
+        return False  # its logits are log-odds in the rows of the class's own task
+    loss = learner.config.loss
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # of classes without positives; the stream warned of them
+        built = LOSSES.build(loss.kind, learner.counts, **loss.options)
+    return bool(getattr(built, "balanced", False))
+
+
+def _complete(learner: Learner) -> bool:
+    """Return whether every row has the labels of all tasks; not so in an extended run."""
+    return bool(getattr(learner.benchmark, "complete", True))
+
+
+def _held_out(learner: Learner) -> HeldOut | None:
+    benchmark = learner.benchmark
+    rows, classes = benchmark.held_out, len(benchmark.classes)
+    if not len(rows):
+        return None
+    most = max(MOST_CELLS // classes, 1)
+    if len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+    labels = np.asarray(benchmark.dataset.train.labels[rows])
+    known = np.full(labels.shape, _complete(learner))
+    if not _complete(learner):  # held-out rows of an extended run are of its last task
+        known[:, benchmark.tasks[-1].classes] = True
+    return HeldOut(learner.held_out_scores(rows), labels, known, rows)
+
+
+def _measured(learner: Learner, calibration: Calibration) -> dict[str, Any]:
+    """Return Brier score, log-loss and calibration error on the test rows of all tasks."""
+    benchmark = learner.benchmark
+    test = benchmark.dataset.test
+    known = np.zeros(test.labels.shape, np.bool_)
+    for task in benchmark.tasks:
+        known[np.ix_(task.test, task.classes)] = True
+    if _complete(learner):
+        known[known.any(axis=1)] = True
+    found = calibration.probabilities(learner.test_scores())
+    return measure(found, np.asarray(test.labels), prior=calibration.prior, known=known)
+
+
+def measure(
+    probabilities: Floats, labels: Labels, *, prior: Floats, known: Bools | None = None
+) -> dict[str, Any]:
+    """Return what ``result.json`` says of probabilities: over all cells, and per class.
+
+    Args:
+        probabilities: ``[n, K]``.
+        labels: 0 or 1, ``[n, K]``.
+        prior: the share of positives of each class, ``[K]``: what its Brier score is compared with.
+        known: which labels are known; all by default.
+
+    >>> found = measure(np.array([[0.9], [0.2]]), np.array([[1], [0]], np.uint8), prior=np.array([0.5]))
+    >>> round(found["brier"], 3), found["brier_prior"], round(found["calibration_error"], 3)
+    (0.025, 0.25, 0.15)
+    """
+    constant = np.broadcast_to(prior, probabilities.shape)
+    return {
+        "brier": brier_score(probabilities, labels, average="pooled", mask=known),
+        "brier_prior": brier_score(constant, labels, average="pooled", mask=known),
+        "log_loss": log_loss(probabilities, labels, average="pooled", mask=known),
+        "calibration_error": calibration_error(probabilities, labels, average="pooled", mask=known),
+        "calibration_error_classes": calibration_error(probabilities, labels, average="macro", mask=known),
+        "per_class": {
+            "brier": brier_score(probabilities, labels, average=None, mask=known),
+            "log_loss": log_loss(probabilities, labels, average=None, mask=known),
+            "calibration_error": calibration_error(probabilities, labels, average=None, mask=known),
+        },
+    }
+
+
+def calibration_json(calibration: Calibration, classes: Sequence[str]) -> dict[str, Any]:
+    """Return what ``calibration.json`` holds."""
+    return {
+        "format": FORMAT,
+        "classes": list(classes),
+        "slope": calibration.lines.slope,
+        "offset": calibration.lines.offset,
+        "prior": calibration.prior,
+        "own": calibration.own,
+        "rows": calibration.rows,
+    }
+
+
+def parse_calibration(content: Mapping[str, Any], classes: Sequence[str]) -> Calibration:
+    """Return the calibration that `calibration_json` wrote; anything else is an `InputError`."""
+    _check_head(content, classes)
+    lines = LogOddsLines(_numbers(content, "slope", classes), _numbers(content, "offset", classes))
+    prior = _numbers(content, "prior", classes)
+    if not ((prior > 0) & (prior < 1)).all():
+        raise InputError("prior holds a share that is not above 0 and below 1")
+    return Calibration(lines, prior, _flags(content, "own", classes), check_int("rows", content["rows"], 0))
+
+
+def thresholds_json(thresholds: Thresholds, classes: Sequence[str]) -> dict[str, Any]:
+    """Return what ``thresholds.json`` holds."""
+    goal = thresholds.goal
+    return {
+        "format": FORMAT,
+        "classes": list(classes),
+        "goal": None if goal is None else goal.kind,
+        "value": None if goal is None else goal.value,
+        "thresholds": thresholds.values,
+        "own": thresholds.own,
+        "reached": thresholds.reached,
+        "rows": thresholds.rows,
+    }
+
+
+def parse_thresholds(content: Mapping[str, Any], classes: Sequence[str]) -> Thresholds:
+    """Return the thresholds that `thresholds_json` wrote; anything else is an `InputError`."""
+    _check_head(content, classes)
+    kind = content.get("goal")
+    return Thresholds(
+        values=_numbers(content, "thresholds", classes),
+        own=_flags(content, "own", classes),
+        reached=_flags(content, "reached", classes),
+        goal=None if kind is None else Goal(cast("Any", kind), content.get("value")),
+        rows=check_int("rows", content["rows"], 0),
+    )
+
+
+def _check_head(content: Mapping[str, Any], classes: Sequence[str]) -> None:
+    if content.get("format") != FORMAT:
+        raise InputError(f"has the format {content.get('format')!r}, but this mlcl reads {FORMAT}")
+    if content.get("classes") != list(classes):
+        raise InputError("classes are not those of the run")
+
+
+def _numbers(content: Mapping[str, Any], name: str, classes: Sequence[str]) -> Floats:
+    values = content[name]
+    good = isinstance(values, list) and all(type(value) in (int, float) for value in values)
+    if not good or len(values) != len(classes) or not np.isfinite(np.array(values, np.float64)).all():
+        raise InputError(f"{name} is {str(values)[:40]!r}; expected one finite number per class")
+    return np.array(values, np.float64)
+
+
+def _flags(content: Mapping[str, Any], name: str, classes: Sequence[str]) -> Bools:
+    values = content[name]
+    good = isinstance(values, list) and all(type(value) is bool for value in values)
+    if not good or len(values) != len(classes):
+        raise InputError(f"{name} is {str(values)[:40]!r}; expected true or false per class")
+    return np.array(values, np.bool_)

@@ -1,0 +1,117 @@
+"""Thresholds for a goal, against brute force over all thresholds."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlcl.errors import InputError
+from mlcl.metrics import Goal, Thresholds, choose_thresholds, f1_scores
+from mlcl.metrics.decisions import LEAST
+
+GOALS = (Goal("f1"), Goal("precision", 0.7), Goal("recall", 0.6), Goal("cost", 3.0), Goal("cost", 0.2))
+
+
+def problem(seed, rows=30, classes=1):
+    """Probabilities with ties, and labels of which every class has enough of both."""
+    rng = np.random.default_rng(seed)
+    p = rng.integers(0, 9, (rows, classes)) / 8
+    y = rng.random(p.shape) < 0.2 + 0.6 * p
+    y[:LEAST], y[-LEAST:] = True, False
+    return p, y
+
+
+def every_cut(p):
+    """One threshold for each set of rows that a threshold can choose."""
+    levels = np.unique(p)
+    return [-1.0, *((levels[1:] + levels[:-1]) / 2), 1.0]
+
+
+def quality(p, y, cut, goal):
+    """How good a threshold is for a goal: larger is better; None where the goal is not met."""
+    chosen = p > cut
+    hits, missed, false = (chosen & y).sum(), (~chosen & y).sum(), (chosen & ~y).sum()
+    if goal.kind == "f1":
+        return 2 * hits / (2 * hits + missed + false)
+    if goal.kind == "cost":
+        return -(goal.value * missed + false)
+    precision, recall = hits / max(chosen.sum(), 1), hits / y.sum()
+    kept, gained = (precision, recall) if goal.kind == "precision" else (recall, precision)
+    return gained if kept >= goal.value and chosen.any() else None
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from(GOALS))
+def test_no_threshold_is_better(seed, goal):
+    p, y = problem(seed)
+    found = choose_thresholds(p, y, goal=goal)
+    values = [quality(p, y, cut, goal) for cut in every_cut(p)]
+    met = [value for value in values if value is not None]
+    assert found.own.all()
+    assert found.reached.all() == bool(met)
+    if met:
+        assert quality(p, y, found.values[0], goal) == pytest.approx(max(met))
+    else:
+        assert not (p > found.values).any()
+
+
+@settings(deadline=None, max_examples=4)
+@given(st.integers(0, 10**6))
+def test_no_combination_of_thresholds_has_a_better_overall_f1(seed):
+    p, y = problem(seed, rows=25, classes=3)
+    found = choose_thresholds(p, y, goal=Goal("f1-overall")).values
+    cuts = itertools.product(*(every_cut(p[:, k]) for k in range(3)))
+    best = max(f1_scores(p, y, threshold=np.array(cut)).OF1 for cut in cuts)
+    assert pytest.approx(best) == f1_scores(p, y, threshold=found).OF1
+
+
+def test_neighbouring_floats_are_told_apart():
+    low = 0.3
+    p = np.array([low] * 6 + [np.nextafter(low, 1)] * 6)[:, None]
+    y = np.array([0] * 6 + [1] * 6)[:, None]
+    assert np.array_equal(choose_thresholds(p, y).tags(p), y > 0)
+
+
+def test_rare_classes_share_the_threshold_of_all_cells():
+    p, y = problem(1, rows=60, classes=3)
+    y[:, 1] = False
+    y[0, 1] = True
+    found = choose_thresholds(p, y)
+    assert found.own.tolist() == [True, False, True]
+    together = choose_thresholds(p.reshape(-1, 1), y.reshape(-1, 1))
+    assert found.values[1] == together.values[0]
+
+
+def test_labels_that_are_not_known_do_not_count():
+    p, y = problem(2, rows=60)
+    known = np.arange(60)[:, None] % 2 == 0
+    known[:LEAST], known[-LEAST:] = True, True
+    wild = np.where(known, p, 1 - p)
+    assert (
+        choose_thresholds(wild, y, mask=known).values
+        == choose_thresholds(p[known[:, 0]], y[known[:, 0]]).values
+    )
+
+
+def test_without_any_positive_the_threshold_is_one_half():
+    assert choose_thresholds(np.full((9, 2), 0.2), np.zeros((9, 2))).values.tolist() == [0.5, 0.5]
+    assert Thresholds.half(2).tags([[0.6, 0.5]]).tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("f2", None, "goal is 'f2'"),
+        ("f1", 0.5, "has the value 0.5"),
+        ("recall", 0.0, "recall is 0.0"),
+        ("cost", float("nan"), "cost is nan"),
+        ("precision", None, "precision is None"),
+    ],
+)
+def test_a_goal_that_makes_no_sense_is_refused(kind, value, message):
+    with pytest.raises(InputError, match=message):
+        Goal(kind, value)
