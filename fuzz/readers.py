@@ -47,7 +47,7 @@ from mlcl.runs.extend import extend
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
 from mlcl.sklearn import ContinualTagger, ExactTagger
-from mlcl.sklearn.exact_saving import _digest
+from mlcl.sklearn.array_files import digest_of
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 
@@ -214,7 +214,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             value = json.loads(text)
             if isinstance(value, dict):
                 value.pop("sha256", None)
-                text = json.dumps(value | {"sha256": _digest(value, sums)})
+                text = json.dumps(value | {"sha256": digest_of(value, sums)})
         exact.write_bytes(save_arrays(sums, {"mlcl": text}))
         return ExactTagger.load(exact).predict(x)
 
@@ -233,7 +233,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             fields = json.loads(manifest)
             fields.pop("sha256", None)
             fields["tensors"] = {"bytes": len(tensors), "sha256": hashlib.sha256(tensors).hexdigest()}
-            manifest = json.dumps({**fields, "sha256": checkpoints._digest(fields)}).encode()
+            manifest = json.dumps({**fields, "sha256": checkpoints.digest_of(fields)}).encode()
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass
         newest.write_bytes(manifest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mlcl.cli.estimates import ProgressLines
 from mlcl.cli.helping import COMMON, shown_default
+from mlcl.cli.messages import fail
 from mlcl.cli.options import parse_settings, verb_parser
 from mlcl.cli.terminal import make_console
 from mlcl.config.resolve import resolve
@@ -20,6 +22,7 @@ from mlcl.errors import InputError, nearest
 from mlcl.registry import read_options
 from mlcl.reports import data as report
 from mlcl.runs.features import embed_store
+from mlcl.training.cluster import EngineFailure
 
 
 def main(arguments: list[str]) -> int:
@@ -82,7 +85,7 @@ def prepare(arguments: list[str]) -> int:
         if not quiet:
             sys.stderr.write(f"{text}\n")
 
-    with _progress("preparing", quiet=quiet) as progress:
+    with progress_shown("preparing", quiet=quiet) as progress:
         made = prepare_source(kind, progress=progress, announce=note, **given)
     dropped = "".join(f", {count} {reason}" for reason, count in made.dropped.items() if count)
     state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
@@ -115,12 +118,28 @@ def features(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="the store to make (default: in the cache, by both names)")
     parser.add_argument("--batch-size", type=int, default=32, help="images at once (default: 32)")
     parser.add_argument("--seed", type=int, default=0, help="seed of random weights (default: 0)")
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="this process, or a Ray cluster with one encoder per worker (default: local)",
+    )
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="encoders on Ray (default: one per GPU, or per core)"
+    )
+    parser.add_argument(
+        "--address", help="of a Ray cluster, for --engine ray (default: start one on this machine)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a store of other content")
     parser.add_argument("--quiet", action="store_true", help="print the store's path only")
     given = vars(parser.parse_args(arguments))
     quiet = given.pop("quiet")
-    with _progress("embedding", quiet=quiet) as progress:
-        made = embed_store(**given, progress=progress)
+    again = shlex.join(["mlcl", "data", "features", *arguments])
+    try:
+        with progress_shown("embedding", quiet=quiet) as progress:
+            made = embed_store(**given, progress=progress)
+    except EngineFailure as error:
+        return fail(f"{error}; what was embedded is kept; to go on: {again}", 3)
     if not quiet:
         state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
         sys.stderr.write(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}\n")
@@ -129,7 +148,7 @@ def features(arguments: list[str]) -> int:
 
 
 @contextmanager
-def _progress(text: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress_shown(text: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Show how far work is, with the time left: a bar in a terminal, a line now and then elsewhere."""
     if quiet or not sys.stderr.isatty():
         yield None if quiet else ProgressLines(text, sys.stderr)

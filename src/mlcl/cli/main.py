@@ -29,6 +29,7 @@ VERBS = {
     "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",
     "versions": "list the versions of a run",
     "rollback": "use an earlier version of a run again",
+    "learn": "learn an exact tagger from Parquet files of any number, on any number of workers",
     "ls": "list methods, losses, memories, models, benchmarks and configs",
     "explain": "explain a setting, a part or a method: meaning, type, default, where it is set",
     "cp": "copy a shipped config or experiment to a file of your own",

@@ -26,8 +26,9 @@ from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.plan import PlannedRun, choose_rows, plan_runs
 from mlcl.sweeps.record import make_record, write_record
 from mlcl.sweeps.reuse import reuse
-from mlcl.sweeps.sweep import check_engine, run_all, sweep_lock
+from mlcl.sweeps.sweep import run_all, sweep_lock
 from mlcl.sweeps.work import Finished
+from mlcl.training.cluster import check_engine
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def prepare_features(
         data: the dataset that the features are computed from.
         ids: names of its rows, training rows first.
         out: the folder to make.
-        compute: returns the features of the rows ``start`` to ``stop - 1``, float32 ``[n, width]``.
+        compute: yields ranges of rows with their features, float32 ``[n, width]``.
         width: number of features per row.
         origin: all that determines the features (data, model, weights); it is written into the manifest.
         step: rows computed before they are written.

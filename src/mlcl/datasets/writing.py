@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,17 @@ def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> N
                 progress(min(start + 4096, len(array)), len(array))
 
 
-Compute = Callable[[int, int], NDArray[np.float32]]
-"""Returns the inputs of the rows ``start`` to ``stop - 1``."""
+Compute = Callable[[Sequence[Chunk]], Iterator[tuple[Chunk, NDArray[np.float32]]]]
+"""Takes ranges of rows and yields each with its inputs, in any order."""
+
+
+def one_after_the_other(compute: Callable[[int, int], NDArray[np.float32]]) -> Compute:
+    """Return what computes ranges of rows in this process, by a function of the first row and the one after the last.
+
+    >>> list(one_after_the_other(lambda start, stop: np.arange(start, stop))([(0, 2), (4, 5)]))
+    [((0, 2), array([0, 1])), ((4, 5), array([4]))]
+    """
+    return lambda ranges: ((chunk, compute(*chunk)) for chunk in ranges)
 
 
 def write_computed(
@@ -55,17 +64,19 @@ def write_computed(
             file.truncate(len(header) + 4 * rows * width)
     left = ledger.left()
     counted = rows - sum(stop - start for start, stop in left)
+    ranges: dict[Chunk, list[Chunk]] = {}
+    while left:
+        taken = [left.pop(0)]
+        while left and left[0][0] == taken[-1][1] and taken[-1][1] - taken[0][0] < step:
+            taken.append(left.pop(0))
+        ranges[taken[0][0], taken[-1][1]] = taken
     try:
-        while left:
-            taken = [left.pop(0)]
-            while left and left[0][0] == taken[-1][1] and taken[-1][1] - taken[0][0] < step:
-                taken.append(left.pop(0))
-            first, last = taken[0][0], taken[-1][1]
-            block = np.ascontiguousarray(compute(first, last), dtype="<f4")
+        for (first, last), found in compute(list(ranges)):
+            block = np.ascontiguousarray(found, dtype="<f4")
             with path.open("r+b") as file:
                 file.seek(len(header) + 4 * first * width)
                 file.write(block.tobytes())
-            for chunk in taken:
+            for chunk in ranges[first, last]:
                 ledger.record(chunk, [])
             counted += last - first
             if progress is not None:

@@ -6,55 +6,18 @@ the embeddings come from is written into the store, and from there into every ru
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from mlcl._version import __version__
-from mlcl.datasets import Dataset, StoreInfo, find_dataset, load_dataset, read_ids
+from mlcl.datasets import Dataset, StoreInfo, find_dataset, read_ids
 from mlcl.datasets.computing import prepare_features
-from mlcl.datasets.writing import Progress
-from mlcl.errors import InputError
-from mlcl.files import cache_dir, slug
-from mlcl.models import Network, build_model, fast_layout
-from mlcl.models.provenance import Provenance, images_of, mark_leak
-from mlcl.models.weight_files import tensors_sha256
-from mlcl.runs.folder import read_data_record
-from mlcl.runs.trained import load_trained
-from mlcl.seeds import torch_generator
-from mlcl.training.batches import Normaliser, RowInputs, gather, slices
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """A frozen network that embeds images.
-
-    Attributes:
-        name: what it is called in the name of a store.
-        network: in evaluation mode; its head is not used.
-        normaliser: how raw images become the network's inputs.
-        provenance: model, weights, what they were trained on, and the SHA-256 of all of them.
-    """
-
-    name: str
-    network: Network
-    normaliser: Normaliser
-    provenance: Provenance
-
-    def __call__(self, inputs: NDArray[Any], *, batch_size: int) -> NDArray[np.float32]:
-        """Return the embeddings [n, D] of raw images, uint8 [n, C, H, W]."""
-        device = self.normaliser.scale.device
-        found = []
-        with torch.inference_mode():
-            for piece in slices(len(inputs), batch_size):
-                raw = gather(inputs, np.arange(piece.start, piece.stop)).to(device)
-                found.append(self.network.features(self.normaliser(raw)).float().cpu().numpy())
-        return np.concatenate(found)
+from mlcl.datasets.writing import Progress, one_after_the_other
+from mlcl.files import cache_dir
+from mlcl.models.provenance import mark_leak
+from mlcl.runs.encoders import Recipe
+from mlcl.runs.features_ray import embed_on_ray
+from mlcl.training.cluster import check_engine
 
 
 def embed_store(
@@ -66,6 +29,9 @@ def embed_store(
     resize: int | None = None,
     batch_size: int = 32,
     seed: int = 0,
+    engine: Literal["local", "ray"] = "local",
+    jobs: int | None = None,
+    address: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> StoreInfo:
@@ -82,118 +48,35 @@ def embed_store(
         resize: side to which images are resized for the model.
         batch_size: images embedded at once; more than a few dozen do not fit the caches of a CPU.
         seed: of random weights.
+        engine: this process, or the nodes of a Ray cluster, each with an encoder of its own.
+        jobs: encoders on Ray; one per GPU of the cluster, or per core, if not given.
+        address: of a Ray cluster; one is started on this machine if not given.
         overwrite: replace a store of other content.
         progress: called with rows done and rows in all.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}, but a whole number of at least 1 was expected")
-    data = load_dataset(store)
-    if data.kind != "images":
-        raise InputError(f"{store} holds feature vectors already, but a store of images was expected")
-    if Path(model).is_dir():
-        if pretrained is not None or resize is not None:
-            raise InputError(
-                f"{model} is a run with weights of its own, so no pretrained or resize was expected"
-            )
-        encoder = run_encoder(Path(model), data)
-    else:
-        encoder = model_encoder(model, data, pretrained=pretrained, resize=resize, seed=seed)
+    check_engine(jobs=jobs, engine=engine, address=address)
+    recipe = Recipe(store, model, pretrained, resize, batch_size, seed)
+    embedder = recipe.open()
+    data, encoder = embedder.data, embedder.encoder
     mark_leak(encoder.provenance, data=(data.name,), classes=len(data.classes), fingerprint=data.fingerprint)
     origin = encoder.provenance | {"of": {"name": data.name, "fingerprint": data.fingerprint}}
     name = data.name if store == "digits" else find_dataset(store).resolve().name
     target = cache_dir() / "stores" / f"{name}-{encoder.name}" if out is None else Path(out).expanduser()
-    parts = (data.train.inputs, data.test.inputs)
-
-    def compute(start: int, stop: int) -> NDArray[np.float32]:
-        split = len(parts[0])
-        pieces = [parts[0][start:stop], parts[1][max(start - split, 0) : max(stop - split, 0)]]
-        found = np.concatenate([encoder(piece, batch_size=batch_size) for piece in pieces if len(piece)])
-        if not np.isfinite(found).all():
-            row = start + int((~np.isfinite(found)).any(1).argmax())
-            raise InputError(f"{model} gives features that are no finite numbers for row {row} of {store}")
-        return found
-
+    compute = one_after_the_other(embedder)
+    if engine == "ray":
+        sha256 = encoder.provenance.get("sha256")
+        compute = partial(embed_on_ray, recipe, sha256=sha256, jobs=jobs, address=address)
     return prepare_features(
         data,
         _ids(store, data),
         target,
         compute,
-        width=encoder(parts[0][:1], batch_size=1).shape[1],
+        width=encoder(data.train.inputs[:1], batch_size=1).shape[1],
         origin=origin,
         step=batch_size,
         overwrite=overwrite,
         progress=progress,
     )
-
-
-def model_encoder(
-    model: str,
-    data: Dataset,
-    *,
-    pretrained: bool | str | None = None,
-    resize: int | None = None,
-    seed: int = 0,
-) -> Encoder:
-    """Return a model by name, with its pre-trained weights or, with a warning, random ones."""
-    shape = data.train.inputs.shape[1:]
-    network = build_model(model, shape, 1, seed=seed, pretrained=pretrained, resize=resize)
-    backbone = network.backbone
-    # Statistics of all training images would tell the first task about the images of the last.
-    normaliser = Normaliser.fit(data.train, normalise=False)
-    random: Provenance = {"model": model, "weights": None, "seed": seed}
-    if backbone.fits:
-        network.eval()
-        backbone.fit(
-            RowInputs(data.train.inputs, np.arange(len(data.train)), normaliser),
-            generator=torch_generator(seed, "fit"),
-            mirror="flip" in data.augmentation,
-        )
-        random["weights"] = "learnt from the images of the training split, without labels"
-    elif backbone.provenance is None:
-        warnings.warn(f"model {model!r} has random weights; its features are a random map.", stacklevel=3)
-    random["sha256"] = tensors_sha256(backbone.state_dict())
-    provenance = (backbone.provenance or random) | {
-        "resize": resize,
-        "normalised": "as the weights want" if backbone.normalises else "to [0, 1]",
-    }
-    weights = Path(pretrained).stem if isinstance(pretrained, str) else ""
-    name = weights if weights.startswith(model) else "-".join(filter(None, (model, weights)))
-    return _placed(slug(name), network, normaliser, provenance)
-
-
-def run_encoder(folder: Path, data: Dataset) -> Encoder:
-    """Return the backbone of a finished run."""
-    trained = load_trained(folder)
-    shape = data.train.inputs.shape[1:]
-    if shape != trained.input_shape:
-        raise InputError(
-            f"{data.name} has images of shape {shape}, but {folder} was trained on {trained.input_shape}"
-        )
-    network = trained.network
-    before = network.backbone.provenance or {}
-    learnt = read_data_record(folder)
-    name = str(learnt.get("name"))
-    provenance: Provenance = {
-        "package": "mlcl",
-        "version": __version__,
-        "model": trained.config.model.kind,
-        "weights": folder.resolve().name,
-        "source": "run",
-        "trained_on": [*before.get("trained_on", []), images_of(name) or name],
-        "outputs": [len(trained.classes)],
-        "sha256": tensors_sha256(network.backbone.state_dict()),
-        "data": learnt.get("fingerprint"),
-    }
-    return _placed(slug(folder.resolve().name), network, trained.normaliser, provenance)
-
-
-def _placed(name: str, network: Network, normaliser: Normaliser, provenance: Provenance) -> Encoder:
-    """Put a network where it is fast: on the GPU if there is one, in the layout of its convolutions."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    layout = fast_layout(network, learns=False)
-    network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
-    network.eval().requires_grad_(False)
-    return Encoder(name, network, replace(normaliser, layout=layout).to(device), provenance)
 
 
 def _ids(store: str, data: Dataset) -> list[str]:

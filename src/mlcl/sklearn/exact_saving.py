@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.numpy import save
 
 from mlcl.errors import InputError, one_line
 from mlcl.exact import Learner
-from mlcl.files import require_folder, write_bytes
+from mlcl.files import require_folder
+from mlcl.sklearn.array_files import read_arrays, write_arrays
 from mlcl.sklearn.targets import Name, check_names
 
 FORMAT, VERSION = "mlcl-exact-tagger", 1
-KEY = "mlcl"
+_BESIDE = "beside."
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """What else a program keeps in the file of a tagger, written and replaced together with it.
+
+    Attributes:
+        header: plain values.
+        arrays: by name.
+    """
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
 
 
 def write_exact(
@@ -30,45 +41,40 @@ def write_exact(
     classes: list[Name],
     feature_names: list[str] | None,
     overwrite: bool,
+    beside: Beside | None = None,
 ) -> None:
     """Write a tagger; a failure leaves no partial file."""
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
     require_folder(path)
-    arrays = {name: np.ascontiguousarray(value) for name, value in learner.arrays().items()}
+    arrays = learner.arrays()
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     state = plain.get("random_state")
-    header = {
+    header: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "params": plain | {"random_state": state if isinstance(state, int) else None},
         "classes": classes,
         "feature_names": feature_names,
     }
-    header["sha256"] = _digest(header, arrays)
-    write_bytes(path, save(arrays, {KEY: json.dumps(header)}))
+    if beside is not None:
+        header["beside"] = dict(beside.header)
+        arrays |= {_BESIDE + name: value for name, value in beside.arrays.items()}
+    write_arrays(path, header, arrays)
 
 
 def read_exact(path: Path) -> tuple[Learner, dict[str, Any], list[Name], list[str] | None]:
     """Return the state, the parameters, the class names and the feature names of a saved tagger."""
-    if not path.is_file():
-        raise InputError(f"{path}: cannot be read: no such file.")
+    return read_exact_beside(path)[:4]
+
+
+def read_exact_beside(
+    path: Path,
+) -> tuple[Learner, dict[str, Any], list[Name], list[str] | None, Beside | None]:
+    """Return what `read_exact` does, and what else was written into the file."""
+    header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind="an ExactTagger")
     try:
-        with safe_open(path, framework="numpy") as file:
-            header = json.loads((file.metadata() or {}).get(KEY, "null"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
-    except Exception as error:  # the parser of an untrusted file may raise anything
-        raise InputError(f"{path} is not a saved tagger, or corrupt: {one_line(error)}.") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise InputError(f"{path} is a safetensors file, but not one of an ExactTagger.")
-    if header.get("version") != VERSION:
-        raise InputError(
-            f"{path} has the format version {header.get('version')!r}, but this mlcl reads {VERSION}."
-        )
-    if header.pop("sha256", None) != _digest(header, arrays):
-        raise InputError(f"{path} is corrupt: its checksum does not match its content.")
-    try:
-        return _restore(header, arrays)
+        return (*_restore(header, arrays), _read_beside(header, arrays))
     except KeyError as missing:
         raise InputError(f"{path} is corrupt: it has no entry {one_line(missing)}.") from None
     except Exception as error:  # names, shapes and values come from a file
@@ -91,10 +97,8 @@ def _restore(
     return learner, dict(header["params"]), classes, names
 
 
-def _digest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return a SHA-256 over the header, and over names, types, shapes and bytes of the arrays."""
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name, value in sorted(arrays.items()):
-        digest.update(f"{name} {value.dtype} {list(value.shape)} ".encode())
-        digest.update(np.ascontiguousarray(value).tobytes())
-    return digest.hexdigest()
+def _read_beside(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Beside | None:
+    if not isinstance(header.get("beside"), dict):
+        return None
+    found = {name.removeprefix(_BESIDE): value for name, value in arrays.items() if name.startswith(_BESIDE)}
+    return Beside(header["beside"], found)

@@ -1,21 +1,19 @@
-"""The Ray engine: executes runs on the cores of a cluster. Ray is an extra and is imported only here."""
+"""The Ray engine: executes runs on the cores of a cluster."""
 
 from __future__ import annotations
 
-import logging
-import socket
 import tempfile
 import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from mlcl.errors import InputError, one_line
+from mlcl.errors import one_line
 from mlcl.runs.folder import pack_folder, read_result_json, unpack_folder
 from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, SweepCallback, attempt
+from mlcl.training.cluster import connected, cores_of
 from mlcl.training.portable import ENVIRONMENT
 
 Files = dict[str, bytes]
@@ -35,44 +33,15 @@ def run_ray(
         address: address of a cluster; a local one is started if not given.
         callback: called when a run starts and ends; progress within a run is not reported.
     """
-    ray: Any = import_ray()
-    if address is not None:
-        _check_address(address)
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        ray.init(address=address, num_cpus=jobs if address is None else None, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"--address {address}: no Ray cluster answers there: {one_line(error)}.") from None
-    try:
+    with connected(address=address, jobs=jobs) as ray:
         yield from _run_on(ray, runs, jobs, callback)
-    finally:
-        ray.shutdown()
-
-
-def _check_address(address: str) -> None:
-    """Try to connect first: Ray itself tries for minutes before it reports that nothing answers."""
-    place = urlsplit(address if "//" in address else f"//{address}")
-    try:
-        host, port = place.hostname, place.port
-    except ValueError:
-        raise InputError(
-            f"--address {address} is not an address; expected host:port, ray://host:port or auto."
-        ) from None
-    if host is None or port is None:  # "auto", or a name that Ray resolves
-        return
-    try:
-        socket.create_connection((host, port), timeout=10).close()
-    except OSError as error:
-        raise InputError(
-            f"--address {address}: no Ray cluster answers there: {error.strerror or error}."
-        ) from None
 
 
 def _run_on(
     ray: Any, runs: Sequence[PlannedRun], jobs: int | None, callback: SweepCallback
 ) -> Generator[Finished, None, None]:
     resources = ray.cluster_resources()
-    limit = jobs or max(1, int(resources.get("CPU", 1)))
+    limit = jobs or cores_of(ray)
     remote = ray.remote(max_retries=1)(_run_on_node)
     queue = iter(runs)
     waiting: dict[Any, PlannedRun] = {}
@@ -119,12 +88,3 @@ def _run_on_node(run: PlannedRun) -> tuple[Files | None, str, str]:
             trace = here.error_file.read_text(encoding="utf-8") if here.error_file.exists() else ""
             return None, error, trace
         return pack_folder(here.folder), "", ""
-
-
-def import_ray() -> Any:
-    """Return the module; without it, raise an `InputError` that names the extra to install."""
-    try:
-        import ray
-    except ImportError:
-        raise InputError("--engine ray needs Ray; install it with: pip install 'mlcl[ray]'") from None
-    return ray

@@ -13,10 +13,11 @@ from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.streams import hold_out
-from mlcl.sweeps.cluster import import_ray, run_ray
+from mlcl.sweeps.cluster import run_ray
 from mlcl.sweeps.local import default_jobs, run_local
 from mlcl.sweeps.plan import PlannedRun, earlier
 from mlcl.sweeps.work import Finished, SweepCallback
+from mlcl.training.cluster import check_engine
 
 Engine = Literal["local", "ray"]
 
@@ -62,16 +63,6 @@ def run_all(
                 ends[finished.run] = finished
                 callback.on_run_end(finished)
     return [ends[run] for run in runs]
-
-
-def check_engine(*, jobs: int | None, engine: str, address: str | None) -> None:
-    """Refuse options of the engine that contradict each other, before anything is executed."""
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs is {jobs}; expected at least 1.")
-    if address is not None and engine != "ray":
-        raise InputError(f"--address {address} is for --engine ray; the engine is {engine!r}.")
-    if engine == "ray":
-        import_ray()
 
 
 def _with_earlier(

@@ -1,0 +1,141 @@
+"""Counting rows into sums in place, batch by batch: memory does not grow with the rows.
+
+`Sums` are immutable, and adding two of them touches every class. Here a batch touches only the classes it has
+positives of, and a class waits until it has so many that a matrix product pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.exact.features import FeatureMap
+from mlcl.exact.moments import FEW, Floats, Moments
+from mlcl.exact.parts import Part
+from mlcl.exact.sums import Sums
+
+Ints = NDArray[np.int64]
+Pairs = tuple[Ints, Ints]
+"""Rows of a batch, and for each the number of a label: one pair per tag."""
+
+
+class Counter:
+    """Adds batches of rows with their tags, and returns their `Part`.
+
+    Args:
+        features: the feature map.
+
+    >>> from mlcl.exact.features import fit_map
+    >>> rows = np.array([[1.0], [3.0], [5.0]])
+    >>> counter = Counter(fit_map(rows))
+    >>> counter.add(rows, (np.array([0, 2, 2]), np.array([0, 0, 1])), ["cat", "dog"])  # [cat], [], [cat, dog]
+    >>> part = counter.part()
+    >>> part.names, [positive.count for positive in part.sums.positive]
+    (('cat', 'dog'), [2.0, 1.0, 0.0])
+    """
+
+    def __init__(self, features: FeatureMap) -> None:
+        self.features = features
+        d = features.dimension
+        # So many rows make a product worth its result of d x d numbers, and take half the space of a class's sums.
+        self._patience = max(FEW + 1, d // 4)
+        self._total = _Growing(d, 1)
+        self._positive: dict[str, _Growing] = {}
+        self._open = Part.empty(d)
+
+    def add(
+        self, rows: NDArray[np.generic], tags: Pairs, names: Sequence[str], annotated: Pairs | None = None
+    ) -> None:
+        """Count rows.
+
+        Args:
+            rows: ``[n, D]``, finite.
+            tags: the labels of the rows; a pair that is given twice counts once.
+            names: of the labels, by number.
+            annotated: rows that were annotated for some labels only, and these labels, its own tags among them; a
+                label of -1 marks a row without any. Rows that do not occur were annotated for all labels.
+        """
+        z = self.features(rows)
+        pairs = np.unique(np.stack([tags[1], tags[0]]), axis=1)
+        if annotated is not None and len(annotated[0]):
+            marked = np.zeros(len(z), np.bool_)
+            marked[annotated[0]] = True
+            self._open += _partly(z, marked, pairs, annotated, names)
+            pairs = pairs[:, ~marked[pairs[1]]]
+            self._total.add(z[~marked])
+        else:
+            self._total.add(z)
+        labels, starts = np.unique(pairs[0], return_index=True)
+        for label, own in zip(labels.tolist(), np.split(pairs[1], starts[1:]), strict=False):
+            self._of(names[label]).add(z[own])
+
+    def _of(self, name: str) -> _Growing:
+        if name not in self._positive:
+            self._positive[name] = _Growing(self.features.dimension, self._patience)
+        return self._positive[name]
+
+    def part(self) -> Part:
+        """Return the sums of all rows so far, labels in sorted order; this is the end of counting."""
+        names = tuple(sorted(self._positive))
+        total, nothing = self._total.moments(), Moments.zeros(self.features.dimension)
+        positive = (*(self._positive.pop(name).moments() for name in names), nothing)
+        closed = Part(names, Sums(total, (0,) * len(positive), (total,), positive))
+        if not self._open.rows:
+            return closed
+        both = closed + self._open
+        return both.over(sorted(both.names))
+
+
+class _Growing:
+    """Moments that grow in place; fewer rows than ``patience`` wait for more."""
+
+    def __init__(self, d: int, patience: int) -> None:
+        self.sums = Moments.zeros(d)
+        self.patience = patience
+        self.waiting: list[Floats] = []
+        self.held = 0
+
+    def add(self, rows: Floats) -> None:
+        """Add rows, which must not be a view of something larger: they may be kept for a while."""
+        if not len(rows):
+            return
+        self.waiting.append(rows)
+        self.held += len(rows)
+        if self.held >= self.patience:
+            self._flush()
+
+    def _flush(self) -> None:
+        rows = self.waiting[0] if len(self.waiting) == 1 else np.concatenate(self.waiting)
+        self.waiting, self.held = [], 0
+        more = Moments.of(rows)
+        if not self.sums.count:
+            self.sums = more
+            return
+        total, second = self.sums.sum, self.sums.second  # own arrays: nobody has seen them yet
+        total += more.sum
+        second += more.second
+        self.sums = Moments(self.sums.count + more.count, total, second)
+
+    def moments(self) -> Moments:
+        """Return the moments of all rows."""
+        if self.waiting:
+            self._flush()
+        return self.sums
+
+
+def _partly(
+    z: Floats, marked: NDArray[np.bool_], pairs: Ints, annotated: Pairs, names: Sequence[str]
+) -> Part:
+    """Return the sums of the marked rows, which were annotated for some labels only."""
+    own = pairs[:, marked[pairs[1]]]
+    labels = np.unique(np.concatenate([own[0], annotated[1]]))
+    labels = labels[labels >= 0]
+    known = np.zeros((len(z), len(labels) + 1), np.bool_)  # the last column is the rest: not annotated
+    positive = np.zeros_like(known)
+    positive[own[1], np.searchsorted(labels, own[0])] = True
+    named = annotated[1] >= 0
+    known[annotated[0][named], np.searchsorted(labels, annotated[1][named])] = True
+    sums = Sums.of(z[marked], positive[marked], known[marked])
+    return Part(tuple(names[k] for k in labels.tolist()), sums)

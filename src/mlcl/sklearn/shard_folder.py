@@ -1,0 +1,171 @@
+"""The folder in which a tagger grows out of shards: its feature map, the parts counted so far, and the tagger.
+
+| file | what |
+|---|---|
+| ``begun.safetensors`` | written once: the feature map, the columns, and the parameters of the tagger |
+| ``parts/KEY.safetensors`` | sums of some shards that are not in the tagger yet |
+| ``tagger.safetensors`` | the tagger, with the record of every shard in it: replaced whole when all are counted |
+
+A shard is in the tagger, or in one part, or it is not counted: there is no other state, so no moment at which a
+process may not be killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.datasets.shards import Columns
+from mlcl.errors import InputError
+from mlcl.exact import Learner
+from mlcl.exact.moments import Moments
+from mlcl.exact.parts import Part
+from mlcl.files import LOCK
+from mlcl.sklearn.exact_saving import Beside, read_exact_beside, write_exact
+from mlcl.sklearn.shard_parts import Counted, read_counted
+
+BEGUN, TAGGER, PARTS = "begun.safetensors", "tagger.safetensors", "parts"
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """What is fixed before the first shard is counted.
+
+    Attributes:
+        learner: the feature map, with no rows.
+        params: of the tagger.
+        columns: which columns are read.
+        kind: the type of the numbers.
+        width: how many a vector has.
+        group: shards of so many bytes are counted in one go.
+        first: the shard whose first rows determined the feature map.
+    """
+
+    learner: Learner
+    params: dict[str, Any]
+    columns: Columns
+    kind: str
+    width: int
+    group: int
+    first: str
+
+
+def require_own(out: Path, *, overwrite: bool) -> None:
+    """Make the folder, or refuse one that holds something else; with ``overwrite`` remove what was learnt there."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file, but a folder to write was expected")
+    held = {entry.name for entry in out.iterdir()} - {LOCK} if out.is_dir() else set()
+    if held and not held & {BEGUN, TAGGER, PARTS}:
+        raise InputError(f"{out} holds other files, such as {sorted(held)[0]}; choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    if overwrite:
+        for name in (TAGGER, BEGUN):
+            (out / name).unlink(missing_ok=True)
+        shutil.rmtree(out / PARTS, ignore_errors=True)
+    (out / PARTS).mkdir(exist_ok=True)
+
+
+def write_begun(out: Path, begun: Begun) -> None:
+    """Write what is fixed."""
+    header = {
+        "columns": asdict(begun.columns),
+        **{name: getattr(begun, name) for name in ("kind", "width", "group", "first")},
+    }
+    write_exact(
+        out / BEGUN,
+        begun.learner,
+        params=begun.params,
+        classes=[],
+        feature_names=None,
+        overwrite=False,
+        beside=Beside(header, {}),
+    )
+
+
+def read_begun(out: Path) -> Begun | None:
+    """Return what was fixed; None if nothing was yet."""
+    path = out / BEGUN
+    if not path.exists():
+        return None
+    learner, params, _, _, beside = read_exact_beside(path)
+    try:
+        if beside is None:
+            raise KeyError("beside")
+        header = beside.header
+        return Begun(
+            learner,
+            params,
+            Columns(**header["columns"]),
+            str(header["kind"]),
+            int(header["width"]),
+            int(header["group"]),
+            str(header["first"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not of `mlcl learn`, or corrupt: {error}") from None
+
+
+def write_tagger(
+    out: Path, learner: Learner, part: Part, counted: Sequence[Counted], params: Mapping[str, Any]
+) -> Path:
+    """Replace the tagger and its record of shards in one step.
+
+    Args:
+        out: the folder.
+        learner: with the feature map.
+        part: the sums of all shards.
+        counted: all shards.
+        params: of the tagger.
+    """
+    rest = part.rest
+    header = {"shards": [asdict(one) for one in counted], "rest": "some"}
+    arrays = {}
+    if rest is part.sums.total:  # the usual case: every row was annotated for every label
+        header["rest"] = "all"
+    elif not rest.count:
+        header["rest"] = "none"
+    else:
+        arrays = Part((), _alone(rest)).arrays()
+    path = out / TAGGER
+    write_exact(
+        path,
+        Learner(learner.features, part.without_rest()),
+        params=params,
+        classes=list(part.names),
+        feature_names=None,
+        overwrite=True,
+        beside=Beside(header, arrays),
+    )
+    return path
+
+
+def read_tagger(out: Path) -> tuple[Part, list[Counted], dict[str, Any]] | None:
+    """Return the sums, the shards and the parameters of the tagger; None if there is none yet."""
+    path = out / TAGGER
+    if not path.exists():
+        return None
+    learner, params, names, _, beside = read_exact_beside(path)
+    if beside is None:
+        raise InputError(
+            f"{path} has no record of the shards in it: it was written by something else than `mlcl learn`; "
+            f"choose another folder"
+        )
+    try:
+        kind = beside.header["rest"]
+        if kind == "some":
+            rest = Part.from_arrays((), beside.arrays).rest
+        else:
+            rest = learner.sums.total if kind == "all" else Moments.zeros(learner.sums.dimension)
+        counted = read_counted(beside.header["shards"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is corrupt: {error}") from None
+    return Part.of([str(name) for name in names], learner.sums, rest), counted, params
+
+
+def _alone(moments: Moments) -> Any:
+    from mlcl.exact import Sums
+
+    return Sums(moments, (0,), (moments,), (Moments.zeros(moments.dimension),))

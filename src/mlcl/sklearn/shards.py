@@ -1,0 +1,225 @@
+"""Exact learning over shards: Parquet files, on any number of workers, counted exactly once each."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mlcl.datasets.addresses import expand
+from mlcl.datasets.writing import cores
+from mlcl.errors import InputError
+from mlcl.exact.parts import Part
+from mlcl.files import FolderLock
+from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
+from mlcl.sklearn.shard_folder import PARTS, TAGGER, read_tagger, require_own, write_tagger
+from mlcl.sklearn.shard_parts import Counted, Job, add_parts, list_parts, remove_part, write_part
+from mlcl.sklearn.shard_planning import begin, check
+from mlcl.sklearn.shard_tree import Node, fitting_tree, nodes_of, part_key, to_count
+from mlcl.training.cluster import EngineFailure, check_engine
+
+
+class Stopped(RuntimeError):
+    """Learning ended before all shards were counted, for a reason that may pass; the same call goes on."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What came of learning.
+
+    Attributes:
+        path: the file of the tagger, for `ExactTagger.load`.
+        shards: number of shards in it.
+        new: of these, the shards that this call has added.
+        rows: number of rows in it.
+        classes: number of labels.
+        duplicates: files that were given, but have the content of another one, with its address.
+        seconds: of this call.
+    """
+
+    path: Path
+    shards: int
+    new: int
+    rows: int
+    classes: int
+    duplicates: dict[str, str]
+    seconds: float
+
+
+def learn_shards(
+    data: str | Sequence[str],
+    out: str | Path,
+    *,
+    engine: Literal["local", "ray"] = "local",
+    jobs: int | None = None,
+    address: str | None = None,
+    vectors: str | None = None,
+    tags: str | None = None,
+    annotated: str | None = None,
+    separator: str | None = None,
+    unlabelled: float | None = None,
+    dimensions: int | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Learnt:
+    """Learn an `ExactTagger` from Parquet files of vectors and tags, each counted exactly once.
+
+    Memory does not grow with the rows: files are read in batches, and only sums are kept. Killed at any moment, the
+    same call goes on where it was; called with more files, it adds these. The result does not depend on the order of
+    the files or the number of workers.
+
+    Args:
+        data: files, folders, globs, or addresses of fsspec.
+        out: the folder to write; ``tagger.safetensors`` in it is the tagger.
+        engine: worker processes of this machine, or a Ray cluster.
+        jobs: workers; one per core if not given.
+        address: of a Ray cluster; one is started on this machine if not given.
+        vectors: the column of lists of numbers; by default one of features, embedding, vector, x.
+        tags: the column of lists of names, or of texts; by default one of labels, label, tags, classes.
+        annotated: the column of the labels that a row was annotated for; by default ``annotated``, if there is one,
+            and otherwise every row was annotated for every label of any shard.
+        separator: between the names where they are texts; ``|`` by default.
+        unlabelled: see `ExactTagger`; 1 by default.
+        dimensions: see `ExactTagger`; 256 by default.
+        overwrite: begin anew; what was learnt in the folder is removed.
+        progress: called with shards done and shards in all.
+    """
+    began = time.monotonic()
+    check_engine(jobs=jobs, engine=engine, address=address)
+    given = expand([data] if isinstance(data, str) else data)
+    out = Path(out)
+    params = {"unlabelled": unlabelled, "dimensions": dimensions}
+    wanted = {"vectors": vectors, "tags": tags, "annotated": annotated, "separator": separator}
+    try:
+        require_own(out, overwrite=overwrite)
+        lock = FolderLock(out)
+        try:
+            state = _State(out, given, {k: v for k, v in wanted.items() if v is not None}, params)
+            state.count(engine, jobs, address, progress)
+            return state.finish(time.monotonic() - began)
+        finally:
+            lock.release()
+    except EngineFailure as error:
+        raise Stopped(str(error)) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise Stopped(f"{error.filename or out} could not be written: {error.strerror}") from None
+
+
+class _State:
+    """What is counted and what is not, in a folder that this process holds."""
+
+    def __init__(self, out: Path, given: list[str], wanted: dict[str, str], params: dict[str, Any]) -> None:
+        self.out, self.folder = out, out / PARTS
+        self.begun = begin(out, given, wanted, params)
+        held = read_tagger(out)
+        self.part: Part | None = None
+        self.counted: list[Counted] = []
+        self.params = self.begun.params
+        if held is not None:
+            self.part, self.counted, self.params = held
+        inside = {one.address for one in self.counted}
+        self.parts = list_parts(self.folder)
+        for key, counted in list(self.parts.items()):
+            if inside >= {one.address for one in counted}:  # killed after the tagger was written
+                remove_part(self.folder, key)
+                del self.parts[key]
+        self.known = [*self.counted, *(one for counted in self.parts.values() for one in counted)]
+        new, self.duplicates = check(given, self.known, self.begun)
+        self.shards = {shard.address: shard for shard in new}
+        sizes = {one.address: one.size for counted in self.parts.values() for one in counted}
+        sizes |= {shard.address: shard.size for shard in new}
+        addresses = {key: [one.address for one in counted] for key, counted in self.parts.items()}
+        self.root, self.loose = fitting_tree(sizes, addresses, group=self.begun.group)
+        self.changed = {k: v for k, v in params.items() if v is not None and v != self.params.get(k)}
+
+    def count(
+        self,
+        engine: str,
+        jobs: int | None,
+        address: str | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        """Count what is left, adding up parts as soon as all of a node are there."""
+        if self.root is None:
+            return
+        there = set(self.parts)
+        left = list(to_count(self.root, there))
+        above = {child.key: node for node in nodes_of(self.root) for child in node.children}
+        for key in list(there):
+            self._add_up(above.get(key), there, above)
+        fingerprints = {one.fingerprint: one.address for one in self.known}
+        features, columns = self.begun.learner.features, self.begun.columns
+        work = [Job(tuple(self.shards[name] for name in node.addresses), columns, features) for node in left]
+        done = 0
+        with contextlib.closing(_stream(engine, work, self.folder, jobs, address)) as stream:
+            for counted in stream:
+                key = part_key([one.address for one in counted])
+                for one in counted:
+                    if fingerprints.setdefault(one.fingerprint, one.address) != one.address:
+                        remove_part(self.folder, key)
+                        raise InputError(
+                            f"{one.address} has become a copy of {fingerprints[one.fingerprint]} meanwhile; "
+                            f"it was not counted"
+                        )
+                there.add(key)
+                self._add_up(above.get(key), there, above)
+                done += len(counted)
+                if progress is not None:
+                    progress(done, len(self.shards))
+
+    def _add_up(self, node: Node | None, there: set[str], above: Mapping[str, Node]) -> None:
+        """Replace the parts of a node by their sum if all of them are there, and so on upwards."""
+        while node is not None and there.issuperset(keys := [child.key for child in node.children]):
+            write_part(self.folder, *add_parts(self.folder, keys))
+            there.add(node.key)
+            for key in keys:
+                remove_part(self.folder, key)
+                there.remove(key)
+            node = above.get(node.key)
+
+    def finish(self, seconds: float) -> Learnt:
+        """Add everything to the tagger and write it."""
+        keys = [*([self.root.key] if self.root is not None else []), *self.loose]
+        new = 0
+        if keys or self.changed:
+            if keys:
+                part, counted = add_parts(self.folder, keys)
+                new = len(counted)
+                self.counted = [*self.counted, *sorted(counted, key=lambda one: one.address)]
+                before = () if self.part is None else self.part.names
+                names = (*before, *sorted(set(part.names) - set(before)))
+                self.part = part.over(names) if self.part is None else self.part + part
+                self.part = self.part.over(names)
+            if self.part is None or not self.part.names:
+                raise InputError(
+                    f"column {self.begun.columns.tags!r} has no tags in any shard; expected at least one label"
+                )
+            write_tagger(
+                self.out, self.begun.learner, self.part, self.counted, {**self.params, **self.changed}
+            )
+        shutil.rmtree(self.folder)  # empty, or in the tagger
+        if self.part is None:
+            raise InputError("there is nothing to learn from: no shard has rows")
+        return Learnt(
+            self.out / TAGGER,
+            len(self.counted),
+            new,
+            self.part.rows,
+            len(self.part.names),
+            self.duplicates,
+            seconds,
+        )
+
+
+def _stream(engine: str, work: list[Job], folder: Path, jobs: int | None, address: str | None) -> Counts:
+    if engine == "ray":
+        return count_on_ray(work, folder, workers=jobs, address=address)
+    workers = min(jobs or cores(), len(work))
+    return count_here(work, folder) if workers == 1 else count_local(work, folder, workers=workers)

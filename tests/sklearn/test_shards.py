@@ -1,0 +1,259 @@
+"""Learning over shards against one process that sees all rows, through kills at every moment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shard_files
+from children import child, complete, wait_until
+from mlcl.errors import InputError
+from mlcl.sklearn import ExactTagger, shard_engines, shard_parts
+from mlcl.sklearn.shards import Stopped, learn_shards
+from shard_files import Rows, distance, made_up, one_process, write_shard, write_shards
+
+SHARDS = made_up(10)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    write_shards(folder, SHARDS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """The file that one process writes without any interruption."""
+    return learn_shards(str(data), tmp_path_factory.mktemp("whole"), jobs=1).path
+
+
+def test_the_result_is_that_of_one_process(data, whole):
+    tagger, oracle = ExactTagger.load(whole), one_process(SHARDS)
+    assert distance(tagger, oracle) < 1e-9
+    assert tagger.learner_.sums.total.count == 400
+    rows = np.concatenate([rows.vectors for rows in SHARDS])
+    np.testing.assert_allclose(tagger.predict_proba(rows), oracle.predict_proba(rows)[:, :4], atol=1e-9)
+    assert sorted(path.name for path in whole.parent.iterdir()) == ["begun.safetensors", "tagger.safetensors"]
+
+
+@pytest.mark.slow
+def test_order_and_number_of_workers_change_no_bit(data, whole, tmp_path):
+    paths = sorted(map(str, data.iterdir()), reverse=True)
+    for number, jobs in enumerate((1, 2, 4)):
+        found = learn_shards(paths[number:] + paths[:number], tmp_path / str(jobs), jobs=jobs)
+        assert found.path.read_bytes() == whole.read_bytes()
+
+
+def test_new_shards_are_added_and_old_ones_are_not_counted_again(data, tmp_path):
+    paths = sorted(map(str, data.iterdir()))
+    first = learn_shards(paths[:4], tmp_path / "out", jobs=1)
+    assert (first.shards, first.new, first.classes) == (4, 4, 3)
+    again = learn_shards(paths[:4], tmp_path / "out", jobs=1)
+    assert (again.shards, again.new, again.rows) == (4, 0, 160)
+    more = learn_shards(paths, tmp_path / "out", jobs=1)
+    assert (more.shards, more.new, more.rows, more.classes) == (10, 6, 400, 4)
+    # The label of the last shard alone: rows that were counted before it was known are its negatives.
+    assert distance(ExactTagger.load(more.path), one_process(SHARDS)) < 1e-9
+
+
+@pytest.mark.slow
+def test_a_kill_at_every_write_counts_every_shard_once(data, whole, tmp_path):
+    """SIGKILL before and after each file gets its name; then the same call goes on."""
+    done = complete(
+        [sys.executable, shard_files.__file__, "kill", data, tmp_path],
+        env={**os.environ, "PYTHONPATH": _path()},
+    )
+    assert done.returncode == 0, done.stderr
+    kills = [line.split() for line in done.stdout.splitlines()]
+    # Feature map, 10 groups, sums of 8 and 2 of them and of both, tagger: each before and after.
+    assert [word for word, _ in kills] == ["killed"] * (2 * 15)
+    for _, folder in kills:
+        assert (Path(folder) / "tagger.safetensors").read_bytes() == whole.read_bytes()
+        assert not (Path(folder) / "parts").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_nothing(data, whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHARD_MARKS", str(tmp_path))
+    monkeypatch.setattr(shard_engines, "_serve", shard_files.serve_and_die_once)
+    found = learn_shards(str(data), tmp_path / "out", jobs=2)
+    assert {path.name for path in tmp_path.glob("died-*")} == {"died-before", "died-after"}
+    assert found.path.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_always_ends_in_a_sentence(data, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_engines, "_serve", shard_files.serve_and_die)
+    monkeypatch.setattr(shard_engines, "ATTEMPTS", 2)
+    with pytest.raises(Stopped, match=r"parquet could not be counted in 2 attempts: .*signal 9"):
+        learn_shards(str(data), tmp_path / "out", jobs=2)
+    monkeypatch.undo()
+    assert learn_shards(str(data), tmp_path / "out", jobs=1).path.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(data, whole, tmp_path):
+    out = tmp_path / "out"
+    with child(
+        [sys.executable, shard_files.__file__, "stall", data, out], env={**os.environ, "PYTHONPATH": _path()}
+    ) as driver:
+        wait_until(lambda: len(list(out.glob("parts/*.safetensors"))) >= 3, driver)
+        driver.kill()
+        driver.wait()
+        there = {path.name for path in out.glob("parts/*.safetensors")}
+        assert 3 <= len(there) < 10
+        # The lock was the driver's: the next one need not wait for anybody.
+        found = learn_shards(str(data), out, jobs=1)
+    assert found.new == 10
+    assert found.path.read_bytes() == whole.read_bytes()
+
+
+def test_a_full_disk_ends_in_a_sentence_and_the_next_call_goes_on(data, whole, tmp_path, monkeypatch):
+    replace, calls = os.replace, []
+
+    def fail(*names):
+        calls.append(names)
+        if len(calls) > 5:
+            raise OSError(28, "No space left on device")
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(Stopped, match=r"parts.*could not be written: No space left on device"):
+        learn_shards(str(data), tmp_path / "out", jobs=1)
+    monkeypatch.undo()
+    assert learn_shards(str(data), tmp_path / "out", jobs=1).path.read_bytes() == whole.read_bytes()
+
+
+def test_a_shard_that_changed_since_it_was_counted_is_refused(tmp_path):
+    paths = write_shards(tmp_path / "data", SHARDS[:3])
+    learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1)
+    before = (tmp_path / "out" / "tagger.safetensors").read_bytes()
+    os.utime(paths[1])  # only touched: its content is the same
+    assert learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1).new == 0
+    write_shard(paths[1], SHARDS[5])
+    with pytest.raises(InputError, match=r"001\.parquet has changed since it was counted: .* fingerprint"):
+        learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1)
+    assert (tmp_path / "out" / "tagger.safetensors").read_bytes() == before
+    assert learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1, overwrite=True).rows == 120
+
+
+def test_the_same_content_counts_once_under_any_name(tmp_path):
+    paths = write_shards(tmp_path / "data", SHARDS[:2])
+    shutil.copy(paths[0], tmp_path / "data" / "copy.parquet")
+    found = learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1)
+    assert found.rows == 80
+    assert found.duplicates == {str(tmp_path / "data" / "copy.parquet"): str(paths[0])}
+    paths[1].rename(tmp_path / "data" / "moved.parquet")
+    again = learn_shards(str(tmp_path / "data" / "moved.parquet"), tmp_path / "out", jobs=1)
+    assert (again.new, list(again.duplicates.values())) == (0, [str(paths[1])])
+
+
+def test_after_bad_input_the_good_shards_stay_counted(tmp_path):
+    paths = write_shards(tmp_path / "data", SHARDS[:3])
+    bad = SHARDS[1].vectors.copy()
+    bad[17, 3] = np.nan
+    write_shard(paths[1], Rows(bad, SHARDS[1].tags))
+    with pytest.raises(InputError, match=r"001\.parquet has NaN in row 17, place 3 of column 'vector'"):
+        learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1)
+    assert len(list((tmp_path / "out" / "parts").iterdir())) == 1
+    paths[1].unlink()  # left out: the part of the first shard has its place
+    found = learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1)
+    assert (found.shards, found.rows) == (2, 80)
+    write_shard(paths[1], SHARDS[1])
+    learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1)
+    tagger = ExactTagger.load(tmp_path / "out" / "tagger.safetensors")
+    assert distance(tagger, one_process(SHARDS[:3])) < 1e-9
+
+
+def test_annotated_labels_are_those_of_a_mask(tmp_path):
+    rng = np.random.default_rng(3)
+    shards, masks = [], []
+    for rows in made_up(3, seed=1):
+        mask = rng.random((40, 4)) < 0.7
+        own = np.array([[name in row for name in shard_files.NAMES] for row in rows.tags])
+        mask |= own
+        mask[:5] = True
+        listed = [[n for n, m in zip(shard_files.NAMES, row, strict=True) if m] for row in mask]
+        shards.append(Rows(rows.vectors, rows.tags, [None, None, *listed[2:]]))
+        masks.append(mask)
+    write_shards(tmp_path / "data", shards)
+    found = learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1)
+    labels = [[int(n in row) for n in shard_files.NAMES] for rows in shards for row in rows.tags]
+    vectors = np.concatenate([rows.vectors for rows in shards])
+    oracle = ExactTagger().fit(vectors, np.array(labels), shard_files.NAMES, annotated=np.concatenate(masks))
+    assert distance(ExactTagger.load(found.path), oracle) < 1e-9
+    # Added in two steps, the rows that were annotated for everything are negatives of labels that come later.
+    learn_shards(str(tmp_path / "data" / "000.parquet"), tmp_path / "two", jobs=1)
+    again = learn_shards(str(tmp_path / "data"), tmp_path / "two", jobs=1)
+    assert distance(ExactTagger.load(again.path), oracle) < 1e-9
+
+
+def test_wide_vectors_are_projected_by_the_first_shard(tmp_path):
+    shards = made_up(3, d=12, rows=60)
+    write_shards(tmp_path / "data", shards)
+    found = learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1, dimensions=6, unlabelled=0.5)
+    tagger = ExactTagger.load(found.path)
+    assert (tagger.dimensions, tagger.unlabelled, tagger.learner_.features.dimension) == (6, 0.5, 6)
+    oracle = ExactTagger(dimensions=6, unlabelled=0.5)
+    oracle.fit(shards[0].vectors, shards[0].tags, list(shard_files.NAMES))
+    for rows in shards[1:]:
+        oracle.partial_fit(rows.vectors, rows.tags, list(shard_files.NAMES))
+    assert distance(tagger, oracle) < 1e-9
+    with pytest.raises(InputError, match=r"--dimensions is 4, but .* was begun with 6"):
+        learn_shards(str(tmp_path / "data"), tmp_path / "out", dimensions=4)
+    assert (
+        ExactTagger.load(
+            learn_shards(str(tmp_path / "data"), tmp_path / "out", unlabelled=0.1).path
+        ).unlabelled
+        == 0.1
+    )
+
+
+def test_what_is_in_the_way_is_not_touched(data, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds other files, such as notes\.txt"):
+        learn_shards(str(data), tmp_path)
+    out = tmp_path / "out"
+    learn_shards(str(data / "000.parquet"), out, jobs=1)
+    tagger = ExactTagger.load(out / "tagger.safetensors")
+    tagger.remove("ant").save(out / "tagger.safetensors", overwrite=True)
+    with pytest.raises(InputError, match="has no record of the shards in it"):
+        learn_shards(str(data), out)
+    assert "ant" not in ExactTagger.load(out / "tagger.safetensors").classes_
+
+
+def test_a_damaged_part_is_named_with_what_to_do(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_engines, "count", _fails_at(4))
+    with pytest.raises(InputError, match="a made-up failure"):
+        learn_shards(str(data), tmp_path / "out", jobs=1)
+    monkeypatch.undo()
+    part = sorted((tmp_path / "out" / "parts").glob("*.safetensors"))[0]
+    content = bytearray(part.read_bytes())
+    content[-1] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(InputError, match=rf"corrupt.*; delete {part} to have its shards counted again"):
+        learn_shards(str(data), tmp_path / "out", jobs=1)
+    part.unlink()
+    assert learn_shards(str(data), tmp_path / "out", jobs=1).rows == 400
+
+
+def _fails_at(number):
+    calls = []
+
+    def count(job):
+        calls.append(job)
+        if len(calls) == number:
+            raise InputError("a made-up failure")
+        return shard_parts.count(job)
+
+    return count
+
+
+def _path() -> str:
+    return os.pathsep.join(path for path in sys.path if path)
