@@ -39,7 +39,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.config.resolve import config_from, merge, shipped, to_yaml
 from mlcl.datasets import open_store, prepare_source, read_ids
+from mlcl.datasets.shards import Columns, describe
 from mlcl.errors import InputError
+from mlcl.exact import fit_map
 from mlcl.runs import checkpoints
 from mlcl.runs.added import extended_benchmark
 from mlcl.runs.base import begin_from, load_base, read_base
@@ -48,8 +50,10 @@ from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
 from mlcl.sklearn import ContinualTagger, ExactTagger
 from mlcl.sklearn.array_files import digest_of
+from mlcl.sklearn.shard_parts import Job, count, list_parts, read_part, write_part
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
+from shard_files import made_up, write_shard
 
 ODD: tuple[Any, ...] = (
     None,
@@ -218,6 +222,23 @@ def make_targets(folder: Path) -> dict[str, Target]:
         exact.write_bytes(save_arrays(sums, {"mlcl": text}))
         return ExactTagger.load(exact).predict(x)
 
+    # Shards, and the sums of shards.
+    shard = write_shard(folder / "shards" / "a.parquet", made_up(1)[0])
+    columns = Columns("vector", "tags")
+    shard_sums = folder / "parts"
+    shard_sums.mkdir()
+    features = fit_map(made_up(1)[0].vectors)
+    key = write_part(shard_sums, *count(Job((describe(str(shard), columns),), columns, features)))
+
+    def read_shard(data: bytes) -> object:
+        changed = folder / "changed.parquet"
+        changed.write_bytes(data)
+        return count(Job((describe(str(changed), columns),), columns, features))
+
+    def read_sums(data: bytes) -> object:
+        (shard_sums / f"{key}.safetensors").write_bytes(data)
+        return list_parts(shard_sums), read_part(shard_sums, key)
+
     def read_extends(data: bytes) -> object:
         (second / "extends.json").write_bytes(data)
         return read_base(second)
@@ -233,7 +254,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             fields = json.loads(manifest)
             fields.pop("sha256", None)
             fields["tensors"] = {"bytes": len(tensors), "sha256": hashlib.sha256(tensors).hexdigest()}
-            manifest = json.dumps({**fields, "sha256": checkpoints.digest_of(fields)}).encode()
+            manifest = json.dumps({**fields, "sha256": checkpoints._digest(fields)}).encode()
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass
         newest.write_bytes(manifest)
@@ -302,6 +323,8 @@ def make_targets(folder: Path) -> dict[str, Target]:
         "tagger header": Target((header.encode(),), read_tagger_header, True),
         "exact tagger": Target((exact_seed,), read_exact_tagger),
         "exact tagger header": Target((exact_header.encode(),), read_exact_header, True),
+        "shard": Target((shard.read_bytes(),), read_shard),
+        "sums of shards": Target(((shard_sums / f"{key}.safetensors").read_bytes(),), read_sums),
         "extends.json": Target(((second / "extends.json").read_bytes(),), read_extends, True),
         "store manifest": Target(
             ((store / "manifest.json").read_bytes(),), read_store("manifest.json"), True
