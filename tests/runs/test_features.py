@@ -18,8 +18,8 @@ from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
 from mlcl.errors import InputError
 from mlcl.models import build_model
-from mlcl.runs.extend import extend
 from mlcl.runs.encoders import Encoder
+from mlcl.runs.extend import extend
 from mlcl.runs.features import embed_store
 from mlcl.runs.predict import predict
 from mlcl.runs.run import run

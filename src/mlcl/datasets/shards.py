@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from mlcl.datasets.addresses import opened, version
 from mlcl.datasets.archives import reason
 from mlcl.datasets.arrow import names_of, vectors_of
-from mlcl.datasets.tables import FEATURE_COLUMNS, LABEL_COLUMNS, SEPARATOR, find_column
+from mlcl.datasets.tables import FEATURE_COLUMNS, LABEL_COLUMNS, find_column
 from mlcl.errors import InputError
 
 ANNOTATED_COLUMNS = ("annotated",)
+SEPARATOR = "|"
+"""Between names in a text. It is not guessed here: the guess could differ from shard to shard."""
 MAX_FOOTER = 2**28
 NUMBERS = 2**22
 """How many numbers of vectors a batch has at most."""

@@ -79,7 +79,9 @@ class Recipe:
             )
         data = load_dataset(self.store)
         if data.kind != "images":
-            raise InputError(f"{self.store} holds feature vectors already, but a store of images was expected")
+            raise InputError(
+                f"{self.store} holds feature vectors already, but a store of images was expected"
+            )
         if not Path(self.model).is_dir():
             options = {"pretrained": self.pretrained, "resize": self.resize, "seed": self.seed}
             return Embedder(self, data, model_encoder(self.model, data, **options))  # type: ignore[arg-type]

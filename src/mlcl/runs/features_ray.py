@@ -63,7 +63,8 @@ def embed_on_ray(
         actor: Any = ray.remote(Actor).options(num_cpus=1, num_gpus=1 if gpus else 0)
         count = min(jobs or gpus or cores_of(ray), len(ranges))
         team = [actor.remote(recipe, sha256) for _ in range(count)]
-        queue, busy = deque(ranges), {}
+        queue = deque(ranges)
+        busy: dict[Any, tuple[Any, Chunk]] = {}
         reason = ""
         while queue or busy:
             for one in team:
