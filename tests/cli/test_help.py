@@ -1,14 +1,11 @@
-"""Help, ``mlcl explain``, ``mlcl validate``, ``mlcl completion``: what a new user reads first."""
+"""Help, ``mlcl explain``, ``mlcl validate``: what a new user reads first."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 
 import pytest
 
-from mlcl.cli.completion import options, script
 from mlcl.cli.helping import COMMON, SHORT, short
 from mlcl.cli.main import VERBS, main
 from mlcl.config.resolve import settings, shipped
@@ -131,36 +128,3 @@ def test_validate_says_what_is_wrong_in_one_sentence(content, words, tmp_path, c
     assert str(file) in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
-
-
-def test_the_completion_script_is_whole():
-    text = script()
-    for verb in VERBS:
-        assert re.search(rf"^ +{verb}\) words=", text, re.MULTILINE), verb
-    assert "--memory.size" in options("run")
-    assert "--test-fraction" in options("data")
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        (["mlcl", "expl"], ["explain"]),
-        (["mlcl", "run", "--memory.si"], ["--memory.size"]),
-        (["mlcl", "run", "--memory", "wr"], ["wru"]),
-        (["mlcl", "run", "--stream.setting", ""], ["overlap", "disjoint"]),
-        (["mlcl", "run", "c-dig"], ["c-digits"]),
-        (["mlcl", "reproduce", "table"], ["table1", "table2", "table3"]),
-        (["mlcl", "data", "prepare", "fold"], ["folder"]),
-        (["mlcl", "compare", "zzz"], []),
-    ],
-)
-def test_bash_completes(words, wanted, tmp_path):
-    file = tmp_path / "complete.bash"
-    file.write_text(script())
-    line = " ".join(f"'{word}'" for word in words)
-    call = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _mlcl"
-    command = f"source {file}; {call}; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == wanted
-    assert done.stderr == ""

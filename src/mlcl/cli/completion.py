@@ -27,7 +27,10 @@ from mlcl.sweeps.experiment import experiments
 
 USE = {
     "bash": "# In ~/.bashrc: source <(mlcl completion bash)",
-    "zsh": "# In ~/.zshrc, after compinit: source <(mlcl completion zsh)\nautoload -Uz bashcompinit && bashcompinit",
+    # bashcompinit needs compdef; -i, because a question about insecure folders would stop every new shell
+    "zsh": "# In ~/.zshrc: source <(mlcl completion zsh)\n"
+    "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }\n"
+    "autoload -Uz bashcompinit && bashcompinit",
 }
 SCRIPT = """\
 _mlcl() {{
