@@ -50,7 +50,7 @@ What to do next:
   mlcl run                              train the paper's method on the embedded benchmark: a minute
   mlcl run --method er                  another method on the same tasks; `mlcl ls methods` lists them
   mlcl compare runs/*                   both in a table; `mlcl report runs/*` writes a page to look at
-  mlcl data prepare folder --root DIR --out STORE     your own images and labels (a CSV), as a store
+  mlcl data prepare folder --root DIR --size 32 --out STORE     your own images and labels (a CSV), as a store
   mlcl run --benchmark STORE            the same on your data
 
 `mlcl --help` lists all commands, `mlcl run --help` the settings of a run, `mlcl explain NAME` explains one.

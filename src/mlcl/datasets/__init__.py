@@ -123,9 +123,13 @@ def prepare_source(
     if announce is not None:
         need, mark = plan_bytes(plan, size=size), plan.options.get("separator")
         split = "" if mark is None else f" (labels are separated by {mark!r}; --separator overrides)"
-        announce(
-            f"{len(plan.ids)} items, {len(plan.classes)} classes{split}: {_readable(need)} of disk for {target}"
-        )
+        text = f"{len(plan.ids)} items, {len(plan.classes)} classes{split}: {_readable(need)} of disk for {target}"
+        if size is None and not isinstance(plan.inputs, np.ndarray):
+            text += (
+                f"; images of {DEFAULT_SIZE} x {DEFAULT_SIZE} pixels suit a GPU or a pre-trained encoder, "
+                "--size 32 training on a CPU"
+            )
+        announce(text)
     made = prepare(
         plan, target, size=size, overwrite=overwrite, skip_bad=bool(skip_bad), jobs=jobs, progress=progress
     )

@@ -152,7 +152,8 @@ def group(
     groups: list[Group] = []
     for (label, _), runs in rows.items():
         own = flat(next(iter(runs.values())).config)
-        full = label + "".join(f", {key} {own.get(key, 'default')}" for key in _differing(by_label[label]))
+        differing = {key: own.get(key, "default") for key in _differing(by_label[label])}
+        full = label + "".join(f", {key.removesuffix('.kind')} {value}" for key, value in differing.items())
         row = TableRow(full, {}, label, None, full, {})
         groups.append(Group(row, tuple(runs[seed] for seed in sorted(runs))))
     labels = [each.label for each in groups]

@@ -1,0 +1,266 @@
+"""Write docs/gallery.md, what every verb prints and every page looks like: ``python tools/gallery.py`` (``make gallery``).
+
+One entry of `ENTRIES` per verb: its commands run one after the other in an empty folder, so that later entries use what
+earlier ones made. ``--quick`` runs only entries that need nothing made before, and keeps the rest of the page;
+``--no-pictures`` leaves the screenshots as they are. The tests compare the quick entries with the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import session
+from ledger import ROOT, write
+
+PAGE = ROOT / "docs" / "gallery.md"
+PICTURES = ROOT / "docs" / "images" / "gallery"
+PHOTOS = (ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8")
+SMALL = "--stream.tasks 3 --memory.size 30 --train.epochs 4"
+
+HEAD = """\
+# Gallery
+
+What every verb prints, and what its pages look like. `make gallery` runs the commands on this page in an empty folder and writes this page (one thread; times are left open as `...`);
+the settings are small, so that each command takes seconds, and the numbers show nothing about methods. [The first hour](first-hour.md) explains a session step by step.
+"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A screenshot of a file that the commands have made.
+
+    Attributes:
+        name: name of the picture.
+        file: the page or figure that it shows.
+        text: what is to be seen.
+        width: width of the window in pixels.
+        height: its height.
+    """
+
+    name: str
+    file: str
+    text: str
+    width: int = 1100
+    height: int = 1250
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A verb in the gallery.
+
+    Attributes:
+        verb: the verb; empty for ``mlcl`` alone.
+        text: a sentence or two on what it is for.
+        commands: what is run and shown.
+        before: makes what a reader would have at this place: images, or a run that was stopped.
+        pictures: screenshots of what the commands have made.
+        quick: whether the commands need nothing that was made before, and no training.
+    """
+
+    verb: str
+    text: str
+    commands: Sequence[str]
+    before: Callable[[], None] | None = None
+    pictures: Sequence[Picture] = ()
+    quick: bool = False
+
+
+def photos() -> None:
+    """Make the images of docs/first-hour.md: ``photos`` and, with two labels that nobody knew, ``more-photos``."""
+    script = session.files(PHOTOS)["make_photos.py"]
+    newer = script.replace('"photos', '"more-photos').replace('f"photos', 'f"more-photos')
+    newer = newer.replace('"pink"', '"cyan"').replace('"white"', '"black"').replace("250, 250, 250", "10, 10, 10")
+    for name, text in (("make_photos.py", script), ("make_more_photos.py", newer)):
+        Path(name).write_text(text, encoding="utf-8")
+        session.run(f"python {name}")
+
+
+def stopped() -> None:
+    """Make ``runs/stopped``, a run that was stopped by Control-C in its second task."""
+    from mlcl.config.resolve import resolve
+    from mlcl.runs.run import run
+    from mlcl.training.callbacks import Callback, Interrupted
+    from mlcl.training.learner import Learner
+
+    class Stop(Callback):
+        def on_step(self, learner: Learner, loss: float) -> None:  # noqa: ARG002
+            if learner.task_index == 1 and learner.epoch == 2:
+                raise Interrupted
+
+    given = {"benchmark": "my-photos", "stream": {"tasks": 3}, "memory": {"size": 30}, "train": {"epochs": 4}}
+    with contextlib.suppress(Interrupted):
+        run(resolve(given=given), out=Path("runs/stopped"), callback=Stop())
+
+
+def pages(name: str, file: str, text: str) -> tuple[Picture, Picture]:
+    """Return the screenshots of a page on a desktop and on a phone."""
+    return (
+        Picture(name, file, text),
+        Picture(f"{name}-phone", file, f"{text}, on a phone", width=390, height=1100),
+    )
+
+
+ENTRIES = (
+    Entry("", "Alone, it says what to do next; `--help` lists the verbs.", ["mlcl", "mlcl --help", "mlcl --version"], quick=True),
+    Entry(
+        "run",
+        "Train and evaluate one method on one benchmark: a line per task while it trains, then the result matrix.",
+        ["mlcl run --train.epochs 1 --out runs/demo"],
+    ),
+    Entry(
+        "data",
+        "Prepare your own data as a store, and describe what is in it. A CSV with the columns `file` and `labels` is enough.",
+        [
+            "head -n 3 photos/labels.csv",
+            "mlcl data prepare folder --root photos --size 16 --out my-photos",
+            "mlcl data info my-photos --stream.tasks 3",
+        ],
+        before=photos,
+    ),
+    Entry(
+        "resume",
+        "Continue a run that was stopped, by Ctrl-C or a crash. It ends with the bits that it would have had in one go.",
+        ["mlcl resume runs/stopped"],
+        before=stopped,
+    ),
+    Entry(
+        "predict",
+        "Score a folder of images, arrays or a store with a finished run.",
+        ["mlcl predict runs/stopped photos --out scores.csv", "head -n 3 scores.csv"],
+    ),
+    Entry(
+        "export",
+        "Write the network for other programs, and check that it gives the same scores.",
+        ["mlcl export runs/stopped --format torch"],
+    ),
+    Entry(
+        "extend",
+        "Train a finished run on labels that nobody knew when it began, as one more task.",
+        [
+            "mlcl data prepare folder --root more-photos --size 16 --out more --quiet",
+            "mlcl extend runs/stopped --data more --out runs/extended",
+        ],
+    ),
+    Entry("ls", "List methods, losses, memories, models, benchmarks or configs; alone, all of them.", ["mlcl ls memories"], quick=True),
+    Entry(
+        "explain",
+        "Explain a setting, a part or a method.",
+        ["mlcl explain memory.size", "mlcl explain wru"],
+        quick=True,
+    ),
+    Entry(
+        "cp",
+        "Copy a shipped config or experiment to a file of your own.",
+        ["mlcl cp core my-table.yaml", "head -n 12 my-table.yaml"],
+        quick=True,
+    ),
+    Entry(
+        "validate",
+        "Check a config or an experiment without running it.",
+        ["mlcl cp c-digits my.yaml", "mlcl validate my.yaml"],
+        quick=True,
+    ),
+    Entry(
+        "reproduce",
+        "Run a table of the paper, or one of your own, over several seeds.",
+        [f"mlcl reproduce core --benchmark my-photos {SMALL} --seeds 2 --jobs 1 --out table"],
+    ),
+    Entry(
+        "compare",
+        "Compare runs in a table.",
+        [f"mlcl run --benchmark my-photos {SMALL} --method er --out runs/er --quiet", "mlcl compare runs/er runs/stopped"],
+    ),
+    Entry(
+        "report",
+        "Write one page, a single file, about a run, or about several runs and sweeps.",
+        ["mlcl report runs/demo --out run.html", "mlcl report table --out comparison.html"],
+        pictures=(
+            *pages("run", "run.html", "The page of a run"),
+            *pages("comparison", "comparison.html", "The page of a comparison"),
+        ),
+    ),
+    Entry(
+        "theory",
+        "Show what the paper's theory says of a benchmark, a memory or a finished run.",
+        ["mlcl theory runs/stopped --out theory"],
+        pictures=(Picture("theory", "theory/theory.svg", "The figure of a diagnosis", width=740, height=570),),
+    ),
+    Entry(
+        "completion",
+        "Print a script that completes verbs, options and names in bash or zsh: `source <(mlcl completion bash)`.",
+        ["mlcl completion zsh | head -n 4"],
+        quick=True,
+    ),
+)
+"""The gallery, in the order of the page. A new verb needs an entry here."""
+
+
+def show(entry: Entry) -> str:
+    """Run an entry's commands in the current folder and return its section."""
+    if entry.before is not None:
+        entry.before()
+    name = f"mlcl {entry.verb}".strip()
+    lines = [f"## {name} {{#{entry.verb or 'mlcl'}}}", "", entry.text, "", "```console"]
+    for command in entry.commands:
+        lines += [f"$ {command}", *session.run(command).splitlines()]
+    lines.append("```")
+    for picture in entry.pictures:
+        lines += ["", f"![{picture.text}](images/gallery/{picture.name}.png)"]
+    return "\n".join(lines) + "\n"
+
+
+def sections(page: str) -> dict[str, str]:
+    """Return the sections of a page, by heading."""
+    parts = page.split("\n## ")[1:]
+    return {f"## {part.partition(chr(10))[0]}": f"## {part.rstrip()}\n" for part in parts}
+
+
+def shoot(picture: Picture, out: Path) -> None:
+    """Take a screenshot of a file in the current folder, with few colours."""
+    from PIL import Image
+
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise SystemExit("chromium is not installed: --no-pictures leaves the screenshots as they are")
+    page = Path(picture.file).resolve()
+    # In a frame: the window of a browser is never as narrow as a phone.
+    frame = Path("frame.html")
+    size = f"width={picture.width} height={picture.height}"
+    frame.write_text(f"<body style='margin:0'><iframe {size} style='border:0' src='{page.as_uri()}'></iframe>")
+    window = f"--window-size={max(picture.width, 600)},{picture.height}"
+    raw = Path("raw.png").resolve()
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", window]
+    session.run(" ".join([browser, *options, f"--screenshot={raw}", frame.resolve().as_uri()]))
+    image = Image.open(raw).convert("RGB").crop((0, 0, picture.width, picture.height))
+    image.quantize(32, dither=Image.Dither.NONE).save(out, optimize=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page and its pictures."""
+    quick = "--quick" in arguments
+    old = sections(PAGE.read_text(encoding="utf-8")) if quick else {}
+    parts = []
+    with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
+        os.environ["MLCL_HOME"] = str(Path(work) / "cache")  # not the user's
+        for entry in ENTRIES:
+            if quick and not entry.quick:
+                name = f"mlcl {entry.verb}".strip()
+                parts.append(old[f"## {name} {{#{entry.verb}}}"])
+                continue
+            parts.append(show(entry))
+            for picture in entry.pictures if "--no-pictures" not in arguments else ():
+                PICTURES.mkdir(exist_ok=True)
+                shoot(picture, PICTURES / f"{picture.name}.png")
+    write("\n".join([HEAD, *parts]), PAGE)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
