@@ -9,7 +9,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 COMMA := ,
 
-.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth fuzz results docs release-check install clean
+.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth fuzz results gallery docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -51,10 +51,15 @@ growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, mem
 fuzz: install  ## every reader of files, on 12,000 mutated inputs
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
 
-results: install  ## docs/results.md and docs/beyond.md from the committed results
+results: install  ## docs/results.md, docs/beyond.md and the table of the first pages from the committed results
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
+	$(BIN)/python tools/summary.py
 	$(BIN)/python tools/regime.py
+
+gallery: install  ## docs/gallery.md and docs/first-hour.md: runs their commands and takes screenshots (chromium)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/session.py docs/first-hour.md
+	OMP_NUM_THREADS=1 $(BIN)/python tools/gallery.py
 
 docs: $(DOCS)/.installed  ## the documentation site, in site/; no --quiet here: it would hide warnings from --strict
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict

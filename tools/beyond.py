@@ -1,4 +1,4 @@
-"""Write docs/beyond.md and its figures, and the README's first table: ``python tools/beyond.py`` (``make results``).
+"""Write docs/beyond.md and its figures: ``python tools/beyond.py`` (``make results``).
 
 The text comes from ``tools/beyond-reading.md``; every number in the tables from the committed
 ``results/beyond*/runs.csv`` and ``classes.csv``.
@@ -60,15 +60,6 @@ PAIRS = (
     ("distillation and the paper's parts", "best", START),
 )
 """What is compared class by class: what the comparison shows, a row, and the row that it is compared with."""
-
-LEAD = (
-    ("**`--method best`** (distilled replay)", "best", "best"),
-    ("RLDAM + WRU (the paper)", "rldam-wru", "rldam-wru"),
-    ("ER (BCE, random memory)", "er", "er"),
-    ("ER, augmentation and schedule of `best`", START, START),
-    ("upper bound: joint training", BOUNDS["macro_auc"]["RLDAM"], BOUNDS["pooled_macro_auc"]["RLDAM"]),
-)
-"""The rows of the README's table, by the label for each of the two measures."""
 
 Place = tuple[str, str]
 """Table and benchmark."""
@@ -272,61 +263,6 @@ def by_class(sweep: Sweep) -> Iterator[str]:
         yield from lines
 
 
-def lead(sweeps: dict[Place, Sweep]) -> Iterator[str]:
-    """Yield the README's table: Macro-AUC and pooled Macro-AUC of the rows of ``LEAD`` on every benchmark."""
-    small = [name for name in BENCHMARKS if not name.endswith("-features")]  # those have a table of their own
-    shown = [(name, sweeps["beyond", name]) for name in small if ("beyond", name) in sweeps]
-    heads = []
-    for name, sweep in shown:
-        seeds = len(sweep.values("macro_auc").get("best", {}))
-        heads += [f"{name}, {seeds} seed{'s' if seeds != 1 else ''}", "pooled"]
-    yield f"|  | {' | '.join(heads)} |"
-    yield f"|---|{'---:|---:|' * len(shown)}"
-    for text, *labels in LEAD:
-        cells = []
-        for _, sweep in shown:
-            for label, metric in zip(labels, ("macro_auc", "pooled_macro_auc"), strict=True):
-                values = sweep.values(metric)
-                value = mean(values, label, sorted(values.get(label, {})))
-                mark = "**" if label == "best" else ""
-                cells.append("-" if value is None else f"{mark}{value:.2f}{mark}")
-        yield f"| {text} | {' | '.join(cells)} |"
-
-
-FIXED = (
-    ("**`exact`, u 0**", "exact, u 0"),
-    ("**`exact`, u 0.1** (`--method best`)", "exact, u 0.1"),
-    ("**`exact`, u 1**", "exact, u 1"),
-    ("distilled replay", "distilled-replay"),
-    ("RLDAM + WRU (the paper)", "rldam-wru"),
-    ("ER (BCE, random memory)", "er"),
-    ("joint training of the same head", "joint + RLDAM"),
-)
-"""The rows of the README's table of methods on fixed features."""
-
-
-def fixed(sweep: Sweep) -> Iterator[str]:
-    """Yield the README's table of methods on fixed features: both measures, what is kept, and seconds."""
-    metrics = ("macro_auc", "pooled_macro_auc", "memory_bytes", "seconds")
-    yield "|  | in-task | pooled | bytes kept | seconds |"
-    yield "|---|---:|---:|---:|---:|"
-    values = {metric: sweep.values(metric) for metric in metrics}
-    for text, label in FIXED:
-        found = [mean(values[metric], label, sorted(values[metric].get(label, {}))) for metric in metrics]
-        cells = [
-            "-" if value is None else count(value) if metric in COSTS else f"{value:.2f}"
-            for metric, value in zip(metrics, found, strict=True)
-        ]
-        yield f"| {text} | {' | '.join(cells)} |"
-
-
-def between(page: str, lines: list[str], name: str = "beyond") -> str:
-    """Return a page with the lines between the two markers of a name."""
-    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, rest = page.split(start, 1)
-    return before + start + "\n".join(["", *lines, "", ""]) + end + rest.split(end, 1)[1]
-
-
 def figure(sweep: Sweep) -> str:
     """Return the name of a table's figure among the documentation's images."""
     return f"{sweep.folder.name}.svg"
@@ -357,12 +293,7 @@ if __name__ == "__main__":
     found = [Sweep.read(path.parent) for path in (ROOT / "results").glob("beyond*/sweep.yaml")]
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in found}
     text = render(by_place, (ROOT / "tools" / "beyond-reading.md").read_text())
-    readme = ROOT / "README.md"
-    regime = list(fixed(Sweep.read(ROOT / "results" / "fixed-c-voc-features")))
-    codes = [
-        write(text, ROOT / "docs" / "beyond.md"),
-        write(between(between(readme.read_text(), list(lead(by_place))), regime, "fixed"), readme),
-    ]
+    codes = [write(text, ROOT / "docs" / "beyond.md")]
     for one in found:
         drawing = (one.folder / "figure.svg").read_text()
         codes.append(write(drawing, ROOT / "docs" / "images" / figure(one)))

@@ -1,4 +1,4 @@
-"""Write docs/gallery.md, what every verb prints and every page looks like: ``python tools/gallery.py`` (``make gallery``).
+"""Write docs/gallery.md: what every verb prints and every page looks like (``make gallery``).
 
 One entry of `ENTRIES` per verb: its commands run one after the other in an empty folder, so that later entries use what
 earlier ones made. ``--quick`` runs only entries that need nothing made before, and keeps the rest of the page;
@@ -27,8 +27,9 @@ SMALL = "--stream.tasks 3 --memory.size 30 --train.epochs 4"
 HEAD = """\
 # Gallery
 
-What every verb prints, and what its pages look like. `make gallery` runs the commands on this page in an empty folder and writes this page (one thread; times are left open as `...`);
-the settings are small, so that each command takes seconds, and the numbers show nothing about methods. [The first hour](first-hour.md) explains a session step by step.
+What every verb prints, and what its pages look like. `make gallery` runs the commands on this page in an empty folder
+and writes this page (one thread; times are left open as `...`). The settings are small, so that each command takes
+seconds, and the numbers show nothing about methods. [The first hour](first-hour.md) explains a session step by step.
 """
 
 
@@ -76,7 +77,9 @@ def photos() -> None:
     """Make the images of docs/first-hour.md: ``photos`` and, with two labels that nobody knew, ``more-photos``."""
     script = session.files(PHOTOS)["make_photos.py"]
     newer = script.replace('"photos', '"more-photos').replace('f"photos', 'f"more-photos')
-    newer = newer.replace('"pink"', '"cyan"').replace('"white"', '"black"').replace("250, 250, 250", "10, 10, 10")
+    newer = (
+        newer.replace('"pink"', '"cyan"').replace('"white"', '"black"').replace("250, 250, 250", "10, 10, 10")
+    )
     for name, text in (("make_photos.py", script), ("make_more_photos.py", newer)):
         Path(name).write_text(text, encoding="utf-8")
         session.run(f"python {name}")
@@ -108,7 +111,12 @@ def pages(name: str, file: str, text: str) -> tuple[Picture, Picture]:
 
 
 ENTRIES = (
-    Entry("", "Alone, it says what to do next; `--help` lists the verbs.", ["mlcl", "mlcl --help", "mlcl --version"], quick=True),
+    Entry(
+        "",
+        "Alone, it says what to do next; `--help` lists the verbs.",
+        ["mlcl", "mlcl --help", "mlcl --version"],
+        quick=True,
+    ),
     Entry(
         "run",
         "Train and evaluate one method on one benchmark: a line per task while it trains, then the result matrix.",
@@ -116,7 +124,8 @@ ENTRIES = (
     ),
     Entry(
         "data",
-        "Prepare your own data as a store, and describe what is in it. A CSV with the columns `file` and `labels` is enough.",
+        "Prepare your own data as a store, and describe what is in it. A CSV with the columns `file` and `labels` is "
+        "enough.",
         [
             "head -n 3 photos/labels.csv",
             "mlcl data prepare folder --root photos --size 16 --out my-photos",
@@ -126,7 +135,7 @@ ENTRIES = (
     ),
     Entry(
         "resume",
-        "Continue a run that was stopped, by Ctrl-C or a crash. It ends with the bits that it would have had in one go.",
+        "Continue a run that was stopped by Ctrl-C or a crash. It ends with the bits that it would have had in one go.",
         ["mlcl resume runs/stopped"],
         before=stopped,
     ),
@@ -148,7 +157,12 @@ ENTRIES = (
             "mlcl extend runs/stopped --data more --out runs/extended",
         ],
     ),
-    Entry("ls", "List methods, losses, memories, models, benchmarks or configs; alone, all of them.", ["mlcl ls memories"], quick=True),
+    Entry(
+        "ls",
+        "List methods, losses, memories, models, benchmarks or configs; alone, all of them.",
+        ["mlcl ls memories"],
+        quick=True,
+    ),
     Entry(
         "explain",
         "Explain a setting, a part or a method.",
@@ -175,7 +189,10 @@ ENTRIES = (
     Entry(
         "compare",
         "Compare runs in a table.",
-        [f"mlcl run --benchmark my-photos {SMALL} --method er --out runs/er --quiet", "mlcl compare runs/er runs/stopped"],
+        [
+            f"mlcl run --benchmark my-photos {SMALL} --method er --out runs/er --quiet",
+            "mlcl compare runs/er runs/stopped",
+        ],
     ),
     Entry(
         "report",
@@ -190,7 +207,9 @@ ENTRIES = (
         "theory",
         "Show what the paper's theory says of a benchmark, a memory or a finished run.",
         ["mlcl theory runs/stopped --out theory"],
-        pictures=(Picture("theory", "theory/theory.svg", "The figure of a diagnosis", width=740, height=570),),
+        pictures=(
+            Picture("theory", "theory/theory.svg", "The figure of a diagnosis", width=740, height=570),
+        ),
     ),
     Entry(
         "completion",
@@ -202,12 +221,16 @@ ENTRIES = (
 """The gallery, in the order of the page. A new verb needs an entry here."""
 
 
+def heading(entry: Entry) -> str:
+    """Return the heading of an entry's section."""
+    return f"## `{f'mlcl {entry.verb}'.strip()}` {{#{entry.verb or 'alone'}}}"
+
+
 def show(entry: Entry) -> str:
     """Run an entry's commands in the current folder and return its section."""
     if entry.before is not None:
         entry.before()
-    name = f"mlcl {entry.verb}".strip()
-    lines = [f"## {name} {{#{entry.verb or 'mlcl'}}}", "", entry.text, "", "```console"]
+    lines = [heading(entry), "", entry.text, "", "```console"]
     for command in entry.commands:
         lines += [f"$ {command}", *session.run(command).splitlines()]
     lines.append("```")
@@ -233,13 +256,15 @@ def shoot(picture: Picture, out: Path) -> None:
     # In a frame: the window of a browser is never as narrow as a phone.
     frame = Path("frame.html")
     size = f"width={picture.width} height={picture.height}"
-    frame.write_text(f"<body style='margin:0'><iframe {size} style='border:0' src='{page.as_uri()}'></iframe>")
+    frame.write_text(
+        f"<body style='margin:0'><iframe {size} style='border:0' src='{page.as_uri()}'></iframe>"
+    )
     window = f"--window-size={max(picture.width, 600)},{picture.height}"
     raw = Path("raw.png").resolve()
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", window]
     session.run(" ".join([browser, *options, f"--screenshot={raw}", frame.resolve().as_uri()]))
     image = Image.open(raw).convert("RGB").crop((0, 0, picture.width, picture.height))
-    image.quantize(32, dither=Image.Dither.NONE).save(out, optimize=True)
+    image.quantize(256, dither=Image.Dither.NONE).save(out, optimize=True)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -251,8 +276,7 @@ def main(arguments: Sequence[str]) -> int:
         os.environ["MLCL_HOME"] = str(Path(work) / "cache")  # not the user's
         for entry in ENTRIES:
             if quick and not entry.quick:
-                name = f"mlcl {entry.verb}".strip()
-                parts.append(old[f"## {name} {{#{entry.verb}}}"])
+                parts.append(old[heading(entry)])
                 continue
             parts.append(show(entry))
             for picture in entry.pictures if "--no-pictures" not in arguments else ():

@@ -1,8 +1,8 @@
 """Sessions of the command line in the documentation: run them, write down what they print, compare it later.
 
-A page holds blocks of language ``console``: lines after ``$ `` are commands, the lines below are what they print. Blocks
-with a title are files that the commands use. ``python tools/session.py PAGE...`` runs the commands of a page in an empty
-folder and writes their output into it (``make gallery``); the tests run them again.
+A page holds blocks of language ``console``: lines after ``$ `` are commands, the lines below are what they print.
+Blocks with a title are files that the commands use. ``python tools/session.py PAGE...`` runs the commands of a page in
+an empty folder and writes their output into it (``make gallery``); the tests run them again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ LEFT_OUT = ("git clone ", "cd ", "pip install ", "source ", "xdg-open ")
 FREE = "..."
 """What stands for any text without blanks."""
 _TIMES = re.compile(r"\b\d+(?:\.\d+)?(?= (?:s|min|h)\b)")
-_NOW_AND_THEN = re.compile(r"^  epoch \d+/\d+  loss .*\n", re.MULTILINE)  # printed only where a task takes long
+_NOW_AND_THEN = re.compile(
+    r"^  epoch \d+/\d+  loss .*\n", re.MULTILINE
+)  # printed only where a task takes long
 _LAST_CELL = re.compile(r" *\S+(?= │$)")
 _DECIMAL = re.compile(r"-?\d+\.\d+")
 
@@ -100,8 +102,11 @@ def _words(command: str) -> list[str]:
     """Return the words of a command line: patterns become the files that match."""
     words = shlex.split(command, comments=True)
     if words[0] == "make":
-        recipe = re.search(rf"^{words[1]}:.*\n\t\$\(BIN\)/(mlcl .*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert recipe, f"the Makefile has no target {words[1]} that runs mlcl"
+        recipe = re.search(
+            rf"^{words[1]}:.*\n\t\$\(BIN\)/(mlcl .*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+        )
+        if recipe is None:
+            raise AssertionError(f"the Makefile has no target {words[1]} that runs mlcl")
         words[:2] = shlex.split(recipe[1])
     return [file for word in words for file in sorted(glob.glob(word)) or [word]]  # noqa: PTH207
 
@@ -146,7 +151,9 @@ def steady(text: str) -> str:
     seconds = False
     for number, line in enumerate(lines):
         seconds = line.endswith("Seconds ┃") or (seconds and line[:1] in "┡│└")
-        lines[number] = _LAST_CELL.sub(lambda cell: FREE.rjust(len(cell[0])), line) if seconds else line.rstrip()
+        lines[number] = (
+            _LAST_CELL.sub(lambda cell: FREE.rjust(len(cell[0])), line) if seconds else line.rstrip()
+        )
     return "\n".join(lines)
 
 
@@ -174,7 +181,9 @@ def agrees(wanted: str, found: str, *, slack: float = 3.0) -> bool:
         if not re.fullmatch(pattern, _DECIMAL.sub("#", have)):
             return False
         numbers = [[float(number) for number in _DECIMAL.findall(line)] for line in (want, have)]
-        if len(numbers[0]) == len(numbers[1]) and any(abs(a - b) > slack for a, b in zip(*numbers, strict=True)):
+        if len(numbers[0]) == len(numbers[1]) and any(
+            abs(a - b) > slack for a, b in zip(*numbers, strict=True)
+        ):
             return False
     return True
 
@@ -186,7 +195,7 @@ def _shape(line: str) -> str:
 def record(page: str, folder: Path) -> str:
     """Return a page with the output that its commands have now, run in a folder."""
     with contextlib.chdir(folder):
-        found = {step: output for step, output in replay(page)}
+        found = dict(replay(page))
 
     def block(match: re.Match[str]) -> str:
         lines = (f"$ {step.command}\n{found[step]}".rstrip() + "\n" for step in _steps(match[0]))
@@ -198,7 +207,7 @@ def record(page: str, folder: Path) -> str:
 if __name__ == "__main__":
     from ledger import write
 
-    os.environ["MLCL_HOME"] = tempfile.mkdtemp()  # not the user's cache
     for page in (Path(name).resolve() for name in sys.argv[1:]):
         with tempfile.TemporaryDirectory() as work:
+            os.environ["MLCL_HOME"] = str(Path(work) / "cache")  # not the user's
             write(record(page.read_text(encoding="utf-8"), Path(work)), page)

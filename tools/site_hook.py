@@ -56,8 +56,6 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
     """Make links of the repository links of the site."""
     name = page.file.src_uri
-    if name == "index.md":
-        page.meta["hide"] = ["navigation"]  # it is alone in its section
     return site_links(markdown, file=_file_of_page.get(name, f"docs/{name}"), page=name, root=ROOT)
 
 

@@ -279,13 +279,13 @@ def test_the_api_has_a_page_for_every_public_name():
 
 
 def test_links_of_the_repository_become_links_of_the_site():
-    text = "[a](../README.md#results) [b](results.md) ![c](images/report.png) [d](../Makefile) [e](https://x.org/y)"
+    text = "[a](../README.md#results) [b](results.md) ![c](images/gallery/run.png) [d](../Makefile) [e](https://x.org/y)"
     assert site_links(text, file="docs/surprises.md", page="surprises.md", root=ROOT) == (
-        "[a](readme.md#results) [b](results.md) ![c](images/report.png) d [e](https://x.org/y)"
+        "[a](readme.md#results) [b](results.md) ![c](images/gallery/run.png) d [e](https://x.org/y)"
     )
-    text = "[a](docs/methods.md) ![b](docs/images/report.png) [c](CONTRIBUTING.md) [d](nowhere.md) [e](#here)"
+    text = "[a](docs/methods.md) ![b](docs/images/gallery/run.png) [c](CONTRIBUTING.md) [d](nowhere.md) [e](#here)"
     assert site_links(text, file="README.md", page="readme.md", root=ROOT) == (
-        "[a](methods.md) ![b](images/report.png) [c](contributing.md) [d](nowhere.md) [e](#here)"
+        "[a](methods.md) ![b](images/gallery/run.png) [c](contributing.md) [d](nowhere.md) [e](#here)"
     )
     text = "[a](../results.md) [b](../../CHANGELOG.md) [c](compare-methods.ipynb)"
     found = site_links(text, file="docs/notebooks/x.ipynb", page="notebooks/x.md", root=ROOT)

@@ -64,7 +64,7 @@ def test_the_page_goes_through_the_first_hour():
 
 
 def test_what_is_installed_is_this_package():
-    """The line that installs is not run, but it names a project with the command of the page, for the Python of the page."""
+    """The line that installs is not run, but the project has the command of the page, for the Python of the page."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == "mlcl"
     assert "mlcl" in project["scripts"]
@@ -72,9 +72,7 @@ def test_what_is_installed_is_this_package():
 
 
 def test_only_commands_that_set_up_or_show_are_left_out():
-    left_out = [
-        step.command for step in session.steps(PAGE) if step.command.startswith(session.LEFT_OUT)
-    ]
+    left_out = [step.command for step in session.steps(PAGE) if step.command.startswith(session.LEFT_OUT)]
     assert left_out == ["pip install .", "xdg-open report.html"]
 
 

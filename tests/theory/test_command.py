@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from safetensors.numpy import load_file, save_file
 
 from helpers import SMALL, small_arrays, small_benchmark
@@ -179,6 +180,17 @@ def test_margins_of_the_settings(folder):
     least = np.minimum(task.counts.positive, task.counts.negative)
     assert task.margins == pytest.approx(3 / np.sqrt(least))
     assert main(["theory", "--loss.margin", "0"]) == 2
+
+
+def test_every_axis_of_the_figure_has_numbers(folder):
+    """Counts of less than one order of magnitude have no power of ten between them."""
+    figure = Figure()
+    diagnosis_figure(
+        diagnose({"benchmark": str(folder / "store"), "model": "mlp", "stream": {"tasks": 2}})
+    ).draw(figure)
+    for axes in figure.axes:
+        low, high = axes.xaxis.get_view_interval()
+        assert sum(low <= place <= high for place in axes.xaxis.get_majorticklocs()) > 1, axes.get_title()
 
 
 @pytest.mark.slow

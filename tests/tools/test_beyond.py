@@ -99,30 +99,3 @@ def test_gains_by_class_show_which_classes_a_row_helps(tmp_path):
 
 def test_without_classes_there_is_no_table_of_gains(tmp_path):
     assert list(beyond.by_class(sweep(tmp_path, {"er": []}))) == []
-
-
-def test_the_readme_leads_with_what_was_measured(tmp_path):
-    rows = {"er": [70.0, 60.0], "best": [79.0, 79.0], MASKED: [80.0, 80.0], JOINT: [1.0, 1.0]}
-    pooled = {"best": [71.0, 73.0], JOINT: [75.0, 76.0], MASKED: [0.0, 0.0]}
-    found = sweep(tmp_path, rows, pooled_macro_auc=pooled)
-    lines = list(beyond.lead({("beyond", "c-digits"): found}))
-    assert lines[0] == "|  | c-digits, 2 seeds | pooled |"
-    assert lines[2] == "| **`--method best`** (distilled replay) | **79.00** | **72.00** |"
-    assert lines[3] == "| RLDAM + WRU (the paper) | - | - |"
-    assert lines[4] == "| ER (BCE, random memory) | 65.00 | - |"
-    assert lines[6:] == ["| upper bound: joint training | 80.00 | 75.50 |"]
-    page = "a\n<!-- beyond -->\nold\n<!-- /beyond -->\nb\n"
-    assert beyond.between(page, ["new"]) == "a\n<!-- beyond -->\n\nnew\n\n<!-- /beyond -->\nb\n"
-    assert beyond.between(beyond.between(page, ["x"]), ["new"]) == beyond.between(page, ["new"])
-
-
-def test_the_readme_shows_methods_on_fixed_features(tmp_path):
-    rows = {"exact, u 1": [92.0, 93.0], "er": [94.0, 94.5]}
-    found = sweep(tmp_path, rows, pooled_macro_auc={"er": [88.0, 89.0]}, memory_bytes={"er": [2.6e6, 2.6e6]})
-    lines = list(beyond.fixed(found))
-    assert len(lines) == 2 + len(beyond.FIXED)
-    assert lines[4] == "| **`exact`, u 1** | 92.50 | - | - | - |"
-    assert lines[7] == "| ER (BCE, random memory) | 94.25 | 88.50 | 2.6M | - |"
-    assert (
-        beyond.between("<!-- fixed -->\n<!-- /fixed -->", ["x"], "fixed").count("x") == 3
-    )  # twice in "fixed"

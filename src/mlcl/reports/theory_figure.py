@@ -161,7 +161,8 @@ def _optimum(task: TaskDiagnosis) -> Floats:
 
 
 def _log_counts(axes: Any, counts: Floats) -> None:
-    if counts.min(initial=1) > 0 and counts.max(initial=1) > 10 * counts.min(initial=1):
+    # Only where a power of ten lies between them: the others have no label.
+    if len(counts) and 0 < counts.min() < counts.max() / 10:
         axes.set_xscale("log")
         plain_log(axes.xaxis)
     axes.set_xlabel("positives in the task, P_k")

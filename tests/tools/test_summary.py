@@ -1,0 +1,67 @@
+"""The table of results on the first pages: means of what was measured, in at most eight lines."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import summary
+from ledger import Sweep
+
+
+def sweep(folder, rows):
+    runs = [
+        {"label": label, "seed": str(seed), "macro_auc": str(value), "pooled_macro_auc": str(value - 10)}
+        for label, values in rows.items()
+        for seed, value in enumerate(values)
+    ]
+    return Sweep(folder, {"rows": [{"label": label} for label in rows]}, "", runs)
+
+
+def test_a_cell_is_the_mean_over_seeds_and_what_is_missing_is_a_dash(tmp_path):
+    found = {
+        "fixed-c-voc-features": sweep(
+            tmp_path, {"exact, u 0.1": [94.0, 95.0], "er": [96.0], "exact, u 1": [1.0]}
+        ),
+        "beyond-c-digits": sweep(
+            tmp_path, {"best": [90.0], "joint + RLDAM": [99.0], "joint-masked + RLDAM": [98.0]}
+        ),
+    }
+    head, _, *lines = summary.table(found)
+    assert head == "|  | VOC features: in-task | pooled | c-digits, from scratch: in-task | pooled |"
+    rows = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in lines}
+    assert rows["**`--method best`**"] == ["94.50", "84.50", "**90.00**", "**80.00**"]
+    assert rows["`exact`, `--unlabelled 1`"] == ["1.00", "-9.00", "-", "-"]
+    assert rows["ER (BCE, random memory)"] == ["**96.00**", "**86.00**", "-", "-"]
+    # In-task from the masked bound, pooled from the other; a bound is never the best method.
+    assert rows["joint training, all data at once"] == ["-", "-", "98.00", "89.00"]
+
+
+@pytest.mark.parametrize("page", summary.PAGES, ids=lambda path: path.name)
+def test_tables_of_the_first_pages_are_small_and_the_results_are_there(page):
+    text = page.read_text(encoding="utf-8")
+    results = text.split("<!-- results -->")[1].split("<!-- /results -->")[0]
+    assert results.count("\n| ") - 1 == len(summary.LINES) <= 8
+    tables = re.findall(r"(?:^\|.*\n)+", results if page.name == "index.md" else text, re.MULTILINE)
+    assert max(table.count("\n") - 2 for table in tables) <= 8
+    assert "fixed-features.svg" in text
+
+
+def test_lines_are_put_between_the_markers_and_replaced():
+    page = "a\n<!-- results -->\nold\n<!-- /results -->\nb\n"
+    assert summary.between(page, ["new"]) == "a\n<!-- results -->\n\nnew\n\n<!-- /results -->\nb\n"
+    assert summary.between(summary.between(page, ["x"]), ["new"]) == summary.between(page, ["new"])
+
+
+def test_each_kind_of_user_has_a_line():
+    text = summary.PAGES[1].read_text(encoding="utf-8")
+    users = text.split("| you are | begin here |")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(users) == 3
+    for line, word in zip(users, ("researcher", "tagger whose labels grow", "one piece"), strict=True):
+        assert word in line
+        assert re.search(r"\]\([\w/.#-]+\)", line)

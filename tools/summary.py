@@ -1,0 +1,95 @@
+"""Write the table of results of the README and of docs/index.md: ``python tools/summary.py`` (``make results``).
+
+Every number is a mean over the seeds of a committed ``results/*/runs.csv``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from beyond import BOUNDS, mean
+from ledger import ROOT, Sweep, write
+
+METRICS = ("macro_auc", "pooled_macro_auc")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
+COLUMNS = {
+    "fixed-c-voc-features": "VOC features",
+    "fixed-c-coco-features": "COCO features",
+    "beyond-c-digits": "c-digits, from scratch",
+}
+"""Folder of the results, and its name in the table."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table.
+
+    Attributes:
+        text: the method.
+        fixed: its labels on fixed features, in-task and pooled.
+        trained: its labels from scratch; None where it was not measured.
+    """
+
+    text: str
+    fixed: tuple[str, str]
+    trained: tuple[str, str] | None
+
+
+def _both(label: str) -> tuple[str, str]:
+    return label, label
+
+
+_JOINT = (BOUNDS["macro_auc"]["RLDAM"], BOUNDS["pooled_macro_auc"]["RLDAM"])
+LINES = (
+    Line("**`--method best`**", _both("exact, u 0.1"), _both("best")),
+    Line("`exact`, `--unlabelled 0`", _both("exact, u 0"), None),
+    Line("`exact`, `--unlabelled 1`", _both("exact, u 1"), None),
+    Line("distilled replay", _both("distilled-replay"), _both("best")),
+    Line("RLDAM + WRU (the paper)", _both("rldam-wru"), _both("rldam-wru")),
+    Line("ER (BCE, random memory)", _both("er"), _both("er")),
+    Line("joint training, all data at once", _JOINT, _JOINT),
+)
+
+
+def table(sweeps: dict[str, Sweep], lines: Sequence[Line] = LINES) -> Iterator[str]:
+    """Yield the table: Macro-AUC of each method on each benchmark, in-task and pooled, best of the methods in bold."""
+    shown = {name: sweep for name in COLUMNS if (sweep := sweeps.get(name)) is not None}
+    yield "|  | " + " | ".join(f"{COLUMNS[name]}: in-task | pooled" for name in shown) + " |"
+    yield "|---|" + "---:|---:|" * len(shown)
+    columns = []
+    for name, sweep in shown.items():
+        for place, metric in enumerate(METRICS):
+            labels = [line.fixed if name.startswith("fixed") else line.trained for line in lines]
+            values = sweep.values(metric)
+            columns.append([_mean(values, pair[place]) if pair else None for pair in labels])
+    methods = [number for number, line in enumerate(lines) if line.fixed != _JOINT]
+    best = [max((column[n] for n in methods if column[n] is not None), default=None) for column in columns]
+    for number, line in enumerate(lines):
+        cells = [
+            _cell(column[number], bold=column[number] == top and number in methods)
+            for column, top in zip(columns, best, strict=True)
+        ]
+        yield f"| {line.text} | {' | '.join(cells)} |"
+
+
+def _mean(values: dict[str, dict[int, float]], label: str) -> float | None:
+    return mean(values, label, sorted(values.get(label, {})))
+
+
+def _cell(value: float | None, *, bold: bool) -> str:
+    if value is None:
+        return "-"
+    return f"**{value:.2f}**" if bold else f"{value:.2f}"
+
+
+def between(page: str, lines: Sequence[str], name: str = "results") -> str:
+    """Return a page with the lines between the two markers of a name."""
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, rest = page.split(start, 1)
+    return before + start + "\n".join(["", *lines, "", ""]) + end + rest.split(end, 1)[1]
+
+
+if __name__ == "__main__":
+    found = {name: Sweep.read(ROOT / "results" / name) for name in COLUMNS}
+    raise SystemExit(max(write(between(page.read_text(), list(table(found))), page) for page in PAGES))
