@@ -2,7 +2,8 @@
 
 A page holds blocks of language ``console``: lines after ``$ `` are commands, the lines below are what they print.
 Blocks with a title are files that the commands use. ``python tools/session.py PAGE...`` runs the commands of a page in
-an empty folder and writes their output into it (``make gallery``); the tests run them again.
+an empty folder and writes their output into it (``make gallery``; ``--quick`` leaves out ``make demo``); the tests run
+them again.
 """
 
 from __future__ import annotations
@@ -62,12 +63,15 @@ def files(page: str) -> dict[str, str]:
     return dict(FILE.findall(page))
 
 
-def replay(page: str, more: Mapping[str, Sequence[str]] | None = None) -> Iterator[tuple[Step, str]]:
+def replay(
+    page: str, *, more: Mapping[str, Sequence[str]] | None = None, left_out: tuple[str, ...] = LEFT_OUT
+) -> Iterator[tuple[Step, str]]:
     """Write the files of a page into the current folder and run its commands there.
 
     Args:
         page: the text of the page.
         more: words to add to some commands, by command.
+        left_out: how commands begin that are not run.
 
     Yields:
         A step of the page, and what its command prints now.
@@ -75,7 +79,7 @@ def replay(page: str, more: Mapping[str, Sequence[str]] | None = None) -> Iterat
     for name, content in files(page).items():
         Path(name).write_text(content, encoding="utf-8")
     for step in steps(page):
-        if step.command.startswith(LEFT_OUT):
+        if step.command.startswith(left_out):
             yield step, step.output
         else:
             yield step, run(shlex.join([*_words(step.command), *(more or {}).get(step.command, ())]))
@@ -192,10 +196,10 @@ def _shape(line: str) -> str:
     return " ".join(re.sub("([━─])+", r"\1", line).split())
 
 
-def record(page: str, folder: Path) -> str:
+def record(page: str, folder: Path, *, left_out: tuple[str, ...] = LEFT_OUT) -> str:
     """Return a page with the output that its commands have now, run in a folder."""
     with contextlib.chdir(folder):
-        found = dict(replay(page))
+        found = dict(replay(page, left_out=left_out))
 
     def block(match: re.Match[str]) -> str:
         lines = (f"$ {step.command}\n{found[step]}".rstrip() + "\n" for step in _steps(match[0]))
@@ -207,7 +211,9 @@ def record(page: str, folder: Path) -> str:
 if __name__ == "__main__":
     from ledger import write
 
-    for page in (Path(name).resolve() for name in sys.argv[1:]):
+    quick = "--quick" in sys.argv[1:]  # without what takes minutes
+    skipped = (*LEFT_OUT, "make ") if quick else LEFT_OUT
+    for page in (Path(name).resolve() for name in sys.argv[1:] if name != "--quick"):
         with tempfile.TemporaryDirectory() as work:
             os.environ["MLCL_HOME"] = str(Path(work) / "cache")  # not the user's
-            write(record(page.read_text(encoding="utf-8"), Path(work)), page)
+            write(record(page.read_text(encoding="utf-8"), Path(work), left_out=skipped), page)

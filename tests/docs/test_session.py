@@ -39,7 +39,7 @@ def own_plugins(monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*hardly learnt")
 def test_the_first_hour_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for step, found in session.replay(PAGE, {DEMO: QUICK}):
+    for step, found in session.replay(PAGE, more={DEMO: QUICK}):
         if step.command == DEMO:  # trained this little, a network has hardly learnt, and the run warns of it
             found = re.sub(r"^mlcl: warning: after task .*\n", "", found, flags=re.MULTILINE)
         slack = math.inf if step.command == DEMO else 3.0
