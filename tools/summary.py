@@ -64,7 +64,9 @@ def table(sweeps: dict[str, Sweep], lines: Sequence[Line] = LINES) -> Iterator[s
             values = sweep.values(metric)
             columns.append([_mean(values, pair[place]) if pair else None for pair in labels])
     methods = [number for number, line in enumerate(lines) if line.fixed != _JOINT]
-    best = [max((column[n] for n in methods if column[n] is not None), default=None) for column in columns]
+    best = [
+        max((value for n in methods if (value := column[n]) is not None), default=None) for column in columns
+    ]
     for number, line in enumerate(lines):
         cells = [
             _cell(column[number], bold=column[number] == top and number in methods)
