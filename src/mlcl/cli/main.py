@@ -23,7 +23,8 @@ from mlcl.training.portable import NotPortable, restart
 VERBS = {
     "run": "train and evaluate one method on one benchmark",
     "resume": "continue a run that was stopped",
-    "predict": "score images, arrays or a store with a finished run",
+    "predict": "probabilities or tags of images, arrays or a store by a finished run",
+    "thresholds": "choose which probabilities are tags: for F1, a precision, a recall or a cost",
     "export": "write the network of a finished run for other programs",
     "extend": "train a finished run on labels that nobody knew when it began",
     "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",

@@ -1,4 +1,4 @@
-"""``mlcl predict``: scores of new inputs."""
+"""``mlcl predict``: probabilities or tags of new inputs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,45 @@ import sys
 from pathlib import Path
 
 from mlcl.cli.options import verb_parser
-from mlcl.runs.predict import check_out, predict, write_scores
+from mlcl.errors import InputError
+from mlcl.runs.predict import check_out, predict, write_scores, write_tags
 
 
 def main(arguments: list[str]) -> int:
-    """Predict: ``mlcl predict DIR INPUT --out FILE.csv | FILE.npz [--logits] [--overwrite]``."""
-    parser = verb_parser("predict", "Score inputs with the network of a finished run: one column per class.")
+    """Predict: ``mlcl predict DIR INPUT [--tags] [--out FILE.csv | FILE.npz] [--logits] [--overwrite]``."""
+    parser = verb_parser(
+        "predict",
+        "Probabilities of inputs by a finished run, one column per class, or the tags of each by name.",
+    )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     parser.add_argument(
         "inputs", type=Path, metavar="INPUT", help="an image, a folder of images, an .npy or .npz, or a store"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a .csv or .npz to write")
+    parser.add_argument(
+        "--tags",
+        action="store_true",
+        help="the labels above their thresholds (see `mlcl thresholds`), by name, the surest first; without --out one "
+        "line per input on stdout",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="a .csv or .npz to write; .csv with --tags")
     parser.add_argument("--logits", action="store_true", help="logits instead of probabilities")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     given = parser.parse_args(arguments)
-    check_out(given.out, suffixes=(".csv", ".npz"), overwrite=given.overwrite)
-    write_scores(predict(given.folder, given.inputs, logits=given.logits), given.out)
+    if given.tags and given.logits:
+        raise InputError(
+            "--tags and --logits were given; expected one of them: tags follow from probabilities."
+        )
+    if given.out is None and not given.tags:
+        raise InputError("--out is missing; expected a .csv or .npz to write, or --tags.")
+    if given.out is not None:
+        suffixes = (".csv",) if given.tags else (".csv", ".npz")
+        check_out(given.out, suffixes=suffixes, overwrite=given.overwrite)
+    found = predict(given.folder, given.inputs, logits=given.logits)
+    if given.out is None:
+        sys.stdout.writelines(
+            f"{name}\t{', '.join(tags)}\n" for name, tags in zip(found.ids, found.tags(), strict=True)
+        )
+        return 0
+    (write_tags if given.tags else write_scores)(found, given.out)
     sys.stdout.write(f"{given.out}\n")
     return 0

@@ -26,7 +26,7 @@ from mlcl.files import write_bytes
 from mlcl.runs.trained import Trained, load_trained
 
 Format = Literal["torch", "onnx"]
-SUFFIXES = {"torch": (".pt2",), "onnx": (".onnx",)}
+SUFFIXES: dict[Format, tuple[str, ...]] = {"torch": (".pt2",), "onnx": (".onnx",)}
 TOLERANCE = 1e-4
 """Largest difference of an exported score from ours: other kernels add in another order."""
 
@@ -94,6 +94,25 @@ def export(folder: str | Path, out: str | Path, *, format: Format = "torch", log
         )
     write_bytes(Path(out), content)
     return gap
+
+
+def format_of(out: Path | None) -> Format:
+    """Return the format that a file's name says; ``torch`` without a name.
+
+    >>> format_of(Path("m.onnx")), format_of(None)
+    ('onnx', 'torch')
+    """
+    if out is None:
+        return "torch"
+    for name, suffixes in SUFFIXES.items():
+        if out.suffix.lower() in suffixes:
+            return name
+    if out.suffix.lower() in (".pt", ".pth", ".torchscript"):
+        raise InputError(
+            f"--out {out}: TorchScript is not written, since PyTorch has ended it in favour of torch.export; expected "
+            ".pt2 (torch.export) or .onnx."
+        )
+    raise InputError(f"--out {out} ends in {out.suffix!r}; expected .pt2 or .onnx.")
 
 
 def require_onnx() -> None:

@@ -1,4 +1,4 @@
-"""Scores of new inputs: images, folders of images, arrays and stores in, a table with one column per class out."""
+"""Probabilities and tags of new inputs: images, folders, arrays and stores in, a table out."""
 
 from __future__ import annotations
 
@@ -144,6 +144,15 @@ def check_out(path: Path, *, suffixes: tuple[str, ...], overwrite: bool) -> None
         raise InputError(f"--out {path} exists; choose another name, or add --overwrite.")
     if not path.parent.is_dir():
         raise InputError(f"--out {path}: the folder {path.parent} does not exist.")
+
+
+def write_tags(scores: Scores, path: Path) -> None:
+    """Write tags as .csv: ``id`` and ``tags``, which are separated by semicolons."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", "tags"])
+    writer.writerows([name, ";".join(tags)] for name, tags in zip(scores.ids, scores.tags(), strict=True))
+    write_bytes(path, text.getvalue().encode())
 
 
 def write_scores(scores: Scores, path: Path) -> None:

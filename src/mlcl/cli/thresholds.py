@@ -1,0 +1,83 @@
+"""``mlcl thresholds``: choose which probabilities are tags, without training."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.table import Table
+
+from mlcl.cli.options import verb_parser
+from mlcl.cli.terminal import make_console
+from mlcl.metrics import Goal
+from mlcl.runs.decide import Decided, set_thresholds
+
+
+def main(arguments: list[str]) -> int:
+    """Choose: ``mlcl thresholds DIR [--f1 | --f1-overall | --precision P | --recall R | --cost C] [--data STORE]``."""
+    parser = verb_parser(
+        "thresholds",
+        "Choose the probability of each label above which it is a tag, on rows that the run held out "
+        "(mlcl run --held_out 0.1) or on a store, and write them to the run folder: `mlcl predict --tags` uses them.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
+    goals = parser.add_mutually_exclusive_group()
+    goals.add_argument("--f1", action="store_true", help="the best F1 of each label (default)")
+    goals.add_argument("--f1-overall", action="store_true", help="the best F1 over all tags together")
+    goals.add_argument(
+        "--precision", type=float, metavar="P", help="at least this precision per label, and most recall"
+    )
+    goals.add_argument(
+        "--recall", type=float, metavar="R", help="at least this recall per label, and most precision"
+    )
+    goals.add_argument(
+        "--cost", type=float, metavar="C", help="the least cost, if a miss costs C times a false alarm"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="STORE",
+        help="choose on all rows of this store instead; it must not be what trained the run",
+    )
+    given = parser.parse_args(arguments)
+    found = set_thresholds(given.folder, goal_of(given), data=given.data)
+    console = make_console(sys.stdout)
+    console.print(threshold_table(found))
+    missed = [name for name, met in zip(found.classes, found.thresholds.reached, strict=True) if not met]
+    if missed:
+        console.print(
+            f"{found.thresholds.goal} is not reached by any threshold, so these are never tags: {', '.join(missed)}"
+        )
+    return 0
+
+
+def goal_of(given: argparse.Namespace) -> Goal:
+    """Return the goal that the options name."""
+    if given.f1_overall:
+        return Goal("f1-overall")
+    for kind in ("precision", "recall", "cost"):
+        if (value := getattr(given, kind)) is not None:
+            return Goal(kind, value)
+    return Goal()
+
+
+def threshold_table(found: Decided) -> Table:
+    """Return one line per label: threshold, and what it does on the rows that it was chosen on."""
+    thresholds = found.thresholds
+    table = Table(
+        title=f"{found.folder}: thresholds for {thresholds.goal}, on {thresholds.rows} rows "
+        f"(F1 over all tags {100 * found.overall:.1f})",
+        title_justify="left",
+    )
+    for name in ("label", "positives", "threshold", "precision", "recall"):
+        table.add_column(name, justify="left" if name == "label" else "right")
+    values = zip(
+        *(found.classes, found.positive, thresholds.values, thresholds.own),
+        *(found.precision, found.recall),
+        strict=True,
+    )
+    for label, positives, cut, own, precision, recall in values:
+        shared = "" if own else " (shared)"
+        cells = (f"{100 * value:.1f}" if value == value else "-" for value in (precision, recall))
+        table.add_row(label, str(int(positives)), f"{cut:.3f}{shared}", *cells)
+    return table
