@@ -159,5 +159,5 @@ def test_parts_that_only_training_uses_are_refused(settings, message):
 
 
 def test_a_backbone_with_random_weights_is_warned_of():
-    with pytest.warns(UserWarning, match="'mlp' has random weights, which the exact head does not train"):
+    with pytest.warns(UserWarning, match="'mlp' has random weights, which the exact learner does not train"):
         run(config_from(merge(VECTORS, {"model": {"kind": "mlp", "hidden": 8}})), benchmark=small_benchmark())

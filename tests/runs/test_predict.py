@@ -24,7 +24,7 @@ from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.training.callbacks import Callback, Interrupted
 
-KINDS = ("features", "images", "krt", "joint-krt", "exact")
+KINDS = ("features", "images", "krt", "joint-krt", "exact", "committee")
 
 
 def settings(kind):
@@ -32,6 +32,10 @@ def settings(kind):
         return config_from(merge(SMALL, {"method": "rldam-wru", "train": {"epochs": 1}}))
     if kind == "exact":
         return config_from({"method": "exact", "model": {"kind": "patches", "centres": 16, "dimensions": 20}})
+    if kind == "committee":
+        members = {"encoder": "patches", "encoder_options": {"centres": 16, "dimensions": 20}, "moments": 0.5}
+        changes = {"method": "committee", "committee": members, "train": {"epochs": 1}}
+        return config_from(merge(SMALL_IMAGES, changes))
     method = {"images": {"method": "er"}, "krt": {"method": "krt"}, "joint-krt": {"method": "joint"}}[kind]
     head = {"model": {"head": "attention"}} if kind == "joint-krt" else {}
     width = {"model": {"width": 16}} if kind == "images" else {}

@@ -17,7 +17,6 @@ from mlcl.runs.run import run
 from mlcl.streams import Benchmark
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
-from mlcl.training.solving import FeatureCache
 
 
 def exact_config(**changes):
@@ -161,7 +160,7 @@ def test_bad_settings_are_refused(settings, message):
 
 
 def test_settings_of_the_exact_head_are_refused_and_not_recorded_with_another_head():
-    with pytest.raises(InputError, match=r"exact.unlabelled is 0.5, but model.head is not 'exact'"):
+    with pytest.raises(InputError, match=r"exact.unlabelled is 0.5, but model.head is not 'exact' and there is no"):
         config_from({"method": "er", "exact": {"unlabelled": 0.5}})
     assert "exact" not in to_dict(config_from({"method": "er"}))
     assert to_dict(exact_config())["exact"]["ridge"] == 0.3
@@ -217,24 +216,6 @@ def test_features_are_computed_once_and_scores_are_the_networks():
     inputs = benchmark.dataset.test.inputs
     cached = learner._scores("test", np.arange(len(inputs)))
     np.testing.assert_allclose(cached, learner.predict(inputs), atol=1e-4)
-
-
-def test_a_cache_that_would_be_too_large_computes_anew():
-    asked = []
-
-    def compute(batches):
-        asked.append([batch.tolist() for batch in batches])
-        return np.concatenate(batches)[:, None].astype(np.float32)
-
-    cache = FeatureCache(compute, [np.array([0, 1]), np.array([2])], rows=3, width=1, limit=8)
-    for _ in range(2):
-        assert cache(np.array([2, 0, 1])).ravel().tolist() == [2, 0, 1]
-    assert asked == [[[2, 0], [1]]] * 2
-    kept = FeatureCache(compute, [np.array([0, 1]), np.array([2])], rows=3, width=1, limit=12)
-    asked.clear()
-    for rows in ([1], [2, 0], [0, 1, 2]):
-        assert kept(np.array(rows)).ravel().tolist() == rows
-    assert asked == [[[0, 1]], [[2]]]
 
 
 def test_a_state_that_is_no_sums_is_refused():

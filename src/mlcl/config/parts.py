@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
@@ -104,15 +104,22 @@ def _check_option(part: str, kind: str, option: Option) -> None:
             )
 
 
-def _check_types(config: Config, part: str) -> None:
-    """Refuse values that are not of the type that the chosen part declares; another part may take another type."""
-    section = getattr(config, part)
-    for option in read_options(REGISTRIES[part].get(section.kind)):
-        value = section.options.get(option.name)
+def _check_options(part: str, section: str, kind: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that a part does not take, and values that are not of the type that it declares.
+
+    Args:
+        part: the registry of the part.
+        section: where the options are set.
+        kind: of the part.
+        given: its options; another kind may take another type.
+    """
+    REGISTRIES[part].check(kind, given)
+    for option in read_options(REGISTRIES[part].get(kind)):
+        value = given.get(option.name)
         kinds = [kind for kind in members([option.type]) if kind is not type(None)]
         if value is not None and not any(_fits(value, kind) for kind in kinds):
             expected = " or ".join(map(_shown, kinds))
-            raise InputError(f"{part}.{option.name} is {value!r}; expected {expected}.")
+            raise InputError(f"{section}.{option.name} is {value!r}; expected {expected}.")
 
 
 def _shown(kind: Any) -> str:
@@ -155,9 +162,13 @@ def check_parts(config: Config) -> None:
     """Refuse unknown kinds, options that a part does not use, bad values, and parts that do not go together."""
     for part in PARTS:
         section = getattr(config, part)
-        REGISTRIES[part].check(section.kind, section.options)
-        _check_types(config, part)
+        _check_options(part, part, section.kind, section.options)
     _check_values(config)
+    if config.committee.encoder is not None:
+        given = config.committee.encoder_options
+        _check_options("model", "committee.encoder_options", config.committee.encoder, given)
+    elif config.committee.encoder_options:
+        raise InputError("committee.encoder_options are set, but no committee.encoder.")
     if config.regulariser.kind == "tokens" and config.model.head != "attention":
         raise InputError(
             "regulariser 'tokens' holds the embeddings of KRT's head; it needs model.head 'attention'."
@@ -208,4 +219,6 @@ def used_plugins(config: Config) -> tuple[Plugin, ...]:
     """Return the plugins that registered a part, or the method, of a config."""
     owners = {REGISTRIES[part].owner(getattr(config, part).kind) for part in PARTS}
     owners.add(PRESETS.owner(config.method))
+    if config.committee.encoder is not None:
+        owners.add(MODELS.owner(config.committee.encoder))
     return tuple(plugin for plugin in loaded_plugins() if plugin.source in owners)

@@ -178,9 +178,9 @@ def _refuse_nulls(layer: Layer, source: str, prefix: str = "") -> None:
     """Null is a value only where it is a default: ``memory.size: null`` would pass the parser and fail later."""
     for key, value in layer.items():
         if isinstance(value, dict):
-            _refuse_nulls(value, source, f"{key}.")
-        elif value is None and (default := settings()[f"{prefix}{key}"].default) is not None:
-            raise InputError(f"{source}: {prefix}{key} is null; expected a value like {default!r}.")
+            _refuse_nulls(value, source, f"{prefix}{key}.")
+        elif value is None and (known := settings().get(f"{prefix}{key}")) and known.default is not None:
+            raise InputError(f"{source}: {prefix}{key} is null; expected a value like {known.default!r}.")
 
 
 def one_sentence(error: Exception) -> str:
@@ -287,13 +287,22 @@ def resolve(
     merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method})
     if merged["model"].get("head") == "exact":
         merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods
-    elif "exact" in given:
-        name, value = next(iter(given["exact"].items()))
-        raise InputError(f"exact.{name} is {value!r}, but model.head is not 'exact'; --method exact sets it.")
     try:
         config = from_dict(config_parser().parse_object(merged).as_dict())
     except (argparse.ArgumentError, TypeError) as error:
         raise InputError(one_sentence(error)) from None
+    if "exact" in given and not config.solves:
+        name, value = next(iter(given["exact"].items()))
+        raise InputError(
+            f"exact.{name} is {value!r}, but model.head is not 'exact' and there is no committee; --method exact or "
+            "committee sets it."
+        )
+    if "committee" in given and not config.committee:
+        name, value = next(iter(given["committee"].items()))
+        raise InputError(
+            f"committee.{name} is {value!r}, but there is no member; expected committee.encoder or committee.moments "
+            "with it."
+        )
     check_parts(config)
     return config
 

@@ -334,6 +334,31 @@ class ExactConfig:
 
 
 @dataclass(frozen=True)
+class CommitteeConfig:
+    """Members beside the trained network, solved in closed form (``exact``); their scores join its logits.
+
+    Args:
+        encoder: a member on the features of a fixed encoder, by a name from ``mlcl ls models``: ``fixed`` is
+            ``patches`` for images and the vectors themselves for vectors. Not set: none.
+        encoder_options: of the encoder, such as ``{pretrained: FILE}``.
+        weight: of the encoder's score, where the network's logit has 1; both are brought to the same scale.
+        moments: the same of a member on the network's own features, whose sums are carried over from task to task; 0:
+            none.
+    """
+
+    encoder: str | None = None
+    encoder_options: dict[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+    moments: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least("committee.", self, weight=0, moments=0)
+
+    def __bool__(self) -> bool:
+        return self.encoder is not None or self.moments > 0
+
+
+@dataclass(frozen=True)
 class CheckpointConfig:
     """When a run writes a checkpoint, from which ``mlcl resume`` continues.
 
@@ -369,7 +394,8 @@ class Config:
         labels: label policy.
         augment: augmentation.
         train: optimiser, learning-rate schedule, device.
-        exact: the head that is solved instead of trained.
+        exact: what is solved instead of trained: the head, or members of the committee.
+        committee: members beside the trained network.
         checkpoint: when to write checkpoints.
     """
 
@@ -389,6 +415,7 @@ class Config:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     exact: ExactConfig = field(default_factory=ExactConfig)
+    committee: CommitteeConfig = field(default_factory=CommitteeConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
@@ -397,11 +424,18 @@ class Config:
             raise InputError(f"held_out is {self.held_out}; expected a share above 0 and below 1.")
         if self.model.head != "exact":
             _at_least("train.", self.train, epochs=1)
+        elif self.committee:
+            raise InputError("model.head is 'exact', which is solved alone; expected no committee with it.")
 
     @property
     def joint(self) -> bool:
         """Whether all tasks are learnt at once."""
         return self.protocol != "continual"
+
+    @property
+    def solves(self) -> bool:
+        """Whether anything is solved in closed form."""
+        return self.model.head == "exact" or bool(self.committee)
 
 
 SECTIONS: dict[str, Any] = {
@@ -422,7 +456,7 @@ def settings_of(section: Any) -> list[str]:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Turn a config into plain nested dicts, without what is not set, and without ``exact`` where the head is another.
+    """Turn a config into plain nested dicts, without what is not set; ``exact`` and ``committee`` only where used.
 
     >>> to_dict(LossConfig("ru", scale=0.5))
     {'kind': 'ru', 'scale': 0.5}
@@ -433,8 +467,15 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {
         name: to_dict(value) if dataclasses.is_dataclass(value) else value
         for name, value in values.items()
-        if value is not None and not (isinstance(value, ExactConfig) and config.model.head != "exact")
+        if value is not None and not _idle(value, config)
     }
+
+
+def _idle(value: Any, config: Any) -> bool:
+    """Return whether a section says nothing about a run."""
+    if isinstance(value, ExactConfig):
+        return not config.solves
+    return isinstance(value, CommitteeConfig) and not value
 
 
 def from_dict(settings: Mapping[str, Any]) -> Config:

@@ -6,10 +6,22 @@ learning class by class equals learning everything at once, with no stored row, 
 
 from __future__ import annotations
 
+from mlcl.exact.carrying import carried, linear_map
 from mlcl.exact.features import FeatureMap, fit_map
 from mlcl.exact.learner import Learner
 from mlcl.exact.moments import Moments
 from mlcl.exact.solving import Options, Solution, solve
 from mlcl.exact.sums import Sums
 
-__all__ = ["FeatureMap", "Learner", "Moments", "Options", "Solution", "Sums", "fit_map", "solve"]
+__all__ = [
+    "FeatureMap",
+    "Learner",
+    "Moments",
+    "Options",
+    "Solution",
+    "Sums",
+    "carried",
+    "fit_map",
+    "linear_map",
+    "solve",
+]

@@ -61,6 +61,8 @@ class Solution:
         prior: the share of positives among the rows annotated for each class (with one half of a row more on both
             sides, so that it is never 0 or 1), ``[K]``.
         defined: whether a class has both positives and negatives, ``[K]``.
+        means: of the scores of all rows seen, ``[K]``.
+        deviations: standard deviations of the same, ``[K]``.
         choice: ridge, exponent, and weight of unlabelled rows.
     """
 
@@ -69,6 +71,8 @@ class Solution:
     thresholds: Floats
     prior: Floats
     defined: NDArray[np.bool_]
+    means: Floats
+    deviations: Floats
     choice: Choice
 
     def scores(self, rows: Any) -> Floats:
@@ -115,6 +119,8 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
         defined=np.array(
             [min(side.count for side in sums.sides(k, choice.unlabelled)) > 0 for k in range(sums.classes)]
         ),
+        means=offset,  # scores are centred on the mean of all rows
+        deviations=np.sqrt(quadratic(weights, sums.total)),
         choice=choice,
     )
 

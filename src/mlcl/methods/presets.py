@@ -23,6 +23,14 @@ class Preset:
     parts: dict[str, Any] = field(default_factory=dict)
 
 
+_DISTILLED_REPLAY: dict[str, Any] = {
+    "loss": {"kind": "rldam"},
+    "memory": {"kind": "wru"},
+    "regulariser": {"kind": "lwf", "distance": "huber"},
+    "augment": {"kind": "auto"},
+    "train": {"schedule": "cosine"},
+}
+
 _SHIPPED: dict[str, Preset] = {
     "ft": Preset(
         "Fine-tuning: one task after the other with BCE, no memory; what forgetting costs.",
@@ -101,13 +109,12 @@ _SHIPPED: dict[str, Preset] = {
     "distilled-replay": Preset(
         "RLDAM, WRU and distillation of the old logits on old and new images, with augmentation and a cosine schedule.",
         "docs/beyond.md",
-        {
-            "loss": {"kind": "rldam"},
-            "memory": {"kind": "wru"},
-            "regulariser": {"kind": "lwf", "distance": "huber"},
-            "augment": {"kind": "auto"},
-            "train": {"schedule": "cosine"},
-        },
+        _DISTILLED_REPLAY,
+    ),
+    "committee": Preset(
+        "Distilled replay, and beside it the exact learner on fixed features: one score of both, no further image.",
+        "docs/beyond.md",
+        _DISTILLED_REPLAY | {"committee": {"encoder": "fixed"}},
     ),
     "exact": Preset(
         "Closed form on fixed features, from sums over rows: nothing is trained, stored or forgotten.",

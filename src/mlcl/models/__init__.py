@@ -13,6 +13,7 @@ from torch import nn
 from mlcl.errors import InputError, check_choice
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
+from mlcl.models.committee import Committee, Member, build_committee
 from mlcl.models.distributed import share_statistics
 from mlcl.models.network import MODELS, Backbone, Head, Inputs, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.outputs import Outputs
@@ -28,13 +29,16 @@ __all__ = [
     "HEADS",
     "MODELS",
     "Backbone",
+    "Committee",
     "Head",
     "IncrementalAttentionHead",
     "Inputs",
     "LinearHead",
+    "Member",
     "Network",
     "Outputs",
     "RunningAverage",
+    "build_committee",
     "build_model",
     "fast_layout",
     "frozen_copy",

@@ -106,6 +106,12 @@ def _start(learner: Learner, base: Base) -> State:
         f"network.{name}": grown(value.cpu(), fresh.get(name))
         for name, value in base.trained.network.state_dict().items()
     }
+    if base.trained.committee is not None and learner.committee is not None:
+        members = learner.committee.committee.members.state_dict()
+        tensors |= {
+            f"committee.{name}": grown(value.cpu(), members.get(name))
+            for name, value in base.trained.committee.members.state_dict().items()
+        }
     memory = Memory.from_state(base.memory.state())
     memory.tasks = tuple(own_rows(memory))
     tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in memory.state().items()}
@@ -131,5 +137,6 @@ def _start(learner: Learner, base: Base) -> State:
         "task_seconds": result.task_seconds.tolist(),
         "labels": learner.parts.labels.state(),
         "weights": base.trained.network.backbone.provenance,
+        "encoder_weights": base.trained.result.encoder_weights,
     }
     return State(tensors, values)

@@ -45,7 +45,7 @@ class Deployed(nn.Module):
 
     def __init__(self, trained: Trained, *, logits: bool) -> None:
         super().__init__()
-        self.network = trained.network
+        self.network = trained.scorer
         self.register_buffer("scale", trained.normaliser.scale)
         self.register_buffer("shift", trained.normaliser.shift)
         lines = trained.calibration.lines
@@ -73,7 +73,7 @@ def export(folder: str | Path, out: str | Path, *, format: Format = "torch", log
     if format == "onnx":
         require_onnx()
     trained = load_trained(folder)
-    trained.network.cpu().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    trained.scorer.cpu().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     deployed = Deployed(trained, logits=logits).cpu().eval()
     example = torch.from_numpy(examples(trained.input_shape, 2))
     with _quiet():

@@ -50,7 +50,7 @@ from mlcl.runs.calibration import (
 from mlcl.runs.kept import kept_arrays
 from mlcl.runs.result import Result, SavedResult, check_result, result_json
 from mlcl.training.batches import enlarged
-from mlcl.training.state import without_prefix
+from mlcl.training.state import with_prefix, without_prefix
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.yaml", "environment.json", "metrics.jsonl", "result.json"
 WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
@@ -354,7 +354,10 @@ def write_result(path: Path, result: Result) -> None:
     from safetensors.torch import save as save_tensors
 
     learner = result.learner
-    tensors = {name: value.contiguous() for name, value in learner.network.state_dict().items()}
+    tensors = dict(learner.network.state_dict())
+    if learner.committee is not None:
+        tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
+    tensors = {name: value.contiguous() for name, value in tensors.items()}
     tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
     contents = {WEIGHTS: save_tensors(tensors)}

@@ -12,13 +12,12 @@ from mlcl.training.state import with_prefix
 
 
 def kept_arrays(learner: Learner) -> dict[str, NDArray[Any]]:
-    """Return the memory with the inputs of its samples, what the regulariser keeps, and the sums of an exact head."""
+    """Return the memory with the inputs of its samples, what the regulariser keeps, and the sums of what is solved."""
     found = dict(learner.memory.state())
     stored = gather(learner.data.train.inputs, learner.memory.rows)
     found["inputs"] = reduced(stored, learner.config.memory.downscale).numpy()
     tensors = with_prefix("regulariser", learner.parts.regulariser.state())
-    if learner.exact is not None:
-        tensors |= with_prefix("exact", learner.exact.state())
+    tensors |= with_prefix("exact", learner.sums())
     return found | {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
 
 

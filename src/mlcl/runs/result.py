@@ -122,6 +122,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "rows": result.rows,
         "memory_bytes": result.memory_bytes,
         "weights": result.learner.network.backbone.provenance,
+        "encoder_weights": result.learner.encoder_provenance,
         "features": benchmark.dataset.origin,
         "data": data_record(benchmark),
         "config": to_dict(result.config),
@@ -168,6 +169,7 @@ class SavedResult:
             ``memory_bytes``; nan if undefined.
         task_seconds: time per task.
         weights: where the backbone's pre-trained weights come from, if it has any.
+        encoder_weights: the same of a committee's encoder.
         features: where the features of the dataset come from, if a model computed them.
         calibration: Brier score, log-loss and calibration error on the test rows, if the run was made with an mlcl that
             measures them.
@@ -187,6 +189,7 @@ class SavedResult:
     values: Mapping[str, float]
     task_seconds: Floats
     weights: Mapping[str, Any] | None = None
+    encoder_weights: Mapping[str, Any] | None = None
     features: Mapping[str, Any] | None = None
     calibration: Mapping[str, Any] | None = None
     input_shape: tuple[int, ...] | None = None
@@ -230,6 +233,7 @@ class SavedResult:
             values=values,
             task_seconds=np.array([_number(value) for value in _list(content, "task_seconds")]),
             weights=_optional(content, "weights"),
+            encoder_weights=_optional(content, "encoder_weights"),
             features=_optional(content, "features"),
             calibration=_optional(content, "calibration"),
             input_shape=_shape(content.get("input_shape")),

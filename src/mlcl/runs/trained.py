@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mlcl.config.schema import Config
 from mlcl.errors import InputError, one_line
 from mlcl.metrics import Thresholds
-from mlcl.models import IncrementalAttentionHead, Network, build_model, fast_layout
+from mlcl.models import (
+    Committee,
+    IncrementalAttentionHead,
+    Network,
+    build_committee,
+    build_model,
+    fast_layout,
+)
 from mlcl.models.packages import PackageError
 from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import (
@@ -29,6 +37,7 @@ from mlcl.runs.folder import (
 from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
+from mlcl.training.state import without_prefix
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,7 @@ class Trained:
         config: every setting of the run.
         result: what it measured.
         network: in evaluation mode, on the CPU or the GPU it found.
+        committee: the network with its members, if it was part of one.
         normaliser: how raw inputs become the network's.
         classes: names of the K outputs.
         tasks: class ids of each task, in the order they were learnt.
@@ -52,12 +62,18 @@ class Trained:
     config: Config
     result: SavedResult
     network: Network
+    committee: Committee | None
     normaliser: Normaliser
     classes: tuple[str, ...]
     tasks: tuple[NDArray[np.int64], ...]
     input_shape: tuple[int, ...]
     calibration: Calibration
     thresholds: Thresholds
+
+    @property
+    def scorer(self) -> Network | Committee:
+        """Return what scores inputs: the network, or the committee that it is part of."""
+        return self.committee or self.network
 
     def logits(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits [n, K] of raw inputs: uint8 images [n, C, H, W] or float32 features [n, D]."""
@@ -66,7 +82,7 @@ class Trained:
         with torch.inference_mode():
             for piece in slices(len(inputs), self.config.train.eval_batch_size):
                 raw = gather(inputs, np.arange(piece.start, piece.stop)).to(device)
-                found.append(self.network(self.normaliser(raw)).float().cpu().numpy())
+                found.append(self.scorer(self.normaliser(raw)).float().cpu().numpy())
         return np.concatenate(found)
 
     def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
@@ -98,7 +114,11 @@ def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
         normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)
         if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:
             raise InputError(f"the normaliser is not one of inputs of shape {shape}")
-        network.load_state_dict(tensors)
+        solved = without_prefix(tensors, "committee")
+        network.load_state_dict(
+            {name: tensors[name] for name in tensors if not name.startswith("committee.")}
+        )
+        committee = _committee(config, network, result, solved)
     except PackageError:
         raise  # it says what to install
     except Exception as error:  # names and shapes come from files
@@ -107,11 +127,14 @@ def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
     device = torch.device("cuda" if wants_gpu else "cpu")
     network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
     network.eval().requires_grad_(False)
+    if committee is not None:
+        committee.to(device).eval()
     return Trained(
         path,
         config,
         result,
         network,
+        committee,
         normaliser.to(device),
         classes,
         tasks,
@@ -119,3 +142,25 @@ def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
         read_calibration(path, result),
         read_thresholds(path, result),
     )
+
+
+def _committee(
+    config: Config, network: Network, result: SavedResult, tensors: dict[str, Tensor]
+) -> Committee | None:
+    """Return the committee that a network is part of, with the weights of its members."""
+    if not config.committee:
+        return None
+    chosen = config.committee
+    found = build_committee(
+        network,
+        cast("tuple[int, ...]", result.input_shape),
+        len(result.classes),
+        encoder=chosen.encoder,
+        weight=chosen.weight,
+        moments=chosen.moments,
+        options=chosen.encoder_options,
+    )
+    found.members.load_state_dict(tensors)
+    if found.encoder is not None and result.encoder_weights is not None:
+        found.encoder.provenance = dict(result.encoder_weights)
+    return found

@@ -8,12 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlcl.config.parts import build_memory, build_parts
 from mlcl.config.schema import Config
@@ -25,7 +25,9 @@ from mlcl.methods.joint import joint_mask, joint_task
 from mlcl.methods.step import Step, TaskContext
 from mlcl.metrics import macro_auc
 from mlcl.models import (
+    Backbone,
     IncrementalAttentionHead,
+    LinearHead,
     Network,
     Outputs,
     RunningAverage,
@@ -43,10 +45,14 @@ from mlcl.training.batches import (
     RowInputs,
     as_stored,
     check_downscale,
+    enlarged,
     gather,
     plan_epoch,
+    reduced,
     slices,
 )
+from mlcl.training.caching import FeatureCache, feature_caches
+from mlcl.training.committee import AtHand, CommitteeSolver, row_weights
 from mlcl.training.evaluation import Evaluations
 from mlcl.training.freezing import freeze, frozen_layers, training_mode
 from mlcl.training.optimisation import (
@@ -61,7 +67,7 @@ from mlcl.training.optimisation import (
 )
 from mlcl.training.portable import require_portable
 from mlcl.training.processes import join
-from mlcl.training.solving import ExactHead, FeatureCache, first_batches
+from mlcl.training.solving import ExactHead
 from mlcl.training.state import State, with_prefix
 
 NEAR_CHANCE, NEAR_CHANCE_ROWS = 0.55, 1000
@@ -79,6 +85,9 @@ class Learner:
         step: number of finished steps of the epoch.
         in_task: whether a task is being learnt, or the next one is yet to start.
         network: the network.
+        scorer: what scores inputs: the network, or the committee that it is part of.
+        exact: the sums behind an exact head.
+        committee: the sums behind the members of a committee.
         memory: samples of earlier tasks.
         evaluations: what was measured so far.
         steps: number of steps made so far, over all tasks.
@@ -125,8 +134,6 @@ class Learner:
             head=config.model.head,
             **config.model.options,
         ).to(self.device)
-        if pretrained:
-            self.load_pretrained()
         self.layout = fast_layout(self.network)
         self.network.to(memory_format=self.layout)  # type: ignore[call-overload]
         if self.processes.size > 1:
@@ -139,48 +146,93 @@ class Learner:
         normaliser = Normaliser.fit(data.train, normalise=normalise, rows=benchmark.tasks[0].train)
         self.normaliser = replace(normaliser, layout=self.layout).to(self.device)
         self.labels = torch.from_numpy(np.array(data.train.labels)).to(self.device)
-        self.exact: ExactHead | None = None
-        self.caches: dict[str, FeatureCache] = {}
-        if config.model.head == "exact":
-            self.exact = ExactHead(config.exact, self.network, seed=derive_seed(seed, "exact"))
-            self.caches = self._make_caches()
+        self._build_solved()
+        if pretrained:
+            self.load_pretrained()
         self.row_mask = torch.from_numpy(joint_mask(benchmark)).to(self.device) if masked else None
         self.task_of_class = torch.full((classes,), -1, device=self.device)
         # A class may belong to several tasks: an update brings more rows of known classes.
         self.annotated = torch.zeros((len(self.tasks), classes), dtype=torch.bool, device=self.device)
         self.counts = LabelCounts.of(np.zeros((0, classes), np.uint8))
 
+    def _build_solved(self) -> None:
+        """Build what is solved instead of trained, with caches of the features that never change."""
+        config = self.config
+        self.exact: ExactHead | None = None
+        self.committee: CommitteeSolver | None = None
+        self.caches: dict[str, FeatureCache] = {}
+        self.scorer: nn.Module = self.network
+        backbone, features = self.network.backbone, self.network.features
+        if config.model.head == "exact":
+            linear = cast(LinearHead, self.network.head).linear
+            self.exact = ExactHead(
+                config.exact, linear, projects=backbone.projects, seed=derive_seed(config.seed, "exact")
+            )
+        elif config.committee:
+            self.committee = CommitteeSolver(config, self.network, self.data.train, self.normaliser)
+            self.scorer = self.committee.committee
+            if self.committee.encoder is None:
+                return
+            backbone, features = self.committee.encoder, self.committee.committee.member("encoder").features
+        else:
+            return
+        compute = partial(self._of_batches, features)
+        size = config.train.eval_batch_size
+        self.caches = feature_caches(compute, self.data, self.tasks, size=size, width=backbone.width)
+
     def load_pretrained(self) -> None:
-        """Load the backbone's pre-trained weights, if the config names any; warn if they were trained on the data."""
-        backbone = self.network.backbone
-        backbone.load_pretrained()
+        """Load pre-trained weights, if the config names any; warn if they were trained on the data."""
         names = (self.data.name, self.config.benchmark)
-        mark_leak(backbone.provenance, data=names, classes=len(self.data.classes))
+        for backbone in self._backbones():
+            backbone.load_pretrained()
+            mark_leak(backbone.provenance, data=names, classes=len(self.data.classes))
+
+    @property
+    def encoder_provenance(self) -> dict[str, Any] | None:
+        """Where the weights of the committee's encoder come from; None without one, or where they are its own."""
+        encoder = None if self.committee is None else self.committee.encoder
+        return None if encoder is None else encoder.provenance
+
+    def _backbones(self) -> list[Backbone]:
+        """Return the network's backbone and the committee's encoder, if there is one."""
+        encoder = None if self.committee is None else self.committee.encoder
+        return [self.network.backbone] + ([] if encoder is None else [encoder])
 
     def start_task(self, task: Task) -> None:
         """Add the classes and constants of a task; optimiser and learning-rate schedule start anew."""
         begun = time.perf_counter()
         self.network.eval()
-        backbone = self.network.backbone
-        if self.exact is not None and not (backbone.fits or backbone.provenance) and [*backbone.parameters()]:
-            warnings.warn(
-                f"model {self.config.model.kind!r} has random weights, which the exact head does not train: its "
-                "features are a random map.",
-                UserWarning,
-                stacklevel=2,
-            )
-        if task.index == 0 and backbone.fits:
-            backbone.fit(
-                RowInputs(self.data.train.inputs, task.train, self.normaliser),
-                generator=torch_generator(self.config.seed, "fit"),
-                mirror="flip" in self.data.augmentation,
-            )
-        teacher = frozen_copy(self.network) if self.parts.needs_teacher and task.index > 0 else None
+        if task.index == 0:
+            self._fit_backbones(task)
+        compares = self.parts.needs_teacher or (self.committee is not None and self.committee.needs_teacher)
+        teacher = frozen_copy(self.network) if compares and task.index > 0 else None
         self.enter(task, teacher)
         self.started = begun
         self.parts.labels.start_task(self.context)
         self.parts.regulariser.start_task(self.context)
         self.start_epoch(task)
+
+    def _fit_backbones(self, task: Task) -> None:
+        """Show the first task's inputs to backbones that learn from them; warn of fixed ones with random weights."""
+        fixed = {self.network.backbone: self.config.model.kind} if self.exact is not None else {}
+        normalisers = [self.normaliser]
+        if self.committee is not None and self.committee.encoder is not None:
+            fixed = {self.committee.encoder: self.config.committee.encoder}
+            normalisers.append(self.committee.inputs)
+        for backbone, normaliser in zip(self._backbones(), normalisers, strict=True):
+            if backbone in fixed and not (backbone.fits or backbone.provenance) and [*backbone.parameters()]:
+                warnings.warn(
+                    f"model {fixed[backbone]!r} has random weights, which the exact learner does not train: its "
+                    "features are a random map.",
+                    UserWarning,
+                    stacklevel=3,
+                )
+            if backbone.fits:
+                backbone.fit(
+                    RowInputs(self.data.train.inputs, task.train, normaliser),
+                    generator=torch_generator(self.config.seed, "fit"),
+                    mirror="flip" in self.data.augmentation,
+                )
 
     def enter(self, task: Task, teacher: Network | None) -> None:
         """Set up everything of a task that follows from the task alone."""
@@ -322,8 +374,7 @@ class Learner:
         self._check_finite()
         self.network.eval()
         labels = self.data.train.labels[task.train][:, task.classes]
-        if self.exact is not None:
-            self._solve(self.exact, task, labels)
+        self._solve(task, labels)
         samples = TaskSamples(task.index, task.classes, task.counts, task.train, labels)
         if self.parts.regulariser.needs_stored:
             logits = self._of_task(self.network, task)
@@ -339,30 +390,32 @@ class Learner:
         self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
         self.task_index, self.epoch, self.step, self.in_task = task.index + 1, 0, 0, False
 
-    def _solve(self, exact: ExactHead, task: Task, labels: Labels) -> None:
-        """Add a task's rows to the sums, and give the head the weights that follow."""
+    def _solve(self, task: Task, labels: Labels) -> None:
+        """Add a task's rows to the sums, and give what is solved the weights that follow."""
         own = None if self.row_mask is None else self.row_mask[self._tensor(task.train)].cpu().numpy()
-        exact.learn(self.caches["train"](task.train), labels, task.classes, own)
-        self.rows += len(task.train)
-        exact.write(*self.processes.from_first(exact.solve))
-
-    def _make_caches(self) -> dict[str, FeatureCache]:
-        """Return caches of both splits' features, which never change: with the exact head nothing is trained."""
-        size, width = self.config.train.eval_batch_size, self.network.backbone.width
-        test = [np.arange(piece.start, piece.stop) for piece in slices(len(self.data.test), size)]
-        caches = {}
-        for split, data, batches in (
-            ("train", self.data.train, first_batches(self.tasks, size)),
-            ("test", self.data.test, test),
-        ):
-            compute = partial(self._of_batches, self.network.features, data.inputs)
-            caches[split] = FeatureCache(compute, batches, rows=len(data), width=width)
-        return caches
+        if self.exact is not None:
+            self.exact.learn(self.caches["train"](task.train), labels, task.classes, own)
+            self.rows += len(task.train)
+            self.exact.write(*self.processes.from_first(self.exact.solve))
+        if self.committee is not None:
+            rows = AtHand(
+                task=task,
+                labels=labels,
+                annotated=own,
+                weights=row_weights(task, self.memory),
+                apply=partial(self._of_rows_at_hand, task),
+                teacher=self.context.teacher,
+            )
+            self.committee.learn(rows, self.caches.get("train"), self.processes)
 
     def _scores(self, split: Literal["train", "test"], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the logits of all K classes for rows of a split."""
+        """Return the scores of all K classes for rows of a split."""
+        inputs = getattr(self.data, split).inputs
         if not self.caches:
-            return self._evaluate(self.network, getattr(self.data, split).inputs, rows)
+            return self._evaluate(self.scorer, inputs, rows)
+        if self.committee is not None:
+            found = self._evaluate(self.committee.committee.of_network, inputs, rows)
+            return self.committee.add_encoded(found, self.caches[split](rows))
         with torch.inference_mode():
             features = torch.from_numpy(self.caches[split](rows)).to(self.device)
             logits: Tensor = self.network.head(features)
@@ -391,8 +444,8 @@ class Learner:
             )
 
     def predict(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the logits of all K classes, [n, K]."""
-        return self._evaluate(self.network, inputs, np.arange(len(inputs)))
+        """Return the scores of all K classes, [n, K]."""
+        return self._evaluate(self.scorer, inputs, np.arange(len(inputs)))
 
     def test_scores(self) -> NDArray[np.float32]:
         """Return the logits of all test rows after the last task that was learnt, [n, K]."""
@@ -402,7 +455,7 @@ class Learner:
 
     def held_out_scores(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the logits of training rows that are in no task, [len(rows), K]."""
-        return self._evaluate(self.network, self.data.train.inputs, rows)
+        return self._evaluate(self.scorer, self.data.train.inputs, rows)
 
     def _evaluate(
         self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], rows: NDArray[np.int64]
@@ -410,6 +463,15 @@ class Learner:
         """Apply a function of the network to rows of an array."""
         size = self.config.train.eval_batch_size
         return self._of_batches(function, inputs, [rows[piece] for piece in slices(len(rows), size)])
+
+    def _of_rows_at_hand(self, task: Task, function: Callable[[Tensor], Tensor]) -> NDArray[np.float32]:
+        """Apply a function of the network to a task's training data, and then to the memory's, as it is stored."""
+        found = self._of_task(function, task)
+        if not len(self.memory):
+            return found
+        factor = self.config.memory.downscale
+        stored = enlarged(reduced(gather(self.data.train.inputs, self.memory.rows), factor), factor).numpy()
+        return np.concatenate([found, self._evaluate(function, stored, np.arange(len(stored)))])
 
     def _of_batches(
         self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], batches: Sequence[NDArray[np.int64]]
@@ -453,8 +515,9 @@ class Learner:
         tensors = with_prefix("network", self.network.state_dict())
         tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in self.memory.state().items()}
         tensors |= with_prefix("regulariser", self.parts.regulariser.state())
-        if self.exact is not None:
-            tensors |= with_prefix("exact", self.exact.state())
+        tensors |= with_prefix("exact", self.sums())
+        if self.committee is not None:
+            tensors |= with_prefix("committee", self.committee.committee.members.state_dict())
         tables = self.evaluations.tables().items()
         tensors |= {f"measured.{name}": torch.from_numpy(value) for name, value in tables}
         tensors |= {"normaliser.scale": self.normaliser.scale, "normaliser.shift": self.normaliser.shift}
@@ -468,6 +531,7 @@ class Learner:
             "updates": 0,
             "compute": [self.steps, self.rows],
             "weights": self.network.backbone.provenance,
+            "encoder_weights": self.encoder_provenance,
         }
         if self.in_task:
             if self.context.teacher is not None:
@@ -479,6 +543,11 @@ class Learner:
         if (scaler := self._scaler()) is not None:
             values["scaler"] = scaler.state_dict()
         return State(tensors, values)
+
+    def sums(self) -> dict[str, Tensor]:
+        """Return all that is kept in sums, as tensors by name."""
+        solved = self.exact or self.committee
+        return {} if solved is None else solved.state()
 
     def load_state(self, state: State) -> None:
         """Move to where ``state`` was taken; the learner must be new, of the same config and benchmark.
@@ -504,10 +573,13 @@ class Learner:
         for task in self.tasks[:task_index]:
             self.add_classes(task)
         self.parts.regulariser.load_state(state.section("regulariser"))
-        if self.exact is not None:
-            self.exact.load_state(state.section("exact"))
+        if (solved := self.exact or self.committee) is not None:
+            solved.load_state(state.section("exact"))
+        if self.committee is not None:
+            self.committee.committee.members.load_state_dict(state.section("committee"))
         self.parts.labels.load_state(state.values["labels"])
-        self.network.backbone.provenance = state.values.get("weights")
+        for name, backbone in zip(("weights", "encoder_weights"), self._backbones(), strict=False):
+            backbone.provenance = state.values.get(name)
         self.task_index = task_index
         self.steps, self.rows = state.values.get("compute", [0, 0])
         if in_task:

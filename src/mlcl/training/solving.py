@@ -1,43 +1,60 @@
-"""The exact head inside a run: features of a fixed backbone, the sums of them, and the weights that follow.
+"""A linear layer that is solved inside a run: the sums of its features, and the weights that follow.
 
-Nothing is trained. At the end of a task its rows go through the backbone once, their sums are added to those of the
-tasks before, and the weights of the linear layer are solved anew: see docs/specification.md#exact.
+Nothing of it is trained. At the end of a task the features of its rows are added to the sums of the tasks before, and
+the weights of the layer are solved anew: see docs/specification.md#exact. The layer is the head of a network (method
+``exact``), or a member of a committee (`mlcl.training.committee`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlcl.config.schema import ExactConfig
 from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
-from mlcl.exact import Options, solve
+from mlcl.exact import Options, carried, solve
 from mlcl.exact.ridge import Choice
 from mlcl.labels import Labels
-from mlcl.models import LinearHead, Network
-from mlcl.streams import Task
-from mlcl.training.batches import Rows, slices
+from mlcl.training.batches import Rows
 
 Floats = NDArray[np.float32]
 
 DIMENSIONS = 256
 """Principal components of features, unless a setting or the backbone says otherwise."""
-CACHED = 2 << 30
-"""Features of a split are kept in memory up to so many bytes, and computed anew for each task beyond."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Mean and standard deviation of the scores of each class, ``[K]``.
+
+    >>> Spread.of(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))
+    Spread(means=array([2.]), deviations=array([1.41421356]))
+    """
+
+    means: NDArray[np.float64]
+    deviations: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, scores: NDArray[np.floating], weights: NDArray[np.float64]) -> Spread:
+        """Return it for scores ``[n, K]`` of rows with a weight each."""
+        shares = weights / weights.sum()
+        means = shares @ scores
+        return cls(means, np.sqrt(shares @ (scores - means) ** 2))
 
 
 class ExactHead:
-    """The sums behind a network's exact head.
+    """The sums behind a linear layer.
 
     Args:
         config: what is solved.
-        network: with a linear head, whose weights `write` sets.
+        linear: the layer, whose weights `write` sets.
+        projects: whether its features are principal components already.
         seed: of directions that the first rows do not determine.
 
     Attributes:
@@ -45,10 +62,11 @@ class ExactHead:
         choice: ridge, exponent and weight of unlabelled rows of the last solution.
     """
 
-    def __init__(self, config: ExactConfig, network: Network, *, seed: int) -> None:
-        self.config, self.seed = config, seed
-        self.linear = cast(LinearHead, network.head).linear
-        self.dimensions = config.dimensions or (None if network.backbone.projects else DIMENSIONS)
+    def __init__(
+        self, config: ExactConfig, linear: nn.Linear, *, projects: bool = False, seed: int = 0
+    ) -> None:
+        self.config, self.linear, self.seed = config, linear, seed
+        self.dimensions = config.dimensions or (None if projects else DIMENSIONS)
         self.learner: ExactLearner | None = None
         self.choice: Choice | None = None
 
@@ -76,8 +94,22 @@ class ExactHead:
             self.learner = self.learner.learn(features[:0], nothing, range(total))
         self.learner = self.learner.learn(features, labels, classes.tolist(), annotated=annotated)
 
-    def solve(self) -> tuple[Floats, Floats]:
-        """Return weights ``[K, D]`` and biases ``[K]``, whose scores are log-odds; zeros for classes to come."""
+    def carry(self, old: Floats, new: Floats) -> None:
+        """Carry all sums over to features that have drifted; a head without sums has nothing to carry.
+
+        Args:
+            old: features of some rows as they were when the sums were made, ``[n, D]``.
+            new: features of the same rows now, ``[n, D]``.
+        """
+        if self.learner is not None:
+            self.learner = carried(self.learner, old, new, dimensions=self.dimensions, seed=self.seed)
+
+    def solve(self, like: Spread | None = None) -> tuple[Floats, Floats]:
+        """Return weights ``[K, D]`` and biases ``[K]``; zeros for classes to come.
+
+        Args:
+            like: the scores of all rows so far have these means and deviations. Not given: scores are log-odds.
+        """
         if self.learner is None:
             raise InputError("the exact head has learnt no rows yet.")
         config, sums = self.config, self.learner.sums
@@ -89,10 +121,15 @@ class ExactHead:
         )
         self.choice = found.choice
         known = np.array([sums.annotated_for(k).count > 0 for k in range(sums.classes)])
-        return found.weights.astype(np.float32), np.where(known, found.intercepts, 0).astype(np.float32)
+        weights, bias = found.weights, found.intercepts
+        if like is not None:
+            spread = found.deviations
+            ratio = np.divide(like.deviations, spread, out=np.zeros_like(spread), where=spread > 0)
+            weights, bias = ratio[:, None] * weights, ratio * (bias - found.means) + like.means
+        return weights.astype(np.float32), np.where(known, bias, 0).astype(np.float32)
 
     def write(self, weights: Floats, bias: Floats) -> None:
-        """Put what `solve` found into the network's linear layer."""
+        """Put what `solve` found into the layer."""
         with torch.no_grad():
             self.linear.weight.copy_(torch.from_numpy(weights))
             self.linear.bias.copy_(torch.from_numpy(bias))
@@ -113,70 +150,3 @@ class ExactHead:
             )
         except KeyError as error:
             raise InputError(f"the sums of the exact head have no {error}.") from None
-
-
-class FeatureCache:
-    """The features of a split's rows under a backbone that does not change, each computed once.
-
-    A row is always computed in the same batch, so that a run that was resumed has the same bits.
-
-    Args:
-        compute: returns the features of batches of rows, one below the other.
-        batches: all rows that will be asked for, each in one batch.
-        rows: number of rows of the split.
-        width: number of features.
-        limit: bytes above which nothing is kept.
-
-    >>> cache = FeatureCache(lambda batches: np.concatenate(batches)[:, None] * np.ones((1, 2), np.float32),
-    ...     [np.array([0, 2]), np.array([1])], rows=3, width=2)
-    >>> cache(np.array([2, 1]))
-    array([[2., 2.],
-           [1., 1.]], dtype=float32)
-    """
-
-    def __init__(
-        self,
-        compute: Callable[[Sequence[Rows]], Floats],
-        batches: Sequence[Rows],
-        *,
-        rows: int,
-        width: int,
-        limit: int = CACHED,
-    ) -> None:
-        self.compute, self.batches = compute, batches
-        self.batch_of = np.full(rows, -1)
-        for number, batch in enumerate(batches):
-            self.batch_of[batch] = number
-        self.known = np.zeros(len(batches), np.bool_)
-        self.kept = np.empty((rows, width), np.float32) if 4 * rows * width <= limit else None
-
-    def __call__(self, rows: Rows) -> Floats:
-        """Return the features of some rows, ``[len(rows), width]``."""
-        if self.kept is None:
-            size = max(map(len, self.batches))
-            return self.compute([rows[piece] for piece in slices(len(rows), size)])
-        wanted = np.unique(self.batch_of[rows])
-        missing = [self.batches[number] for number in wanted[~self.known[wanted]]]
-        if missing:
-            self.kept[np.concatenate(missing)] = self.compute(missing)
-            self.known[wanted] = True
-        found: Floats = self.kept[rows]
-        return found
-
-
-def first_batches(tasks: Sequence[Task], size: int) -> list[Rows]:
-    """Cut the training rows of all tasks into batches, each row in the first task that has it.
-
-    >>> from mlcl.labels import LabelCounts
-    >>> def task(rows):
-    ...     return Task(0, np.array([0]), np.array(rows), np.array([]), LabelCounts.of(np.zeros((0, 1))))
-    >>> first_batches([task([4, 1, 2]), task([0, 1, 3, 4])], 2)
-    [array([4, 1]), array([2]), array([0, 3])]
-    """
-    found: list[Rows] = []
-    seen = np.empty(0, np.int64)
-    for task in tasks:
-        new = task.train[~np.isin(task.train, seen)]
-        found += [new[piece] for piece in slices(len(new), size)]
-        seen = np.concatenate([seen, new])
-    return found
