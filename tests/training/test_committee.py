@@ -13,11 +13,23 @@ from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, solve
 from mlcl.metrics import macro_auc
+from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
 
 EXACT = {"exact": {"ridge": 0.3, "exponent": 0.0}}
 """No search for the ridge: tests run faster."""
+
+
+class StopAfter(Callback):
+    """Stops a run after so many tasks."""
+
+    def __init__(self, tasks):
+        self.tasks = tasks
+
+    def on_task_end(self, learner):
+        if learner.task_index == self.tasks:
+            raise Interrupted
 
 
 def config(**changes):
@@ -42,7 +54,9 @@ def test_the_member_on_the_encoder_ranks_as_the_exact_method_does(learnt):
     exact = train(Learner(config_from(merge(EXACT, {"method": "exact"})), small_benchmark()))
     inputs = learnt.data.test.inputs
     found = learnt._evaluate(
-        lambda x: learnt.committee.committee.of_encoder(learnt.committee.committee.member("encoder").features(x)),
+        lambda x: learnt.committee.committee.of_encoder(
+            learnt.committee.committee.member("encoder").features(x)
+        ),
         inputs,
         np.arange(len(inputs)),
     )
@@ -53,9 +67,12 @@ def test_the_member_on_the_encoder_ranks_as_the_exact_method_does(learnt):
 def test_members_have_the_scale_of_the_networks_logits(learnt):
     """Over all rows so far, where a stored row stands for several: computed here from the rows themselves."""
     task, inputs = learnt.tasks[-1], learnt.data.train.inputs
-    before = train(Learner(config(), small_benchmark()), callback=StopBefore(2)).memory
-    rows = [task.train, *(one.rows for one in before.tasks)]
-    shares = [np.ones(len(task.train)), *(np.full(len(one), one.counts.total / len(one)) for one in before.tasks)]
+    earlier = Learner(config(), small_benchmark())
+    with pytest.raises(Interrupted):
+        train(earlier, callback=StopAfter(2))
+    stored = earlier.memory.tasks
+    rows = [task.train, *(one.rows for one in stored)]
+    shares = [np.ones(len(task.train)), *(np.full(len(one), one.counts.total / len(one)) for one in stored)]
     logits = learnt._evaluate(learnt.network, inputs, np.concatenate(rows)).astype(np.float64)
     weights = np.concatenate(shares)
     mean = np.average(logits, axis=0, weights=weights)
@@ -67,26 +84,17 @@ def test_members_have_the_scale_of_the_networks_logits(learnt):
     np.testing.assert_allclose(scores.std(0), deviation, rtol=1e-4)
 
 
-class StopBefore:
-    """Makes a training loop end before a task."""
-
-    def __new__(cls, task):
-        from mlcl.training.callbacks import Callback
-
-        class Cut(Callback):
-            def on_task_end(self, learner):
-                if learner.task_index == task:
-                    learner.tasks = learner.tasks[:task]
-
-        return Cut()
-
-
 def test_cached_features_give_the_scores_that_the_committee_gives(learnt):
     inputs = learnt.data.test.inputs
     cached = learnt._scores("test", np.arange(len(inputs)))
     np.testing.assert_allclose(cached, learnt.predict(inputs), atol=1e-5)
     assert learnt.evaluations.matrix[-1][0] == pytest.approx(
-        macro_auc(*(part[np.ix_(learnt.tasks[0].test, learnt.tasks[0].classes)] for part in (cached, learnt.data.test.labels)))
+        macro_auc(
+            *(
+                part[np.ix_(learnt.tasks[0].test, learnt.tasks[0].classes)]
+                for part in (cached, learnt.data.test.labels)
+            )
+        )
     )
 
 
@@ -95,7 +103,9 @@ def test_moments_of_a_network_that_stands_still_are_those_of_its_features():
     benchmark = small_benchmark()
     learner = train(Learner(config(train={"lr": 0.0}, memory={"size": 60}), benchmark))
     rows = [task.train for task in benchmark.tasks]
-    features = [learner._evaluate(learner.network.features, benchmark.dataset.train.inputs, one) for one in rows]
+    features = [
+        learner._evaluate(learner.network.features, benchmark.dataset.train.inputs, one) for one in rows
+    ]
     direct = ExactLearner.begin(features[0])
     for task, found in zip(benchmark.tasks, features, strict=True):
         labels = benchmark.dataset.train.labels[np.ix_(task.train, task.classes)]
@@ -151,7 +161,10 @@ def test_joint_training_can_have_a_committee(protocol):
         ({"committee": {"weight": -1.0}}, "committee.weight is -1.0; expected a number of at least 0"),
         ({"committee": {"encoder": "patchs"}}, "unknown model 'patchs'"),
         ({"committee": {"encoder_options": {"centre": 3}}}, "takes no option 'centre'"),
-        ({"committee": {"encoder_options": {"centres": "x"}}}, "committee.encoder_options.centres is 'x'; expected int"),
+        (
+            {"committee": {"encoder_options": {"centres": "x"}}},
+            "committee.encoder_options.centres is 'x'; expected int",
+        ),
         ({"model": {"head": "exact"}}, "model.head is 'exact', which is solved alone"),
     ],
 )

@@ -160,7 +160,9 @@ def test_bad_settings_are_refused(settings, message):
 
 
 def test_settings_of_the_exact_head_are_refused_and_not_recorded_with_another_head():
-    with pytest.raises(InputError, match=r"exact.unlabelled is 0.5, but model.head is not 'exact' and there is no"):
+    with pytest.raises(
+        InputError, match=r"exact.unlabelled is 0.5, but model.head is not 'exact' and there is no"
+    ):
         config_from({"method": "er", "exact": {"unlabelled": 0.5}})
     assert "exact" not in to_dict(config_from({"method": "er"}))
     assert to_dict(exact_config())["exact"]["ridge"] == 0.3
