@@ -31,9 +31,10 @@ def test_sums_carried_along_a_linear_drift_are_those_of_the_new_features(seed):
     found = carried(learner, old[hand], new[hand], ridge=LEAST)
     again = Learner(found.features, found.sums.zeros(5))
     again = again.learn(new, labels[:, :1], [0]).learn(new[:50], labels[:50, 1:], [1])
-    for mine, theirs in zip(
-        found.sums.positive + found.sums.annotated, again.sums.positive + again.sums.annotated
-    ):
+    pairs = zip(
+        found.sums.positive + found.sums.annotated, again.sums.positive + again.sums.annotated, strict=True
+    )
+    for mine, theirs in pairs:
         assert mine.count == theirs.count
         np.testing.assert_allclose(mine.sum, theirs.sum, atol=1e-5)
         np.testing.assert_allclose(mine.second, theirs.second, atol=1e-4, rtol=1e-6)

@@ -43,8 +43,9 @@ class StopAt(Callback):
             raise Interrupted
 
 
-@pytest.mark.parametrize("kind", ["vectors", "images"])
-@pytest.mark.parametrize(("task", "step"), [(0, 2), (0, None), (1, 2)])
+@pytest.mark.parametrize(
+    ("kind", "task", "step"), [("vectors", 0, 2), ("vectors", 0, None), ("vectors", 1, 2), ("images", 1, 2)]
+)
 def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, task, step, tmp_path):
     benchmark = small_benchmark(images=kind == "images")
     config = config_from(merge(SMALL_IMAGES, PATCHES, BOTH) if kind == "images" else merge(SMALL, BOTH))

@@ -214,15 +214,14 @@ class Learner:
 
     def _fit_backbones(self, task: Task) -> None:
         """Show the first task's inputs to backbones that learn from them; warn of fixed ones with random weights."""
-        fixed = {self.network.backbone: self.config.model.kind} if self.exact is not None else {}
-        normalisers = [self.normaliser]
-        if self.committee is not None and self.committee.encoder is not None:
-            fixed = {self.committee.encoder: self.config.committee.encoder}
-            normalisers.append(self.committee.inputs)
-        for backbone, normaliser in zip(self._backbones(), normalisers, strict=True):
-            if backbone in fixed and not (backbone.fits or backbone.provenance) and [*backbone.parameters()]:
+        names = [self.config.model.kind, self.config.committee.encoder]
+        normalisers = [self.normaliser, self.normaliser if self.committee is None else self.committee.inputs]
+        trained = self.network.backbone if self.exact is None else None
+        for backbone, name, normaliser in zip(self._backbones(), names, normalisers, strict=False):
+            own = backbone.fits or backbone.provenance or not [*backbone.parameters()]
+            if backbone is not trained and not own:
                 warnings.warn(
-                    f"model {fixed[backbone]!r} has random weights, which the exact learner does not train: its "
+                    f"model {name!r} has random weights, which the exact learner does not train: its "
                     "features are a random map.",
                     UserWarning,
                     stacklevel=3,
