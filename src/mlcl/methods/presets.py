@@ -114,7 +114,7 @@ _SHIPPED: dict[str, Preset] = {
     "committee": Preset(
         "Distilled replay, and beside it the exact learner on fixed features: one score of both, no further image.",
         "docs/beyond.md",
-        _DISTILLED_REPLAY | {"committee": {"encoder": "fixed"}},
+        _DISTILLED_REPLAY | {"committee": {"encoder": "fixed"}, "exact": {"unlabelled": 0.3}},
     ),
     "exact": Preset(
         "Closed form on fixed features, from sums over rows: nothing is trained, stored or forgotten.",
