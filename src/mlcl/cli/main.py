@@ -26,6 +26,7 @@ VERBS = {
     "predict": "probabilities or tags of images, arrays or a store by a finished run",
     "thresholds": "choose which probabilities are tags: for F1, a precision, a recall or a cost",
     "export": "write the network of a finished run for other programs",
+    "serve": "serve a finished run over HTTP: images or vectors in, tags out",
     "extend": "train a finished run on labels that nobody knew when it began",
     "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",
     "versions": "list the versions of a run",

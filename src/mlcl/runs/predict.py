@@ -129,7 +129,12 @@ def _decode(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         data = file.read_bytes()
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}.") from None
-    found = decode_image(data, size=shape[1], name=str(file))
+    return decode_input(data, shape, name=str(file))
+
+
+def decode_input(data: bytes, shape: tuple[int, ...], *, name: str) -> NDArray[np.uint8]:
+    """Decode an image as a store does, for a network that takes square images of this shape ``(C, H, H)``."""
+    found = decode_image(data, size=shape[1], name=name)
     if shape[0] == 1:  # ITU-R 601 luma, as Pillow's "L"
         grey = np.tensordot(np.array([299, 587, 114]), found.astype(np.int64), 1) / 1000
         return np.rint(grey).astype(np.uint8)[None]

@@ -1,0 +1,63 @@
+"""The process of the service: threads are bounded, and on SIGTERM what was begun is finished."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import uvicorn
+
+from mlcl.errors import InputError
+from mlcl.integrations.serving.app import make_app
+from mlcl.integrations.serving.tagger import Limits, Tagger
+
+STOPPING = 30
+"""Seconds that requests have to end after SIGTERM."""
+
+
+def serve(
+    folder: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    limits: Limits | None = None,
+    announce: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Serve a finished run until SIGTERM or Ctrl-C.
+
+    Args:
+        folder: of the run; of one with versions the current one.
+        host: the address to listen on; 0.0.0.0 for all.
+        port: 0: any that is free.
+        workers: threads that decode and compute; the cores are shared among them.
+        limits: what a client may ask for.
+        announce: called with the URL before the first request.
+    """
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    app = make_app(Tagger(folder, limits=limits), workers=workers)
+    try:
+        listening = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
+        )
+    except OSError as error:
+        raise InputError(f"--host {host} --port {port} cannot be listened on: {error.strerror}.") from None
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=STOPPING,
+        h11_max_incomplete_event_size=16 << 10,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn ends what was begun, then raises the signal once more: an end that was asked for is no failure.
+        signal.signal(number, lambda *_: None)
+    place = f"[{host}]" if ":" in host else host
+    announce(f"http://{place}:{listening.getsockname()[1]}")
+    uvicorn.Server(config).run(sockets=[listening])
