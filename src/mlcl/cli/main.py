@@ -29,6 +29,8 @@ VERBS = {
     "serve": "serve a finished run over HTTP: images or vectors in, tags out",
     "extend": "train a finished run on labels that nobody knew when it began",
     "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",
+    "forget": "remove rows or a label from an exact run, with a receipt",
+    "drift": "test whether inputs, or the rates of predicted labels, have moved since training",
     "versions": "list the versions of a run",
     "rollback": "use an earlier version of a run again",
     "learn": "learn an exact tagger from Parquet files of any number, on any number of workers",

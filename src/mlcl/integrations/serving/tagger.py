@@ -16,7 +16,7 @@ from mlcl._version import __version__
 from mlcl.datasets.images import FORMATS
 from mlcl.errors import InputError
 from mlcl.runs.folder import fingerprint
-from mlcl.runs.predict import decode_input, probabilities
+from mlcl.runs.predict import decode_input
 from mlcl.runs.trained import Trained, load_trained
 
 
@@ -53,7 +53,6 @@ class Tagger:
         self.trained: Trained = load_trained(folder)
         self.limits = limits or Limits()
         self.fingerprint = fingerprint(self.trained.folder)
-        self.thresholds: NDArray[Any] = np.full(len(self.trained.classes), 0.5)
 
     @property
     def takes(self) -> str:
@@ -117,12 +116,11 @@ class Tagger:
 
     def tag(self, inputs: NDArray[Any]) -> list[dict[str, Any]]:
         """Return tags, the surest first, and the probability of every label, for each input."""
-        found = probabilities(self.trained.logits(inputs))
-        return [self._answer(row) for row in found]
+        return [self._answer(row) for row in self.trained.probabilities(inputs)]
 
     def _answer(self, row: NDArray[Any]) -> dict[str, Any]:
         names, values = self.trained.classes, [round(float(value), 6) for value in row]
-        chosen = sorted(np.flatnonzero(row > self.thresholds), key=lambda k: -row[k])
+        chosen = sorted(np.flatnonzero(row > self.trained.thresholds.values), key=lambda k: -row[k])
         return {
             "tags": [{"label": names[k], "probability": values[k]} for k in chosen],
             "probabilities": dict(zip(names, values, strict=True)),
