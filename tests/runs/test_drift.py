@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers import label_settings, label_store, small_arrays
+from helpers import EXACT, label_settings, label_store, small_arrays
 from mlcl.cli.main import main
 from mlcl.runs.drift import drift
 from mlcl.runs.run import run
@@ -19,9 +19,8 @@ from mlcl.runs.update import update
 def place(tmp_path_factory):
     base = tmp_path_factory.mktemp("drift")
     store = label_store(base, "store", [0, 1, 2, 3], seed=60)
-    settings = label_settings(store, "er", train={"epochs": 2, "batch_size": 16, "lr": 0.1})
-    run(settings, out=base / "run")
-    rows, labels = small_arrays(n=120, classes=8, seed=50)
+    run(label_settings(store, "exact", **EXACT, exact={"unlabelled": 0.0}), out=base / "run")
+    rows, labels = small_arrays(n=200, classes=8, seed=50)
     rows, labels = rows[labels[:, :4].any(1)], labels[labels[:, :4].any(1)]
     np.save(base / "same.npy", rows)
     np.save(base / "moved.npy", rows + np.float32(1.5))

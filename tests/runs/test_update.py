@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers import label_settings, label_store
+from helpers import EXACT, label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
@@ -24,8 +24,6 @@ from mlcl.runs.update import update
 from mlcl.runs.versions import current_folder, make_current, next_folder, rollback, versions
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
-
-EXACT = {"model": {"kind": "fixed", "head": "exact"}, "memory": {"size": 0}, "train": {}}
 
 
 @pytest.fixture(scope="module")

@@ -91,3 +91,7 @@ def label_settings(store, method, *, images=False, **changes):
             **changes,
         }
     )
+
+
+EXACT: dict[str, Any] = {"model": {"kind": "fixed", "head": "exact"}, "memory": {"size": 0}, "train": {}}
+"""What `label_settings` needs for the method ``exact``."""

@@ -25,6 +25,7 @@ from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.base import Base, read_base
 from mlcl.runs.recording import load_benchmark
+from mlcl.runs.without import benchmark_without
 from mlcl.streams import Benchmark, Task, build_tasks, keep_out, task_notes
 
 
@@ -38,6 +39,15 @@ class ExtendedBenchmark(Benchmark):
     def notes(self) -> tuple[str, ...]:
         """Return what the new task lacks; the others were noted in the run before."""
         return task_notes(self.dataset, self.tasks[-1:])
+
+
+class RememberedBenchmark(ExtendedBenchmark):
+    """The tasks of a run as far as they are remembered."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return nothing: all that the tasks lack was noted in the run before."""
+        return ()
 
 
 def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> ExtendedBenchmark:
@@ -109,7 +119,8 @@ def remembered_benchmark(base: Base) -> Benchmark:
         "" if before is None else before.dataset.fingerprint,
         origin=base.trained.result.features,
     )
-    return Benchmark(base.trained.config.benchmark, dataset, tasks)
+    complete = before is not None and bool(getattr(before, "complete", True))
+    return RememberedBenchmark(base.trained.config.benchmark, dataset, tasks, complete=complete)
 
 
 def added_classes(base: Base, data: Dataset, *, known: bool) -> NDArray[np.int64]:
@@ -168,6 +179,11 @@ def benchmark_of(base: Base) -> Benchmark:
     config, extends = base.trained.config, files.read_extends(base.folder)
     if is_given_arrays(config.data):
         raise InputError("they are arrays that were given in Python")
+    receipt = files.read_receipt(base.folder)
+    if receipt is not None:
+        found = remembered_benchmark(read_base(base.folder))
+        label = receipt.get("label")
+        return found if label is None else benchmark_without(found, str(label))
     if extends is not None:
         return extended_benchmark(read_base(base.folder), config, known=extends.known)
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ from mlcl.errors import InputError
 from mlcl.runs.added import extended_benchmark
 from mlcl.runs.base import begin_from, read_base
 from mlcl.runs.calibration import Calibration
-from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends
+from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends, read_receipt
 from mlcl.runs.recording import (
     Recorder,
     config_of_arrays,
@@ -89,6 +89,8 @@ def resume(
         raise InputError(f"{path} is finished; its result is in {path / RESULT}.")
     config = settled(read_config(path))
     with launched(config.train.devices, resume, path, benchmark=benchmark):
+        if read_receipt(path) is not None:
+            raise InputError(f"{path} was to forget and was stopped; delete it and do that again.")
         if (extends := read_extends(path)) is not None:
             base = read_base(path)
             before: Calibration | None = base.trained.calibration

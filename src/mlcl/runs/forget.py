@@ -1,0 +1,245 @@
+"""An exact run forgets rows, or a label: a new version that is as if it had never seen them, with a receipt.
+
+The exact learner keeps sums over rows and nothing else, so that what a row added can be taken away again; the rows
+themselves must be given once more. A network that was trained by gradients cannot do this, and is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mlcl.datasets import find_dataset, is_given_arrays, load_dataset, read_ids
+from mlcl.errors import InputError, nearest
+from mlcl.exact import Learner as ExactLearner
+from mlcl.files import read_bounded
+from mlcl.labels import LabelCounts, Labels
+from mlcl.memories import Memory
+from mlcl.runs import folder as files
+from mlcl.runs.added import benchmark_of, remembered_benchmark
+from mlcl.runs.base import Base, begin_from, load_base
+from mlcl.runs.calibration import Calibrated, calibrate
+from mlcl.runs.recording import Recorder
+from mlcl.runs.result import summarise
+from mlcl.runs.versions import current_folder, now_text
+from mlcl.runs.without import benchmark_without, without_label
+from mlcl.training.batches import gather, slices
+from mlcl.training.learner import Learner
+
+MAX_IDS_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Taught:
+    """What one task of a run learnt from a store.
+
+    Attributes:
+        store: its folder.
+        ids: of the store's rows, training rows first.
+        inputs: of the training rows.
+        labels: of them, for the task's classes.
+        rows: the rows of the task.
+        names: of the task's classes, as far as they are still known.
+    """
+
+    store: Path
+    ids: list[str]
+    inputs: NDArray[Any]
+    labels: Labels
+    rows: NDArray[np.int64]
+    names: tuple[str, ...]
+
+    def without(self, label: str) -> Taught:
+        """Return the task after a label was forgotten."""
+        keep = [k for k, name in enumerate(self.names) if name != label]
+        return replace(self, labels=self.labels[:, keep], names=tuple(self.names[k] for k in keep))
+
+
+def forget(
+    folder: str | Path,
+    *,
+    out: str | Path,
+    rows: str | Path | None = None,
+    data: str | Path | None = None,
+    label: str | None = None,
+) -> dict[str, Any]:
+    """Write a version of an exact run that never saw some rows, or a label, and return the receipt.
+
+    Args:
+        folder: the run; of one with versions the current one. It stays as it is, with all that it knows.
+        out: folder to write.
+        rows: a text file with the ids of rows, one per line, as in the stores that the run learnt from.
+        data: the store that the ids are of, where stores that the run learnt from have ids in common.
+        label: the label to remove instead; its rows stay, as rows of the other labels.
+    """
+    if (rows is None) == (label is None):
+        raise InputError("expected either --rows FILE or --label NAME.")
+    base = load_base(current_folder(Path(folder)))
+    if base.trained.config.model.head != "exact":
+        raise InputError(
+            f"{base.folder} is a trained network (method {base.trained.result.method!r}), from which no row can be "
+            "taken out again; expected a run of the exact learner (mlcl run --method exact)."
+        )
+    if label is not None:
+        if label not in base.trained.classes:
+            raise InputError(
+                f"--label {label!r} is no label of {base.folder}.{nearest(label, base.trained.classes)}"
+            )
+        receipt = {"what": "label", "label": label, "count": 1}
+        edited, benchmark = without_label(base, label), benchmark_without(remembered_benchmark(base), label)
+    else:
+        wanted = _read_wanted(Path(str(rows)))
+        edited, count = _without_rows(base, wanted, data=data, source=str(rows))
+        receipt = {"what": "rows", "count": count, "rows": sorted(map(_hashed, wanted))}
+        benchmark = remembered_benchmark(edited)
+    learner = Learner(base.trained.config, benchmark, pretrained=False)
+    begin_from(learner, edited)
+    _solve_again(learner)
+    extends = files.Extends(base.folder, base.fingerprint)
+    with Recorder.create(Path(out), base.trained.config, benchmark, extends=extends) as recorder:
+        receipt |= {"time": now_text(), "before": base.fingerprint, "parent": base.trained.result.sha256}
+        files.write_receipt(recorder.path, receipt)
+        files.write_result(recorder.path, summarise(learner, _as_before(learner, edited), recorder.path))
+    receipt |= {"after": files.fingerprint(Path(out))}
+    files.write_receipt(Path(out), receipt)
+    return receipt
+
+
+def _read_wanted(path: Path) -> list[str]:
+    content = read_bounded(path, limit=MAX_IDS_BYTES, expected="the ids of rows, one per line")
+    try:
+        found = [line.strip() for line in content.decode("utf-8").splitlines()]
+    except UnicodeDecodeError:
+        raise InputError(f"--rows {path} is no text; expected the ids of rows, one per line.") from None
+    wanted = [line for line in dict.fromkeys(found) if line]
+    if not wanted:
+        raise InputError(f"--rows {path} has no id; expected the ids of rows, one per line.")
+    return wanted
+
+
+def _hashed(row: str) -> str:
+    """Return what a receipt remembers of an id: enough to know it again, and not the id itself."""
+    return hashlib.sha256(row.encode()).hexdigest()[:32]
+
+
+def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, source: str) -> tuple[Base, int]:
+    """Return the run as if it had never seen these rows, and how many of them it had."""
+    done = {
+        row for folder in _chain(base.folder) for row in (files.read_receipt(folder) or {}).get("rows", ())
+    }
+    again = [row for row in wanted if _hashed(row) in done]
+    if again:
+        raise InputError(f"{source}: {again[0]!r} was forgotten before.")
+    taught = list(_taught(base))
+    stores = {one.store: set(one.ids) for one in taught}
+    if data is not None:
+        chosen_store = find_dataset(str(data)).resolve()
+        if chosen_store not in stores:
+            raise InputError(f"--data {data} is no store that {base.folder} learnt from.")
+        stores = {chosen_store: stores[chosen_store]}
+    for row in wanted:
+        places = [store for store, ids in stores.items() if row in ids]
+        if not places:
+            raise InputError(f"{source}: {row!r} is in no store that {base.folder} learnt from.")
+        if len(places) > 1:
+            raise InputError(
+                f"{source}: {row!r} is in {places[0]} and in {places[1]}; say which one: --data STORE."
+            )
+    names, rows = base.trained.classes, set(wanted)
+    learner = ExactLearner.from_arrays({name: value.numpy() for name, value in base.kept.exact.items()})
+    tasks, learnt = list(base.memory.tasks), set()
+    for place, one in enumerate(taught):
+        chosen = np.array([row for row in one.rows if one.store in stores and one.ids[row] in rows], np.int64)
+        if not len(chosen):
+            continue
+        learnt |= {one.ids[row] for row in chosen}
+        labels, ids = one.labels[chosen], [names.index(name) for name in one.names]
+        learner = learner.forget(_features(base, one.inputs, chosen), labels, ids, names=names)
+        before, gone = tasks[place].counts, LabelCounts.of(labels)
+        tasks[place] = replace(
+            tasks[place],
+            counts=LabelCounts(
+                before.positive - gone.positive, before.negative - gone.negative, before.total - gone.total
+            ),
+        )
+    if not learnt:
+        raise InputError(
+            f"{source}: none of its {len(wanted)} rows was learnt from; nothing is to be forgotten."
+        )
+    memory = Memory.from_state(base.memory.state())
+    memory.tasks = tuple(tasks)
+    exact = {name: torch.from_numpy(value) for name, value in learner.arrays().items()}
+    return replace(base, kept=replace(base.kept, memory=memory, exact=exact)), len(learnt)
+
+
+def _chain(folder: Path) -> Iterator[Path]:
+    """Iterate over a run, the one that it began from, and so on."""
+    yield folder
+    while (extends := files.read_extends(folder)) is not None:
+        folder = extends.run
+        yield folder
+
+
+def _taught(base: Base) -> list[Taught]:
+    """Return the tasks of a run, in the order of its memory, each with the rows that it was learnt from."""
+    found: list[Taught] = []
+    for folder in reversed(list(_chain(base.folder))):
+        receipt = files.read_receipt(folder)
+        if receipt is None:
+            found += _of_version(base if folder == base.folder else load_base(folder))
+        elif "label" in receipt:
+            found = [left for left in (one.without(str(receipt["label"])) for one in found) if left.names]
+    return found
+
+
+def _of_version(base: Base) -> Iterator[Taught]:
+    """Iterate over the tasks that one version learnt itself."""
+    config, folder = base.trained.config, base.folder
+    if config.validate or is_given_arrays(config.data):
+        raise InputError(f"the rows of {folder} have no ids; expected a run on a store, without validate.")
+    store, data, benchmark = find_dataset(config.data), load_dataset(config.data), benchmark_of(base)
+    if benchmark.dataset.fingerprint != files.read_data_record(folder).get("fingerprint"):
+        raise InputError(f"the data of {folder} have another fingerprint now, so its rows are not known.")
+    first = files.read_extends(folder) is None
+    offset = 0 if first else len(benchmark.dataset.train) - len(data.train)
+    for task in benchmark.tasks if first else benchmark.tasks[-1:]:
+        names = tuple(benchmark.classes[k] for k in task.classes)
+        labels = data.train.labels[:, [data.classes.index(name) for name in names]]
+        yield Taught(store.resolve(), read_ids(store), data.train.inputs, labels, task.train - offset, names)
+
+
+def _features(base: Base, inputs: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the features of rows, as the exact head learnt them."""
+    trained = base.trained
+    found = []
+    with torch.inference_mode():
+        for piece in slices(len(rows), trained.config.train.eval_batch_size):
+            raw = gather(inputs, rows[piece]).to(trained.normaliser.scale.device)
+            found.append(trained.network.features(trained.normaliser(raw)).float().cpu().numpy())
+    return np.concatenate(found)
+
+
+def _solve_again(learner: Learner) -> None:
+    """Give the head the weights that follow from the sums that are left, and measure its last row anew."""
+    if learner.exact is None:
+        raise InputError("the run has no exact head.")
+    learner.exact.write(*learner.exact.solve())
+    learner.network.eval()
+    measured = learner.evaluations
+    for table in (measured.matrix, measured.per_class, measured.pooled):
+        table.pop()
+    measured.add(learner.test_scores(), learner.benchmark, learnt=len(learner.benchmark.tasks))
+
+
+def _as_before(learner: Learner, base: Base) -> Calibrated:
+    """Return the probabilities and thresholds of the run before; what it scored of held-out rows is not kept."""
+    with np.errstate(invalid="ignore"):  # shares of no rows, which those of the run before replace
+        found = calibrate(learner, before=base.trained.calibration)
+    return replace(found, thresholds=base.trained.thresholds, held_out=None)
