@@ -335,7 +335,7 @@ def test_bad_arguments_are_one_sentence(tmp_path, capsys, monkeypatch):
         assert words in capsys.readouterr().err
     import mlcl.cli.serve as verb
 
-    monkeypatch.setattr(verb.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'mlcl\[serve\]'"):
         verb.require_serve()
 

@@ -111,7 +111,7 @@ def options(verb: str) -> list[str]:
     """Return the options of a verb, as its help shows them.
 
     >>> options("compare")
-    ['--help', '--plugin']
+    ['--help', '--on', '--plugin']
     """
     calls = (
         [["--help", "all"]]

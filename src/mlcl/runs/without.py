@@ -25,8 +25,8 @@ def without_label(base: Base, label: str) -> Base:
     trained = base.trained
     k = trained.classes.index(label)
     kept = np.delete(np.arange(len(trained.classes)), k)
-    tasks = [t for t, ids in enumerate(trained.tasks) if set(ids.tolist()) != {k}]
-    if not tasks:
+    tasks = np.array([t for t, ids in enumerate(trained.tasks) if set(ids.tolist()) != {k}], np.int64)
+    if not len(tasks):
         raise InputError(f"{label!r} is the only label of {base.folder}; without it nothing is left.")
     result = trained.result
     linear = nn.Linear(trained.network.backbone.width, len(kept))
