@@ -102,6 +102,23 @@ def stopped() -> None:
         run(resolve(given=given), out=Path("runs/stopped"), callback=Stop())
 
 
+def vectors() -> None:
+    """Make ``vectors``: three Parquet files of feature vectors with tags."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    names = ("cat", "dog", "car")
+    centres = rng.normal(size=(len(names), 16))
+    Path("vectors").mkdir()
+    for number in range(3):
+        labels = rng.random((100, len(names))) < (0.4, 0.2, 0.1)
+        rows = labels @ centres + rng.normal(size=(100, 16))
+        tags = [[name for name, there in zip(names, row, strict=True) if there] for row in labels]
+        pq.write_table(pa.table({"features": rows.tolist(), "tags": tags}), f"vectors/{number}.parquet")
+
+
 def pages(name: str, file: str, text: str) -> tuple[Picture, Picture]:
     """Return the screenshots of a page on a desktop and on a phone."""
     return (
@@ -145,6 +162,14 @@ ENTRIES = (
         ["mlcl predict runs/stopped photos --out scores.csv", "head -n 3 scores.csv"],
     ),
     Entry(
+        "thresholds",
+        "Choose the probability of each label above which it is a tag, on rows that the run held out.",
+        [
+            f"mlcl run --benchmark my-photos {SMALL} --held_out 0.2 --out runs/tagger --quiet",
+            "mlcl thresholds runs/tagger",
+        ],
+    ),
+    Entry(
         "export",
         "Write the network for other programs, and check that it gives the same scores.",
         ["mlcl export runs/stopped --format torch"],
@@ -156,6 +181,20 @@ ENTRIES = (
             "mlcl data prepare folder --root more-photos --size 16 --out more --quiet",
             "mlcl extend runs/stopped --data more --out runs/extended",
         ],
+    ),
+    Entry(
+        "update",
+        "Train a finished run on more rows, new labels or both: a new version of it, which is taken into use only if no "
+        "label loses more than allowed on the test rows of a store (`--gate`).",
+        ["mlcl update runs/tagger --data more --gate my-photos"],
+    ),
+    Entry("versions", "List the versions of a run.", ["mlcl versions runs/tagger"]),
+    Entry("rollback", "Use an earlier version of a run again.", ["mlcl rollback runs/tagger"]),
+    Entry(
+        "learn",
+        "Learn an exact tagger from Parquet files of vectors and tags, in one pass; here three files of 100 rows.",
+        ["mlcl learn --data 'vectors/*.parquet' --jobs 1 --out exact-tagger"],
+        before=vectors,
     ),
     Entry(
         "ls",
