@@ -184,8 +184,8 @@ ENTRIES = (
     ),
     Entry(
         "update",
-        "Train a finished run on more rows, new labels or both: a new version of it, which is taken into use only if no "
-        "label loses more than allowed on the test rows of a store (`--gate`).",
+        "Train a finished run on more rows, new labels or both: a new version of it, which is taken into use only if "
+        "no label loses more than allowed on the test rows of a store (`--gate`).",
         ["mlcl update runs/tagger --data more --gate my-photos"],
     ),
     Entry("versions", "List the versions of a run.", ["mlcl versions runs/tagger"]),
