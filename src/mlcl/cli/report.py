@@ -1,22 +1,39 @@
-"""``mlcl report``: one page about runs and sweeps."""
+"""``mlcl report``: one page about runs and sweeps; about one run, with its mistakes."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 from mlcl.cli.options import verb_parser
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_int
 from mlcl.files import write_bytes
+from mlcl.reports.examine import Examined, examine
 from mlcl.reports.gather import sections
+from mlcl.reports.look import COUNT
 from mlcl.reports.page import render_page
+from mlcl.reports.single import single
 
 
 def main(arguments: list[str]) -> int:
-    """Report: ``mlcl report DIR... --out FILE.html [--overwrite]``."""
-    parser = verb_parser("report", "Write one self-contained page about finished runs and sweeps.")
+    """Report: ``mlcl report DIR... --out FILE.html [--mistakes N] [--on STORE] [--images STORE] [--overwrite]``."""
+    parser = verb_parser(
+        "report",
+        "Write one self-contained page about finished runs and sweeps. The page of one run shows each label on its "
+        "test rows, the mistakes, confused labels and suspected label errors.",
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of runs or sweeps")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="default: report.html")
+    parser.add_argument(
+        "--mistakes",
+        type=int,
+        default=COUNT,
+        metavar="N",
+        help=f"of one run, test rows per list of mistakes; 0 scores no rows (default: {COUNT})",
+    )
+    parser.add_argument("--on", metavar="STORE", help="of one run, score the test rows of this store instead")
+    parser.add_argument("--images", metavar="STORE", help="of features, show the images of this store, by id")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     given = parser.parse_args(arguments)
     out: Path = given.out
@@ -26,6 +43,29 @@ def main(arguments: list[str]) -> int:
         raise InputError(f"--out {out} exists; choose another name, or add --overwrite.")
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: the folder {out.parent} does not exist.")
-    write_bytes(out, render_page(sections(given.folders)).encode())
+    check_int("--mistakes", given.mistakes, 0)
+    found = sections(given.folders)
+    run = single(found[0]) if len(found) == 1 else None
+    asked = given.on is not None or given.images is not None
+    if run is None and asked:
+        raise InputError("--on and --images are for the page of one run; expected the folder of one run.")
+    examined, unseen = None, ""
+    if run is not None and given.mistakes:
+        examined, unseen = _examined(run.folder, given.on, given.images, strict=asked)
+    page = render_page(found, examined=examined, unseen=unseen, count=given.mistakes)
+    write_bytes(out, page.encode())
     sys.stdout.write(f"{out}\n")
     return 0
+
+
+def _examined(
+    folder: Path, on: str | None, images: str | None, *, strict: bool
+) -> tuple[Examined | None, str]:
+    """Return the test rows of a run, or why there are none: the rest of the page does not depend on them."""
+    try:
+        return examine(folder, on=on, images=images), ""
+    except InputError as error:
+        if strict:
+            raise
+        warnings.warn(f"labels and mistakes are left out: {error}", stacklevel=2)
+        return None, f"The test rows of this run are not at hand: {error}"

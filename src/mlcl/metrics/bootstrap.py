@@ -86,6 +86,26 @@ def bootstrap_macro_auc(
     >>> bootstrap_macro_auc([[0.9], [0.8], [0.2], [0.1]], [[1], [1], [0], [0]], resamples=3)
     array([1., 1., 1.])
     """
+    return _mean_of_rows(bootstrap_class_auc(scores, labels, resamples=resamples, seed=seed))
+
+
+def bootstrap_class_auc(
+    scores: ArrayLike, labels: ArrayLike, *, resamples: int = 1000, seed: int = 0
+) -> Floats:
+    """Return the AUC of each class in each bootstrap resample, float64 ``[resamples, K]``, nan where undefined.
+
+    The draws are those of `bootstrap_macro_auc`, which is the mean over classes of these values.
+
+    Args:
+        scores: ``[n, K]``, finite.
+        labels: ``[n, K]``, 0 or 1.
+        resamples: how many.
+        seed: of the draws.
+
+    >>> bootstrap_class_auc([[0.9, 0.1], [0.8, 0.2], [0.2, 0.3]], [[1, 0], [1, 0], [0, 0]], resamples=2)
+    array([[nan, nan],
+           [ 1., nan]])
+    """
     values, truth, _ = check_scores(scores, labels)
     check_int("resamples", resamples, 1)
     n = len(values)
@@ -98,7 +118,7 @@ def bootstrap_macro_auc(
     streams = np.random.default_rng(seed).spawn(len(sizes))
 
     def block(job: tuple[np.random.Generator, int]) -> Floats:
-        return _mean_of_rows(resampled_auc(classes, draw_counts(job[0], n, job[1])))
+        return resampled_auc(classes, draw_counts(job[0], n, job[1]))
 
     work = values.size * resamples
     return np.concatenate(in_threads(block, zip(streams, sizes, strict=True), size=work))

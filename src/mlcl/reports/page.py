@@ -17,7 +17,9 @@ from mlcl.models.provenance import describe
 from mlcl.reports import figures
 from mlcl.reports import single as one
 from mlcl.reports.drawing import ReportFigure, to_inline
+from mlcl.reports.examine import Examined
 from mlcl.reports.gather import Section
+from mlcl.reports.look import COUNT, render_look
 from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
 from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
@@ -34,14 +36,33 @@ _MEMORIES = (
 )
 
 
-def render_page(found: Sequence[Section], *, title: str | None = None) -> str:
-    """Return the page as HTML; the same runs give the same text."""
+def render_page(
+    found: Sequence[Section],
+    *,
+    title: str | None = None,
+    examined: Examined | None = None,
+    unseen: str = "",
+    count: int = COUNT,
+) -> str:
+    """Return the page as HTML; the same runs give the same text.
+
+    Args:
+        found: the sections.
+        title: of the page.
+        examined: the test rows of the run, on the page of one run.
+        unseen: why there are none, in a sentence.
+        count: rows that are shown per list of mistakes.
+    """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     source = (resources.files("mlcl.reports") / "page.html.jinja").read_text(encoding="utf-8")
     engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     ready = [_section(section, f"s{number}", Markup) for number, section in enumerate(found, 1)]
+    ready[0] |= {
+        "look": "" if examined is None else render_look(examined, Markup, count=count),
+        "unseen": unseen,
+    }
     names = list(dict.fromkeys(section.benchmark for section in found))
     if title is None:
         title = found[0].headline if len(found) == 1 else f"Runs on {', '.join(names)}"
@@ -76,6 +97,8 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "classes": one.class_rows(run) if run is not None else [],
         "heads": heads,
         "body": body,
+        "look": "",
+        "unseen": "",
         "notes": footnotes(section, lines),
         "undefined": UNDEFINED if run is not None and math.isnan(run.values["macro_auc"]) else "",
         "blocks": [

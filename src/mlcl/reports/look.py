@@ -1,0 +1,180 @@
+"""The part of a page that looks at one run's test rows: labels, mistakes with their images, confusions, suspects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from mlcl.metrics import Reliability
+from mlcl.reports.drawing import shown
+from mlcl.reports.examine import (
+    LEVEL,
+    Examined,
+    LabelLine,
+    confusions,
+    label_lines,
+    mistakes,
+    suspects,
+)
+from mlcl.reports.thumbnails import Album
+
+COUNT = 6
+"""Rows per list."""
+MOST_LABELS = 100
+"""Labels whose mistakes are shown; of more, those with the lowest AUC."""
+SUSPECTS = 4
+"""Times ``COUNT`` suspected labels are shown."""
+HEADS = (
+    "Label",
+    "Training rows",
+    "Test rows",
+    "AUC",
+    f"{LEVEL:.0%} interval",
+    "AP",
+    "Threshold",
+    "Precision",
+    "Recall",
+    "Calibration error",
+)
+
+
+def render_look(found: Examined, markup: Any, *, name: str = "s1", count: int = COUNT) -> Any:
+    """Return the part of the page as HTML.
+
+    Args:
+        found: the test rows of a run.
+        markup: markupsafe's class for text that is HTML already.
+        name: the beginning of ids, so that they are distinct on the page.
+        count: rows per list.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    source = (resources.files("mlcl.reports") / "look.html.jinja").read_text(encoding="utf-8")
+    engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return markup(engine.from_string(source).render(look=context(found, name=name, count=count)))
+
+
+def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[str, Any]:
+    """Return what the template shows: texts and numbers, and images as data URIs."""
+    lines = label_lines(found)
+    order = sorted(range(len(lines)), key=lambda k: (math.isnan(lines[k].auc), lines[k].auc))
+    album = Album()
+    shown_labels = order[:MOST_LABELS]
+    flagged = suspects(found)
+    truth = found.labels[flagged[:, 0], flagged[:, 1]] > 0
+    most = SUSPECTS * count
+    return {
+        "name": name,
+        "where": found.where,
+        "rows": len(found.ids),
+        "images": found.images,
+        "heads": HEADS,
+        "labels": [(f"{name}-l{k}" if k in set(shown_labels) else "", _cells(lines[k])) for k in order],
+        "details": [_detail(found, lines[k], k, f"{name}-l{k}", album, count) for k in shown_labels],
+        "left_out": len(lines) - len(shown_labels),
+        "confusions": [(c.missed, c.instead, str(c.rows), f"{c.expected:.1f}") for c in confusions(found)],
+        "missing": [_cell(found, *place, album) for place in flagged[~truth][:most].tolist()],
+        "missing_count": int((~truth).sum()),
+        "wrong": [_cell(found, *place, album) for place in flagged[truth][:most].tolist()],
+        "wrong_count": int(truth.sum()),
+        "omitted": album.omitted,
+    }
+
+
+def _cells(line: LabelLine) -> list[str]:
+    interval = f"{_points(line.low)} to {_points(line.high)}"
+    return [
+        shown(line.name, 60),
+        f"{line.positive:,}",
+        f"{line.test_positive:,}",
+        _points(line.auc),
+        interval if math.isfinite(line.low) else "-",
+        _points(line.ap),
+        _threshold(line.threshold),
+        _percent(line.precision),
+        _percent(line.recall),
+        f"{line.error:.3f}" if math.isfinite(line.error) else "-",
+    ]
+
+
+def _detail(found: Examined, line: LabelLine, k: int, name: str, album: Album, count: int) -> dict[str, Any]:
+    chosen = mistakes(found, k, count)
+    lists = [
+        ("Surest false positives", chosen.false, chosen.false_count),
+        ("Surest misses", chosen.missed, chosen.missed_count),
+        ("Most doubtful", chosen.doubtful, None),
+    ]
+    return {
+        "id": name,
+        "label": shown(line.name, 60),
+        "auc": _points(line.auc),
+        "false": chosen.false_count,
+        "missed": chosen.missed_count,
+        "bins": _diagram(line.reliability),
+        "error": f"{line.error:.3f}" if math.isfinite(line.error) else "-",
+        "threshold": _threshold(line.threshold),
+        "lists": [
+            (title, total, [_row(found, int(row), k, album) for row in rows]) for title, rows, total in lists
+        ],
+    }
+
+
+def _row(found: Examined, row: int, k: int, album: Album) -> dict[str, Any]:
+    """Return one row under one label: its image or its id, the probability, and the labels it has."""
+    has = [found.classes[j] for j in np.flatnonzero(found.labels[row])]
+    return {
+        "id": shown(str(found.ids[row]), 60),
+        "image": album.add(found.image(row)) if found.images else None,
+        "probability": _probability(float(found.probabilities[row, k])),
+        "labels": _listed(has) or "no label",
+    }
+
+
+def _cell(found: Examined, row: int, k: int, album: Album) -> dict[str, Any]:
+    return _row(found, row, k, album) | {"label": shown(found.classes[k], 40)}
+
+
+def _diagram(bins: Reliability) -> list[tuple[str, str, str]]:
+    """Return the dots of a reliability diagram of 100 x 100: x, y and radius, which grows with the count."""
+    top = max(int(bins.count.max(initial=1)), 1)
+    dots = []
+    for count, p, share in zip(bins.count, bins.probability, bins.share, strict=True):
+        if count:
+            radius = 1.5 + 3.5 * math.sqrt(math.log1p(count) / math.log1p(top))
+            dots.append((f"{100 * p:.1f}", f"{100 - 100 * share:.1f}", f"{radius:.1f}"))
+    return dots
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [shown(name, 24) for name in names]
+    return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f}" if math.isfinite(value) else "-"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %" if math.isfinite(value) else "-"
+
+
+def _probability(value: float) -> str:
+    """Return a probability with two digits that matter.
+
+    >>> _probability(0.934), _probability(0.0021), _probability(0.9996), _probability(1e-7)
+    ('0.93', '0.002', '1.00', '0.000')
+    """
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.3f}"
+
+
+def _threshold(value: float) -> str:
+    """Return a threshold; those that no probability, or every one, is above have words.
+
+    >>> _threshold(0.5), _threshold(1.0), _threshold(-1.0)
+    ('0.50', 'never', 'always')
+    """
+    return "never" if value >= 1 else "always" if value < 0 else _probability(value)
