@@ -20,9 +20,9 @@ from mlcl.labels import Labels
 from mlcl.metrics import Reliability, average_precision, calibration_error, macro_auc, reliability
 from mlcl.metrics.bootstrap import bootstrap_class_auc
 from mlcl.metrics.suspicion import suspected_errors
+from mlcl.reports.data import load_quietly
 from mlcl.runs.folder import read_environment
 from mlcl.runs.gate import check_inputs
-from mlcl.runs.recording import load_benchmark
 from mlcl.runs.trained import Trained, load_trained
 
 RESAMPLES = 400
@@ -219,7 +219,7 @@ def suspects(found: Examined) -> NDArray[np.int64]:
 def _own_rows(trained: Trained) -> tuple[Dataset, Rows, Sequence[str], str]:
     """Return the data of a run, the test rows of its tasks, and their names."""
     config = trained.config
-    benchmark = load_benchmark(config)
+    benchmark, _ = load_quietly(config)  # the run has warned of what its tasks lack
     data = benchmark.dataset
     recorded = read_environment(trained.folder).get("data")
     expected = recorded.get("fingerprint") if isinstance(recorded, dict) else None
