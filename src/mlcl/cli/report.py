@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 
 from mlcl.cli.options import verb_parser
 from mlcl.errors import InputError, check_int
 from mlcl.files import write_bytes
-from mlcl.reports.examine import Examined, examine
+from mlcl.reports.examine import examine_or_say
 from mlcl.reports.gather import sections
 from mlcl.reports.look import COUNT
 from mlcl.reports.page import render_page
@@ -46,26 +45,12 @@ def main(arguments: list[str]) -> int:
     check_int("--mistakes", given.mistakes, 0)
     found = sections(given.folders)
     run = single(found[0]) if len(found) == 1 else None
-    asked = given.on is not None or given.images is not None
-    if run is None and asked:
+    if run is None and (given.on is not None or given.images is not None):
         raise InputError("--on and --images are for the page of one run; expected the folder of one run.")
     examined, unseen = None, ""
     if run is not None and given.mistakes:
-        examined, unseen = _examined(run.folder, given.on, given.images, strict=asked)
+        examined, unseen = examine_or_say(run.folder, on=given.on, images=given.images)
     page = render_page(found, examined=examined, unseen=unseen, count=given.mistakes)
     write_bytes(out, page.encode())
     sys.stdout.write(f"{out}\n")
     return 0
-
-
-def _examined(
-    folder: Path, on: str | None, images: str | None, *, strict: bool
-) -> tuple[Examined | None, str]:
-    """Return the test rows of a run, or why there are none: the rest of the page does not depend on them."""
-    try:
-        return examine(folder, on=on, images=images), ""
-    except InputError as error:
-        if strict:
-            raise
-        warnings.warn(f"labels and mistakes are left out: {error}", stacklevel=2)
-        return None, f"The test rows of this run are not at hand: {error}"

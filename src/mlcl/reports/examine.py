@@ -5,6 +5,7 @@ A run folder keeps no scores of test rows; they are computed again from its weig
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +147,27 @@ def examine(folder: str | Path, *, on: str | None = None, images: str | None = N
         probabilities=trained.probabilities(data.test.inputs)[np.ix_(rows, own)],
         thresholds=trained.thresholds.values[own],
     )
+
+
+def examine_or_say(
+    folder: Path, *, on: str | None = None, images: str | None = None
+) -> tuple[Examined | None, str]:
+    """Return the test rows of a run, or None and why: what else is reported does not depend on them.
+
+    Where a store is named, its absence is an `InputError`.
+
+    Args:
+        folder: as in `examine`, like the other arguments.
+        on: a store whose test rows are scored.
+        images: a store of images.
+    """
+    try:
+        return examine(folder, on=on, images=images), ""
+    except InputError as error:
+        if on is not None or images is not None:
+            raise
+        warnings.warn(f"the test rows are left out: {error}", stacklevel=2)
+        return None, f"The test rows of this run are not at hand: {error}"
 
 
 def label_lines(found: Examined, *, resamples: int = RESAMPLES, seed: int = 0) -> list[LabelLine]:

@@ -66,8 +66,9 @@ FILES = (
     *(CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT),
     *(CALIBRATION, THRESHOLDS, HELD_OUT),
 )
-EXPORTS = ("model.pt2", "model.onnx")
-"""What ``mlcl export`` puts beside them; it goes when the run is replaced."""
+CARD = "model-card.md"
+EXPORTS = ("model.pt2", "model.onnx", CARD)
+"""What ``mlcl export`` and ``mlcl card`` put beside them; it goes when the run is replaced."""
 
 MAX_RECORD_BYTES = 1 << 20
 MAX_RESULT_BYTES = 64 << 20
