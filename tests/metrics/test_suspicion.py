@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.multioutput import MultiOutputClassifier
 
-from mlcl.datasets import load_digits_dataset
 from mlcl.metrics.suspicion import suspected_errors
 
 
@@ -45,11 +43,16 @@ def test_cell_by_cell(seed, n, classes, masked):
 
 @pytest.mark.parametrize("share", [0.02, 0.1])
 def test_planted_errors_are_found(share):
-    data = load_digits_dataset()
-    x, y = (data.train.inputs.reshape(len(data.train), -1) / 16.0, data.train.labels)
-    x_test, clean = (data.test.inputs.reshape(len(data.test), -1) / 16.0, data.test.labels)
-    model = MultiOutputClassifier(LogisticRegression(C=0.1, max_iter=200)).fit(x, y)
-    p = np.stack([each[:, 1] for each in model.predict_proba(x_test)], axis=1)
+    rng = np.random.default_rng(1)
+    weights = 2.5 * rng.standard_normal((6, 4))
+
+    def draw(n):
+        x = rng.standard_normal((n, 6))
+        return x, (x @ weights - 3 + rng.logistic(size=(n, 4)) > 0).astype(int)
+
+    (x, y), (x_test, clean) = draw(500), draw(1500)
+    models = [LogisticRegression().fit(x, column) for column in y.T]
+    p = np.stack([model.predict_proba(x_test)[:, 1] for model in models], axis=1)
     planted = np.random.default_rng(0).random(clean.shape) < share
     cells = suspected_errors(p, np.where(planted, 1 - clean, clean))
     doubt = np.zeros(clean.shape)
