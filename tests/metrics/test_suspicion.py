@@ -44,11 +44,11 @@ def test_cell_by_cell(seed, n, classes, masked):
 @pytest.mark.parametrize("share", [0.02, 0.1])
 def test_planted_errors_are_found(share):
     rng = np.random.default_rng(1)
-    weights = 2.5 * rng.standard_normal((6, 4))
+    weights = 6 * rng.standard_normal((6, 4))
 
     def draw(n):
         x = rng.standard_normal((n, 6))
-        return x, (x @ weights - 3 + rng.logistic(size=(n, 4)) > 0).astype(int)
+        return x, (x @ weights - 7 + rng.logistic(size=(n, 4)) > 0).astype(int)
 
     (x, y), (x_test, clean) = draw(500), draw(1500)
     models = [LogisticRegression().fit(x, column) for column in y.T]
@@ -59,7 +59,7 @@ def test_planted_errors_are_found(share):
     doubt[cells[:, 0], cells[:, 1]] = np.arange(len(cells), 0, -1)
     assert roc_auc_score(planted.ravel(), doubt.ravel()) > 0.85  # chance: 0.5
     first = cells[: int(planted.sum())]
-    assert planted[first[:, 0], first[:, 1]].mean() > max(0.45, 4 * share)  # chance: the share
+    assert planted[first[:, 0], first[:, 1]].mean() > 0.7  # chance: the share
 
 
 def test_a_class_without_positives_or_negatives_has_no_suspects():

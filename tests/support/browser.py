@@ -50,5 +50,6 @@ def probed(page, folder, width, *options):
     (folder / "frame.html").write_text(FRAME.format(width=width))
     flags = ["--window-size=1400,1000", "--virtual-time-budget=10000", "--dump-dom"]
     done = browse([*options, *flags], folder, "frame.html")
-    title = re.search(r"<title>(.*?)</title>", done.stdout).group(1)
-    return json.loads(html.unescape(title)), done.stderr
+    title = re.search(r"<title>(.*?)</title>", done.stdout)
+    assert title is not None, done.stderr
+    return json.loads(html.unescape(title[1])), done.stderr

@@ -103,7 +103,7 @@ def bootstrap_class_auc(
         seed: of the draws.
 
     >>> bootstrap_class_auc([[0.9, 0.1], [0.8, 0.2], [0.2, 0.3]], [[1, 0], [1, 0], [0, 0]], resamples=2)
-    array([[nan, nan],
+    array([[ 1., nan],
            [ 1., nan]])
     """
     values, truth, _ = check_scores(scores, labels)

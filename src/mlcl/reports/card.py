@@ -72,8 +72,12 @@ def escaped(text: object) -> str:
     >>> print(escaped("a|b <script> [x](y)\n# *z*"))
     a\|b \<script\> \[x\]\(y\) \# \*z\*
     """
-    one_line = "".join(c if c.isprintable() else " " for c in str(text))
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&$])", r"\\\1", one_line)
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&$])", r"\\\1", _one_line(text))
+
+
+def _one_line(text: object) -> str:
+    """Return text without line breaks and control characters: a line of dashes would end the header."""
+    return "".join(c if c.isprintable() else " " for c in str(text))
 
 
 def _title(run: Run) -> str:
@@ -107,14 +111,14 @@ def _header(run: Run, examined: Examined | None, pooled: Interval | None) -> str
         "metrics": ["roc_auc"],
         "model-index": [
             {
-                "name": _title(run),
+                "name": _one_line(_title(run)),
                 "results": [
                     {
                         "task": {"type": task, "name": "Multi-label classification"},
                         "dataset": {
-                            "name": run.benchmark,
-                            "type": _data(run, "name") or run.benchmark,
-                            "revision": run.fingerprint or "unknown",
+                            "name": _one_line(run.benchmark),
+                            "type": _one_line(_data(run, "name") or run.benchmark),
+                            "revision": _one_line(run.fingerprint or "unknown"),
                         },
                         "metrics": [metric for metric in metrics if metric["value"] is not None],
                     }
@@ -122,7 +126,7 @@ def _header(run: Run, examined: Examined | None, pooled: Interval | None) -> str
             }
         ],
     }
-    text = yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=10**6)
     return f"---\n{text}---"
 
 

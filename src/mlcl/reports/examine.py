@@ -132,7 +132,9 @@ def examine(folder: str | Path, *, on: str | None = None, images: str | None = N
     names = [name for name in trained.classes if name in data.classes]
     if not names:
         raise InputError(f"{where} has no label that {folder} knows.")
-    own = [trained.classes.index(name) for name in names]
+    own, theirs = (
+        np.array([known.index(name) for name in names]) for known in (trained.classes, data.classes)
+    )
     shown, places = (
         (data.test.inputs, rows) if images is None else _images(images, [ids[row] for row in rows])
     )
@@ -143,7 +145,7 @@ def examine(folder: str | Path, *, on: str | None = None, images: str | None = N
         ids=[ids[row] for row in rows],
         inputs=shown,
         places=places,
-        labels=data.test.labels[np.ix_(rows, [data.classes.index(name) for name in names])],
+        labels=data.test.labels[np.ix_(rows, theirs)],
         probabilities=trained.probabilities(data.test.inputs)[np.ix_(rows, own)],
         thresholds=trained.thresholds.values[own],
     )

@@ -77,9 +77,9 @@ def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[st
         "details": [_detail(found, lines[k], k, f"{name}-l{k}", album, count) for k in shown_labels],
         "left_out": len(lines) - len(shown_labels),
         "confusions": [(c.missed, c.instead, str(c.rows), f"{c.expected:.1f}") for c in confusions(found)],
-        "missing": [_cell(found, *place, album) for place in flagged[~truth][:most].tolist()],
+        "missing": [_cell(found, row, k, album) for row, k in flagged[~truth][:most].tolist()],
         "missing_count": int((~truth).sum()),
-        "wrong": [_cell(found, *place, album) for place in flagged[truth][:most].tolist()],
+        "wrong": [_cell(found, row, k, album) for row, k in flagged[truth][:most].tolist()],
         "wrong_count": int(truth.sum()),
         "omitted": album.omitted,
     }
