@@ -147,7 +147,7 @@ def test_on_a_phone_nothing_overflows_and_the_console_is_quiet(pages, tmp_path, 
         r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", pages[1][kind]
     )  # it forbids the probe
     opened = text.replace("<details", "<details open")
-    seen, console = probed(opened, tmp_path, 390)
+    seen, console = probed(opened, tmp_path, 390, "--hide-scrollbars")
     assert seen["inner"] == seen["scroll"] == 390
     assert seen["wide"] == []
     assert "CONSOLE" not in console, console

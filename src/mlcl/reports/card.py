@@ -7,9 +7,7 @@ quotes them, in the text they are escaped.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import yaml
@@ -17,10 +15,12 @@ import yaml
 from mlcl._version import __version__
 from mlcl.metrics import Interval, average_precision, bootstrap_interval
 from mlcl.models.provenance import describe
+from mlcl.reports.card_header import card_header, card_title, data_field, input_kind
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
+from mlcl.reports.markdown import escaped, fenced, table
 from mlcl.reports.records import Run
 from mlcl.runs.calibration import Calibration
-from mlcl.runs.folder import WARNINGS, read_calibration, read_thresholds
+from mlcl.runs.folder import WARNINGS, WEIGHTS, read_calibration, read_thresholds
 
 FEW = 20
 """A label with fewer training rows is named among the limits."""
@@ -41,8 +41,8 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
     if examined is not None:
         pooled = bootstrap_interval(examined.probabilities, examined.labels, resamples=RESAMPLES)
     parts = [
-        _header(run, examined, pooled),
-        f"# {escaped(_title(run))}",
+        card_header(run, examined, pooled),
+        f"# {escaped(card_title(run))}",
         _summary(run),
         "## Intended use and limits",
         *_limits(run, lines),
@@ -61,84 +61,15 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
         "`DIR` is the folder of the run; `INPUT` is an image, a folder of images, an array or a store, with inputs of "
         f"shape {_shape(run)}.",
         "## Settings",
-        _fenced(yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True), "yaml"),
+        fenced(yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True), "yaml"),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def escaped(text: object) -> str:
-    r"""Return text that Markdown shows as it is, on one line: no markup, no table cell, no HTML.
-
-    >>> print(escaped("a|b <script> [x](y)\n# *z*"))
-    a\|b \<script\> \[x\]\(y\) \# \*z\*
-    """
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&$])", r"\\\1", _one_line(text))
-
-
-def _one_line(text: object) -> str:
-    """Return text without line breaks and control characters: a line of dashes would end the header."""
-    return "".join(c if c.isprintable() else " " for c in str(text))
-
-
-def _title(run: Run) -> str:
-    return f"{run.method} on {run.benchmark}"
-
-
-def _kind(run: Run) -> str:
-    return "images" if run.input_shape is not None and len(run.input_shape) == 3 else "features"
-
-
-def _header(run: Run, examined: Examined | None, pooled: Interval | None) -> str:
-    """Return the YAML header: what the Hub lists and compares."""
-    task = "image-classification" if _kind(run) == "images" else "tabular-classification"
-    metrics: list[dict[str, Any]] = [
-        _metric("roc_auc", "Macro-AUC, mean over tasks (percent)", run.values["macro_auc"]),
-        _metric(
-            "roc_auc", "Macro-AUC, all labels on all test rows (percent)", run.values["pooled_macro_auc"]
-        ),
-        _metric("mean_average_precision", "mAP (percent)", run.values["pooled_map"]),
-    ]
-    if pooled is not None and examined is not None:
-        metrics[1]["value"] = round(100 * pooled.estimate, 2)
-        metrics[1]["args"] = {"interval_95": [round(100 * end, 2) for end in (pooled.low, pooled.high)]}
-        metrics[2]["value"] = round(100 * average_precision(examined.probabilities, examined.labels), 2)
-    if run.calibration is not None:
-        metrics.append(_metric("brier_score", "Brier score", run.calibration.get("brier"), digits=4))
-    header = {
-        "library_name": "mlcl",
-        "pipeline_tag": task,
-        "tags": ["mlcl", "multi-label-classification", "continual-learning", "class-imbalance"],
-        "metrics": ["roc_auc"],
-        "model-index": [
-            {
-                "name": _one_line(_title(run)),
-                "results": [
-                    {
-                        "task": {"type": task, "name": "Multi-label classification"},
-                        "dataset": {
-                            "name": _one_line(run.benchmark),
-                            "type": _one_line(_data(run, "name") or run.benchmark),
-                            "revision": _one_line(run.fingerprint or "unknown"),
-                        },
-                        "metrics": [metric for metric in metrics if metric["value"] is not None],
-                    }
-                ],
-            }
-        ],
-    }
-    text = yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=10**6)
-    return f"---\n{text}---"
-
-
-def _metric(kind: str, name: str, value: Any, *, digits: int = 2) -> dict[str, Any]:
-    good = isinstance(value, int | float) and math.isfinite(value)
-    return {"type": kind, "name": name, "value": round(float(value), digits) if good else None}
 
 
 def _summary(run: Run) -> str:
     labels, tasks = len(run.classes), run.matrix.tasks
     return (
-        f"A multi-label tagger for {_kind(run)}: it gives each input a probability for each of {labels} "
+        f"A multi-label tagger for {input_kind(run)}: it gives each input a probability for each of {labels} "
         f"label{'s' * (labels != 1)}, which it learnt in {tasks} task{'s' * (tasks != 1)}, one after the other, with "
         f"the method {escaped(run.method)} of mlcl {__version__}. Measured by Macro-AUC: how well each label ranks the "
         f"rows that have it above those that do not, whatever its frequency."
@@ -183,7 +114,7 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
             [escaped(name), str(int(run.positive[k])), _points(float(run.per_class[-1, k]))]
             for k, name in enumerate(run.classes)
         ]
-        return _table(["Label", "Training rows", "AUC on its own task's test rows"], rows)
+        return table(["Label", "Training rows", "AUC on its own task's test rows"], rows)
     heads = [
         "Label",
         "Training rows",
@@ -209,7 +140,7 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
         ]
         for line in lines
     ]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, unseen: str) -> list[str]:
@@ -226,8 +157,8 @@ def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, un
         ]
         note = (
             f"Measured on {len(examined.ids)} test rows of {escaped(examined.where)}, in points. Intervals are "
-            f"percentile bootstrap intervals over test rows ({RESAMPLES} resamples): they do not cover the variation of "
-            f"training."
+            f"percentile bootstrap intervals over test rows ({RESAMPLES} resamples): they do not cover the variation "
+            f"of training."
         )
     else:
         rows += [
@@ -235,7 +166,7 @@ def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, un
             ["mAP, all labels on all test rows", _points(run.values["pooled_map"]), ""],
         ]
         note = f"As the run measured it, in points, without intervals. {escaped(unseen)}".strip()
-    return [note, _table(["Measure", "Value", "95 % interval"], rows)]
+    return [note, table(["Measure", "Value", "95 % interval"], rows)]
 
 
 def _probabilities(run: Run) -> list[str]:
@@ -252,7 +183,7 @@ def _probabilities(run: Run) -> list[str]:
         }
         values = [(name, measured.get(key)) for key, name in names.items()]
         rows = [[name, f"{value:.4f}"] for name, value in values if isinstance(value, int | float)]
-        texts.append(_table(["On the test rows", "Value"], rows) if rows else "")
+        texts.append(table(["On the test rows", "Value"], rows) if rows else "")
     goal = "none was chosen: 0.5 for every label" if thresholds.goal is None else f"{thresholds.goal}"
     rows_used = f", on {thresholds.rows} held-out rows" if thresholds.rows else ""
     texts.append(
@@ -275,11 +206,11 @@ def _fitted(calibration: Calibration) -> str:
 
 
 def _data_table(run: Run) -> str:
-    shapes = {split: _data(run, split) for split in ("train", "test")}
+    shapes = {split: data_field(run, split) for split in ("train", "test")}
     rows = [
-        ["Name", escaped(_data(run, "name") or run.benchmark)],
+        ["Name", escaped(data_field(run, "name") or run.benchmark)],
         ["Fingerprint", escaped(run.fingerprint or "not recorded")],
-        ["Kind and shape of one input", f"{_kind(run)}, {_shape(run)}"],
+        ["Kind and shape of one input", f"{input_kind(run)}, {_shape(run)}"],
         *([f"{split.capitalize()} rows", escaped(shape[0])] for split, shape in shapes.items() if shape),
         ["Labels and tasks", f"{len(run.classes)} labels in {run.matrix.tasks} tasks"],
         [
@@ -287,7 +218,7 @@ def _data_table(run: Run) -> str:
             f"{run.positive.min()} to {run.positive.max()}" if len(run.positive) else "-",
         ],
     ]
-    return _table(["Training data", ""], rows)
+    return table(["Training data", ""], rows)
 
 
 def _weights(run: Run) -> list[str]:
@@ -308,31 +239,14 @@ def _weights(run: Run) -> list[str]:
     found.append(
         f"- Made with: {escaped(made)}; commit {escaped(run.commit or 'not recorded')}; seed {run.seed}."
     )
-    checksum = run.sha256.get("weights.safetensors")
+    checksum = run.sha256.get(WEIGHTS)
     if checksum is not None:
-        found.append(f"- SHA-256 of `weights.safetensors`: {escaped(checksum)}.")
+        found.append(f"- SHA-256 of `{WEIGHTS}`: {escaped(checksum)}.")
     return ["\n".join(found)]
-
-
-def _data(run: Run, key: str) -> Any:
-    record = run.environment.get("data")
-    return record.get(key) if isinstance(record, dict) else None
 
 
 def _shape(run: Run) -> str:
     return " x ".join(map(str, run.input_shape or ())) or "not recorded"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)])
-
-
-def _fenced(text: str, language: str) -> str:
-    """Return a code block whose fence is longer than any in the text."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def _points(value: float) -> str:
