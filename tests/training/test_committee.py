@@ -182,6 +182,13 @@ def test_settings_of_members_are_refused_where_there_is_none():
     }
 
 
+def test_the_method_has_what_the_validation_part_chose():
+    chosen = config_from({"method": "committee"})
+    members = chosen.committee
+    assert (members.encoder, members.weight, members.moments) == ("fixed", 1.0, 0.5)
+    assert chosen.exact.unlabelled == 0.3
+
+
 def test_an_encoder_with_random_weights_is_warned_of():
     learner = Learner(config(committee={"encoder": "mlp"}), small_benchmark())
     with pytest.warns(UserWarning, match="'mlp' has random weights, which the exact learner does not train"):

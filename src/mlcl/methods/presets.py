@@ -112,9 +112,9 @@ _SHIPPED: dict[str, Preset] = {
         _DISTILLED_REPLAY,
     ),
     "committee": Preset(
-        "Distilled replay, and beside it the exact learner on fixed features: one score of both, no further image.",
-        "docs/beyond.md",
-        _DISTILLED_REPLAY | {"committee": {"encoder": "fixed"}, "exact": {"unlabelled": 0.3}},
+        "Distilled replay, and the exact learner on fixed features and on the network's own, as one score.",
+        "docs/exact.md",
+        _DISTILLED_REPLAY | {"committee": {"encoder": "fixed", "moments": 0.5}, "exact": {"unlabelled": 0.3}},
     ),
     "exact": Preset(
         "Closed form on fixed features, from sums over rows: nothing is trained, stored or forgotten.",
