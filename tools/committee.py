@@ -65,7 +65,10 @@ def record(benchmark: str, seed: int, path: Path) -> None:
     """Train the network, and write all that the weights are chosen from."""
     network, patches = (learner_of(method, benchmark, seed) for method in ("distilled-replay", "exact"))
     data = network.data
-    found = {"ytr": np.asarray(data.train.labels), "yte": np.asarray(data.test.labels)}
+    found: dict[str, NDArray[Any]] = {
+        "ytr": np.asarray(data.train.labels),
+        "yte": np.asarray(data.test.labels),
+    }
     for task in network.tasks:
         named = {"classes": task.classes, "train": task.train, "test": task.test}
         found |= {f"{name}{task.index}": rows for name, rows in named.items()}
