@@ -22,7 +22,7 @@ SHOWN = {
     "exact, u 0": ("exact, u 0", "#66c2a5", "*"),
     "exact, u 0.1": ("exact, u 0.1", "#1b9e77", "*"),
     "exact, u 1": ("exact, u 1", "#00441b", "*"),
-    "joint + RLDAM": ("joint training", "#000000", "P"),
+    "joint + BCE": ("joint training (BCE)", "#000000", "P"),
 }
 """Label of a row, and its name, colour and marker in the figure."""
 
