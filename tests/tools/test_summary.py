@@ -39,7 +39,7 @@ def test_a_cell_is_the_mean_over_seeds_and_what_is_missing_is_a_dash(tmp_path):
     assert rows["`exact`, u 1"] == ["1.00", "-9.00", "-", "-"]
     assert rows["ER (BCE, random memory)"] == ["**96.00**", "**86.00**", "-", "-"]
     # In-task from the masked bound, pooled from the other; a bound is never the best method.
-    assert rows["joint training"] == ["-", "-", "98.00", "89.00"]
+    assert rows["upper bounds: joint training"] == ["-", "-", "98.00", "89.00"]
 
 
 @pytest.mark.parametrize("page", summary.PAGES, ids=lambda path: path.name)
