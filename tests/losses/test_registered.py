@@ -16,7 +16,10 @@ RNG = np.random.default_rng(0)
 LABELS = np.vstack([np.ones(4), np.zeros(4), RNG.random((18, 4)) < 0.3])
 LOGITS = torch.tensor(RNG.normal(size=LABELS.shape))
 COUNTS = LabelCounts.of(LABELS)
-EVERY = ["asl", "bce", "db", "focal", "margin", "pairwise-hinge2", "pairwise-logistic", "rldam", "ru"]
+EVERY = [
+    *("asl", "auc-square", "bce", "db", "focal", "margin", "pairwise-hinge2", "pairwise-logistic"),
+    *("partial-auc", "rldam", "ru", "smooth-ap"),
+]
 
 
 def test_names():
@@ -33,6 +36,9 @@ def test_names():
         ("asl", {"gamma_positive": 1.0, "clip": 0.0}),
         ("focal", {"alpha": 0.25, "gamma": 0.5}),
         ("db", {"gamma": 2.0}),
+        ("auc-square", {"margin": 0.3, "momentum": 0.5}),
+        ("partial-auc", {"share": 0.6}),
+        ("smooth-ap", {"temperature": 2.0}),
     ],
     ids=str,
 )

@@ -39,7 +39,7 @@ def test_names_tell_what_weights_were_trained_on(name, expected):
     ("names", "expected"),
     [
         (("coco2017", "c-coco-small"), "MS-COCO"),
-        (("my-data", "coco-b0-c10"), "MS-COCO"),
+        (("my-data", "coco2014-b0-c10"), "MS-COCO"),
         (("voc2012-validation",), "PASCAL VOC"),
         (("nus-wide", "c-nus"), "NUS-WIDE"),
         (("digits", "c-digits"), None),

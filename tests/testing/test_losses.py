@@ -143,6 +143,24 @@ def broadcasts(loss, logits, labels, **arguments):
     )
 
 
+def counts_calls_always(counts, *, scale: float = 1.0):
+    """Keeps a running value that changes in evaluation mode too."""
+
+    class Counting(nn.Module):
+        calls: torch.Tensor
+
+        def __init__(self):
+            super().__init__()
+            self.inner = good(counts, scale=scale)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, *given, **arguments):
+            self.calls += 1
+            return self.inner(*given, **arguments)
+
+    return Counting()
+
+
 BROKEN = [
     ("finite_scalar", broken(not_a_scalar)),
     ("finite_scalar", broken(no_gradient)),
@@ -159,6 +177,7 @@ BROKEN = [
     ("scale_is_a_factor", scale_on_top),
     ("inputs_stay", broken(centres_in_place)),
     ("other_classes_are_refused", broken(broadcasts)),
+    ("running_values", counts_calls_always),
 ]
 
 

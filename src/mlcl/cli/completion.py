@@ -88,7 +88,7 @@ def values() -> dict[str, Sequence[str]]:
     return found | {
         "method": [*PRESETS, *ALIASES],
         "benchmark": list(shipped()),
-        "stream.order": ("random", "sorted", "paper"),
+        "stream.order": ("random", "sorted", "alphabetical", "paper"),
     }
 
 

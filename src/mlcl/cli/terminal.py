@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from mlcl.cli.estimates import TimeLeft
-from mlcl.metrics import ResultMatrix
+from mlcl.metrics import ResultMatrix, session_means
 from mlcl.models.provenance import describe
 from mlcl.runs.folder import WARNINGS
 from mlcl.runs.result import Result
@@ -131,6 +131,7 @@ def result_lines(result: Result) -> list[str]:
         f"by class frequency: {thirds}",
         f"pooled over all classes and test {_noun(result.learner)}s: Macro-AUC {_points(pooled['macro_auc'])}, "
         f"mAP {_points(pooled['map'])}",
+        *_session_lines(result),
     ]
     if not getattr(benchmark, "complete", True):
         lines[-1] += f" (undefined: no {_noun(result.learner)} has the labels of both old and new classes)"
@@ -146,6 +147,19 @@ def result_lines(result: Result) -> list[str]:
             f"{'was' if undefined == 1 else 'were'} left out{where}"
         )
     return lines
+
+
+def _session_lines(result: Result) -> list[str]:
+    """Return the field's measures of class-incremental learning, for its protocols (base and increment)."""
+    if result.config.stream.increment is None or not np.isfinite(result.pooled["map"]):
+        return []
+    mean, last = session_means(result.sessions), result.sessions[-1]
+    shown = ", ".join(
+        f"{text} {_points(mean[name])} / {_points(last[name])}"
+        for name, text in (("map", "mAP"), ("cf1", "CF1"), ("of1", "OF1"), ("fpr", "false-positive rate"))
+    )
+    at = f"decisions at {result.config.decision_threshold:g}"
+    return [f"mean over sessions / after the last: {shown} ({at})"]
 
 
 def _points(value: float, digits: int = 2) -> str:

@@ -34,8 +34,8 @@ class StreamConfig:
     Args:
         tasks: number of tasks; the classes are cut into equal slices. Not set: 5, or as many as ``order`` or
             ``increment`` give.
-        order: ``random`` (by seed), ``sorted``, ``paper`` (the released code's order for VOC, COCO and NUS-WIDE), or a
-            list of lists of class ids or names.
+        order: ``random`` (by seed), ``sorted`` (by class id), ``alphabetical`` (by name), ``paper`` (the released
+            code's order for VOC, COCO and NUS-WIDE), or a list of lists of class ids or names.
         base: classes of the first task, for the field's B-C protocols (needs ``increment``).
         increment: classes of each task after the first (``B10-C2`` is base 10, increment 2).
         setting: ``overlap``: an image comes back with each task's labels; ``disjoint``: it is in one task only.
@@ -386,6 +386,8 @@ class Config:
         validate: evaluate on a fifth of the training split instead of the test split, to choose settings.
         held_out: share of the training rows that are not trained on but used to make scores into probabilities and to
             choose thresholds; not set: none, and probabilities follow from the counts of labels alone.
+        threshold: a class is predicted where its probability is above this, for CF1, OF1 and the false-positive rate.
+            Not set: 0.5.
         stream: tasks.
         model: network.
         loss: loss.
@@ -406,6 +408,7 @@ class Config:
     seed: int = 0
     validate: bool = False
     held_out: float | None = None
+    threshold: float | None = None
     stream: StreamConfig = field(default_factory=StreamConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -422,10 +425,21 @@ class Config:
         _at_least("", self, seed=0)
         if self.held_out is not None and not 0 < self.held_out < 1:
             raise InputError(f"held_out is {self.held_out}; expected a share above 0 and below 1.")
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise InputError(f"threshold is {self.threshold}; expected a probability above 0 and below 1.")
         if self.model.head != "exact":
             _at_least("train.", self.train, epochs=1)
         elif self.committee:
             raise InputError("model.head is 'exact', which is solved alone; expected no committee with it.")
+
+    @property
+    def decision_threshold(self) -> float:
+        """The probability above which a class is predicted.
+
+        >>> Config().decision_threshold, Config(threshold=0.8).decision_threshold
+        (0.5, 0.8)
+        """
+        return 0.5 if self.threshold is None else self.threshold
 
     @property
     def joint(self) -> bool:

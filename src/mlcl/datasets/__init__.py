@@ -19,6 +19,7 @@ from mlcl.datasets.digits import load_digits_dataset
 from mlcl.datasets.images import DEFAULT_SIZE, decode_image
 from mlcl.datasets.plan import SOURCES, DatasetPlan
 from mlcl.datasets.preparing import plan_bytes, prepare
+from mlcl.datasets.published import published_differences
 from mlcl.datasets.store import StoreInfo, open_store, read_ids, store_kind
 from mlcl.errors import InputError, nearest
 from mlcl.files import cache_dir, require_folder, slug, write_text
@@ -43,6 +44,7 @@ __all__ = [
     "plan_source",
     "prepare",
     "prepare_source",
+    "published_differences",
     "read_ids",
     "store_kind",
     "store_path",
@@ -111,8 +113,8 @@ def prepare_source(
             lists them, one line per image with the reason.
         jobs: number of processes; one per core if not given.
         progress: called with rows done and rows in all.
-        announce: called once, before anything is written, with a sentence that says what will be made,
-            where, and how much disk space it needs.
+        announce: called before anything is written, with a sentence that says what will be made, where, and how much
+            disk space it needs; and with a note for each way in which VOC or COCO differ from what was published.
         options: ``name``, and the options of the source.
     """
     listing = None if isinstance(skip_bad, bool) else Path(skip_bad).expanduser()
@@ -130,6 +132,11 @@ def prepare_source(
                 "--size 32 training on a CPU"
             )
         announce(text)
+        train, test = plan.train, len(plan.ids) - plan.train
+        for note in published_differences(
+            plan.name, data=plan.name, classes=plan.classes, train=train, test=test
+        ):
+            announce(f"note: {note}")
     made = prepare(
         plan, target, size=size, overwrite=overwrite, skip_bad=bool(skip_bad), jobs=jobs, progress=progress
     )

@@ -24,6 +24,8 @@ Rules (docs/specification.md#losses), which ``mlcl.testing.check_loss`` tests:
   its pairs).
 - Where nothing contributes, and for a batch without rows, the loss is 0 with a zero gradient: a path to the logits
   remains, so that ``backward`` works.
+- A loss may keep running values, as buffers in its ``state_dict``, which a checkpoint holds. A call changes them in
+  training mode only, and then depends on the calls before; every other rule holds in evaluation mode.
 - It does not depend on the order of the rows, and an option ``scale`` is a factor on the whole loss.
 - It does not change its arguments, and no gradient flows into labels, counts or group weights.
 - Logits with another number of classes than ``counts`` are an `InputError`.

@@ -54,6 +54,10 @@ class Batch(NamedTuple):
         # A product with the membership matrix: exact for 0 and 1, and several times as fast as index_add.
         return tuple(members @ table for table in tables)
 
+    def group_sums(self, *tables: Tensor) -> tuple[Tensor, ...]:
+        """Sum for each group and class the logits of the rows with a 1: ``[G, K]`` for each table ``[B, K]``."""
+        return self.group_counts(*(table * self.logits for table in tables))
+
     def group_weight(self) -> Tensor:
         """Return ``w_g`` as a column ``[G, 1]``."""
         return self.labels.new_ones(1, 1) if self.weights is None else self.weights.unsqueeze(1)

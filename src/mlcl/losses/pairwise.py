@@ -18,6 +18,27 @@ from mlcl.losses.base import LOSSES
 from mlcl.losses.batch import Batch, check_batch, pair_weights
 
 
+def by_group(order: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return an order of the rows in each column with the groups one after another, each in its order.
+
+    Args:
+        order: row numbers, ``[B, K]``.
+        groups: the group of each row, ``[B]``; None for one group.
+
+    Returns:
+        The order, and the first place of the group at each place, ``[B]``; None for one group. Every column holds
+        every row, so a group has the same places in all columns.
+
+    >>> order, start = by_group(torch.tensor([[2], [0], [1]]), torch.tensor([1, 0, 1]))
+    >>> order.flatten().tolist(), start.tolist()
+    ([1, 2, 0], [0, 1, 1])
+    """
+    if groups is None:
+        return order, None
+    ordered = groups.sort().values
+    return order.gather(0, groups[order].argsort(dim=0, stable=True)), torch.searchsorted(ordered, ordered)
+
+
 def squared_hinge_pairs(batch: Batch) -> Tensor:
     """Return ``sum_g w_g R_g`` for ``max(0, 1 - (f+ - f-))^2``, in O(B log B) per class instead of O(B^2).
 
@@ -36,19 +57,12 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
     scores = batch.logits.double() - batch.logits.detach().double().mean(0)
     threshold = scores - 1
     order = torch.where(batch.labels > 0, threshold, scores).detach().argsort(dim=0, descending=True)
-    start = None
-    if batch.row_groups is not None:
-        # Groups one after another, each in its order. Every column holds every row, so a group has the same
-        # places in all columns, and its cumulative sums are those of the column minus those before its first place.
-        regroup = batch.row_groups[order].argsort(dim=0, stable=True)
-        order = order.gather(0, regroup)
-        ordered = batch.row_groups.sort().values
-        start = torch.searchsorted(ordered, ordered)
+    order, start = by_group(order, batch.row_groups)
     above = torch.stack([is_negative, is_negative * scores, is_negative * scores.square()]).gather(
         1, order.expand(3, -1, -1)
     )
     sums = above.cumsum(1)
-    if start is not None:
+    if start is not None:  # the sums of a group are those of the column minus those before its first place
         sums = sums - F.pad(sums, (0, 0, 1, 0))[:, start]
     a = threshold.gather(0, order)
     pairs = sums[2] - 2 * a * sums[1] + a.square() * sums[0]

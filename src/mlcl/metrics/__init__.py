@@ -15,6 +15,12 @@ from mlcl.metrics.intervals import Interval, mean_std, paired_interval
 from mlcl.metrics.matrix import ResultMatrix
 from mlcl.metrics.ranking import AucReport, auc_report, average_precision, batch_mean_auc, macro_auc
 from mlcl.metrics.scaling import LogOddsLines, fit_lines, prior_shift
+from mlcl.metrics.sessions import (
+    false_positive_rate,
+    precision_forgetting,
+    session_means,
+    session_measures,
+)
 from mlcl.metrics.streaming import StreamingMacroAUC
 from mlcl.metrics.thresholded import F1Scores, by_frequency, f1_scores
 
@@ -41,13 +47,17 @@ __all__ = [
     "calibration_error",
     "choose_thresholds",
     "f1_scores",
+    "false_positive_rate",
     "fit_lines",
     "log_loss",
     "macro_auc",
     "mean_std",
     "paired_interval",
+    "precision_forgetting",
     "prior_shift",
     "reliability",
+    "session_means",
+    "session_measures",
 ]
 
 

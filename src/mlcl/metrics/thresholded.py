@@ -6,6 +6,7 @@ See docs/specification.md#map and #thirds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,13 +64,7 @@ def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayL
     (0.75, 0.75, 0.75, 0.666...)
     """
     values, truth, _ = check_scores(scores, labels)
-    cut = to_array(threshold)
-    if cut.dtype.kind not in "uif" or cut.shape not in ((), (values.shape[1],)) or np.isnan(cut).any():
-        raise InputError(
-            f"threshold is {threshold!r}, but a number, or one for each of {values.shape[1]} classes, "
-            f"was expected"
-        )
-    predicted = values > cut
+    predicted = values > check_threshold(threshold, values.shape[1])
     hits = (predicted & truth).sum(axis=0)
     chosen, positive = predicted.sum(axis=0), truth.sum(axis=0)
     defined = positive > 0
@@ -92,6 +87,20 @@ def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayL
         recall=recall,
         f1=np.where(defined, _ratio(2 * hits, chosen + positive), np.nan),
     )
+
+
+def check_threshold(threshold: float | ArrayLike, classes: int) -> NDArray[Any]:
+    """Return a threshold, or one per class, as an array; refuse anything else.
+
+    >>> check_threshold(0.5, 3)
+    array(0.5)
+    """
+    cut = to_array(threshold)
+    if cut.dtype.kind not in "uif" or cut.shape not in ((), (classes,)) or np.isnan(cut).any():
+        raise InputError(
+            f"threshold is {threshold!r}, but a number, or one for each of {classes} classes, was expected"
+        )
+    return cut
 
 
 def by_frequency(values: ArrayLike, positive: ArrayLike) -> dict[str, float]:

@@ -113,7 +113,7 @@ def notes(*names: str) -> list[str]:
 def images_of(*names: str) -> str | None:
     """Return the origin of the images of a dataset or benchmark with these names, if it is a known one.
 
-    >>> images_of("c-coco-small", "coco2017"), images_of("voc-b0-c4"), images_of("digits")
+    >>> images_of("c-coco-small", "coco2017"), images_of("voc2007-b0-c4"), images_of("digits")
     ('MS-COCO', 'PASCAL VOC', None)
     """
     text = " ".join(names).lower()

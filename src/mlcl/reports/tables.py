@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mlcl.metrics import Interval, mean_std, paired_interval
 from mlcl.reports.gather import Group, Section
+from mlcl.sweeps.experiment import SESSION_METRICS
 
 NAMES = {
     "macro_auc": "Macro-AUC",
@@ -20,6 +21,15 @@ NAMES = {
     "head": "Head",
     "medium": "Medium",
     "tail": "Tail",
+    "map_avg": "mAP avg",
+    "map_last": "mAP last",
+    "cf1_avg": "CF1 avg",
+    "cf1_last": "CF1 last",
+    "of1_avg": "OF1 avg",
+    "of1_last": "OF1 last",
+    "fpr_avg": "FPR avg",
+    "fpr_last": "FPR last",
+    "map_forgetting": "mAP forgetting",
     "steps": "Steps",
     "rows": "Rows seen",
     "memory_bytes": "Bytes kept",
@@ -38,7 +48,10 @@ BRIEF = ("macro_auc", "forgetting", "pooled_macro_auc", "tail", *COSTS)
 FULL = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "tail", *COSTS)
 """The metrics that fit the width of a page; the others are in its figures and in the CSV files."""
 
-LOWER_IS_BETTER = ("forgetting",)
+SESSIONS = (*SESSION_METRICS[1:], "macro_auc", "pooled_macro_auc", *COSTS)
+"""The metrics of a table that compares by one of the field's."""
+
+LOWER_IS_BETTER = ("forgetting", "map_forgetting", "fpr_avg", "fpr_last")
 
 
 @dataclass(frozen=True)
@@ -130,7 +143,9 @@ def _best_of(values: Mapping[str, float], metric: str) -> set[str]:
 
 def columns(section: Section, lines: Sequence[Line], *, full: bool) -> list[str]:
     """Return the metrics that the table shows: its own first, then those that any run has a value for."""
-    wanted = FULL if full else BRIEF
+    wanted: Sequence[str] = FULL if full else BRIEF
+    if section.metric in SESSION_METRICS:
+        wanted = SESSIONS
     rest = [m for m in wanted if m != section.metric and any(math.isfinite(line.mean[m]) for line in lines)]
     return [section.metric, *rest]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcl.config.parts import used_plugins
 from mlcl.config.schema import Config, StreamConfig, to_dict
-from mlcl.datasets import given_arrays, load_dataset
+from mlcl.datasets import given_arrays, load_dataset, published_differences
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.runs import folder as files
@@ -35,8 +35,13 @@ from mlcl.training.loop import train
 
 
 def load_benchmark(config: Config) -> Benchmark:
-    """Load the data of a config and cut it into tasks."""
+    """Load the data of a config and cut it into tasks; warn where they are not what the benchmark's name promises."""
     data = load_dataset(config.data, in_memory=config.train.in_memory)
+    train, test = len(data.train), len(data.test)
+    for note in published_differences(
+        config.benchmark, data=data.name, classes=data.classes, train=train, test=test
+    ):
+        warnings.warn(f"{note}.", UserWarning, stacklevel=3)
     if config.validate:
         data = hold_out(data, seed=config.seed)
     stream = {name: value for name, value in to_dict(config.stream).items() if name != "seed"}

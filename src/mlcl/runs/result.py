@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from mlcl.config.schema import Config, to_dict
 from mlcl.errors import InputError, one_line
 from mlcl.files import plain
-from mlcl.metrics import ResultMatrix, by_frequency
+from mlcl.metrics import ResultMatrix, by_frequency, precision_forgetting, session_means
 from mlcl.runs.calibration import Calibrated
 from mlcl.runs.environment import data_record
 from mlcl.runs.kept import kept_bytes
 from mlcl.training.learner import Learner
 
 RESULT_FORMAT = 1
+SESSION_MEASURES = ("map", "cf1", "of1", "fpr")
+"""What tables have of the sessions: their mean (``map_avg``) and the last (``map_last``)."""
 Floats = NDArray[np.float64]
 
 
@@ -31,7 +33,10 @@ class Result:
         config: every setting of the run.
         matrix: Macro-AUC of test task i (column) after learning task t (row); one row for joint training.
         per_class: AUC of each class after each task, on its own task's test images; nan where undefined.
-        pooled: Macro-AUC and mAP over all classes on all test images, after the last task.
+        pooled: over all classes on all test images, after the last task: Macro-AUC, mAP, and precision, recall, F1 and
+            false-positive rate of decisions.
+        sessions: the same after each task, over the classes seen by then on the test images of seen tasks.
+        map_forgetting: the mean drop of a task's mAP on all test images from the best earlier to the last session.
         thirds: final Macro-AUC of the head, medium and tail third of the classes by P_k.
         positive: P_k of each class, over the rows annotated for it.
         seconds: time per task.
@@ -48,6 +53,8 @@ class Result:
     matrix: Floats
     per_class: Floats
     pooled: dict[str, float]
+    sessions: tuple[dict[str, float], ...]
+    map_forgetting: float
     thirds: dict[str, float]
     positive: NDArray[np.int64]
     seconds: tuple[float, ...]
@@ -78,7 +85,10 @@ def summarise(learner: Learner, calibrated: Calibrated, folder: Path | None = No
         config=learner.config,
         matrix=100 * np.array(measured.matrix),
         per_class=per_class,
-        pooled={name: 100 * value for name, value in measured.pooled[-1].items()},
+        pooled=_points(measured.pooled[-1]),
+        sessions=tuple(_points(session) for session in measured.pooled),
+        map_forgetting=100
+        * precision_forgetting(measured.precision, [task.classes.tolist() for task in learner.tasks]),
         thirds=by_frequency(per_class[-1], positive),
         positive=positive,
         seconds=tuple(measured.task_seconds),
@@ -89,6 +99,10 @@ def summarise(learner: Learner, calibrated: Calibrated, folder: Path | None = No
         calibrated=calibrated,
         folder=folder,
     )
+
+
+def _points(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: 100 * value for name, value in values.items()}
 
 
 def result_json(result: Result) -> dict[str, Any]:
@@ -106,6 +120,13 @@ def result_json(result: Result) -> dict[str, Any]:
         "backward_transfer": matrix.backward_transfer,
         "forward_transfer": matrix.forward_transfer(50.0),
         "pooled": result.pooled,
+        "sessions": {
+            "threshold": result.config.decision_threshold,
+            "each": list(result.sessions),
+            "mean": session_means(result.sessions),
+            "last": result.sessions[-1],
+            "map_forgetting": result.map_forgetting,
+        },
         "thirds": result.thirds,
         "calibration": result.calibrated.measured,
         "undefined_classes": int(np.isnan(result.per_class[-1]).sum()),
@@ -210,6 +231,8 @@ class SavedResult:
     def _parse(cls, content: Mapping[str, Any]) -> Self:
         classes = tuple(str(name) for name in _list(content, "classes"))
         pooled, thirds = _mapping(content, "pooled"), _mapping(content, "thirds")
+        sessions = _optional(content, "sessions") or {}  # runs of an earlier version have none
+        means, last = _optional(sessions, "mean") or {}, _optional(sessions, "last") or {}
         values = {
             "macro_auc": _number(content["macro_auc"]),
             "forgetting": _number(content.get("forgetting")),
@@ -219,7 +242,10 @@ class SavedResult:
             "steps": _number(content.get("steps")),
             "rows": _number(content.get("rows")),
             "memory_bytes": _number(content.get("memory_bytes")),
+            "map_forgetting": _number(sessions.get("map_forgetting")),
         } | {part: _number(thirds.get(part)) for part in ("head", "medium", "tail")}
+        values |= {f"{name}_avg": _number(means.get(name)) for name in SESSION_MEASURES}
+        values |= {f"{name}_last": _number(last.get(name)) for name in SESSION_MEASURES}
         return cls(
             benchmark=content["benchmark"],
             method=content["method"],

@@ -14,7 +14,7 @@ from mlcl.streams.draws import ORDER, generator
 ClassRef = int | str
 Order = str | Sequence[ClassRef] | Sequence[Sequence[ClassRef]]
 
-NAMED_ORDERS = ("random", "sorted", "paper")
+NAMED_ORDERS = ("random", "sorted", "alphabetical", "paper")
 DEFAULT_TASKS = 5
 
 # The order of the authors' released code for its seed 2222.
@@ -60,8 +60,9 @@ def class_groups(
         tasks: number of equal slices, 5 if nothing else determines it. If the classes cannot be divided
             evenly, the first tasks have one more. Where ``order`` or ``increment`` determines the number, this
             may be left out, and must not differ.
-        order: ``random`` (a permutation by ``seed``), ``sorted`` (by id), ``paper`` (`PAPER_ORDERS`, which
-            has its own tasks), a flat list of all class ids or names, or one list per task.
+        order: ``random`` (a permutation by ``seed``), ``sorted`` (by id), ``alphabetical`` (by name, the
+            field's), ``paper`` (`PAPER_ORDERS`, which has its own tasks), a flat list of all class ids or names, or
+            one list per task.
         base: classes of the first task, with ``increment``.
         increment: classes of every task after ``base``: ``B10-C2`` is base 10, increment 2. The rest
             makes a smaller last task.
@@ -71,6 +72,8 @@ def class_groups(
     [[0, 1, 2], [3, 4], [5, 6]]
     >>> [group.tolist() for group in class_groups(list("abcdefg"), order="sorted", base=4, increment=2)]
     [[0, 1, 2, 3], [4, 5], [6]]
+    >>> [group.tolist() for group in class_groups(["tv", "cat", "dog"], tasks=3, order="alphabetical")]
+    [[1], [2], [0]]
     >>> [group.tolist() for group in class_groups(list("abc"), order=[["c"], [0, "b"]])]
     [[2], [0, 1]]
     """
@@ -104,6 +107,8 @@ def _ordered(names: list[str], order: Order, seed: int) -> tuple[NDArray[np.int6
             return generator(seed, ORDER).permutation(len(names)).astype(np.int64), None
         if order == "sorted":
             return np.arange(len(names), dtype=np.int64), None
+        if order == "alphabetical":
+            return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64), None
         order = _paper_order(order, len(names))
     groups, grouped = _groups(list(order))
     place = {name: k for k, name in enumerate(names)}

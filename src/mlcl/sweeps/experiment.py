@@ -18,7 +18,16 @@ from mlcl.errors import InputError, check_choice, nearest, one_line
 from mlcl.files import slug
 from mlcl.methods.presets import PRESETS
 
-METRICS = ("macro_auc", "forgetting", "pooled_macro_auc", "pooled_map", "head", "medium", "tail")
+SESSION_METRICS = (
+    *("map_avg", "map_last", "cf1_avg", "cf1_last", "of1_avg", "of1_last"),
+    *("fpr_avg", "fpr_last", "map_forgetting"),
+)
+"""The field's: means over the sessions of class-incremental learning, and values after the last."""
+
+METRICS = (
+    *("macro_auc", "forgetting", "pooled_macro_auc", "pooled_map", "head", "medium", "tail"),
+    *SESSION_METRICS,
+)
 """The metrics that a table may show; ``metric`` of an experiment is the one that rows are compared by."""
 
 FIGURES = ("points", "lines", "curves", "imbalance")

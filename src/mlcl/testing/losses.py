@@ -89,7 +89,9 @@ def _loss(part: Part[LossCase], case: LossCase, **more: Any) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         loss: nn.Module = part.build(case.counts, **more)
-    return loss
+    if loss.state_dict():  # running values, of which the rules must hold too: those of other rows
+        loss(case.logits.flip(0), case.labels, mask=case.mask)
+    return loss.eval()
 
 
 def _gradient(loss: nn.Module, logits: Tensor, labels: Tensor, **arguments: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,6 +107,25 @@ def _gradient(loss: nn.Module, logits: Tensor, labels: Tensor, **arguments: Tens
 def _near(found: Tensor, expected: Tensor | float, tolerance: float = 1e-9) -> bool:
     gap = (found - torch.as_tensor(expected)).abs()
     return bool((gap <= tolerance * (1 + torch.as_tensor(expected).abs())).all())
+
+
+def running_values(part: Part[LossCase], case: LossCase) -> None:
+    """Running values, where a loss has them, stay finite in training mode and do not change in evaluation mode."""
+    loss = _loss(part, case)
+    before = {name: value.clone() for name, value in loss.state_dict().items()}
+    if not before:
+        return
+    loss(case.logits, case.labels, **case.arguments())
+    changed = [name for name, value in loss.state_dict().items() if not torch.equal(value, before[name])]
+    require(not changed, f"changes {', '.join(changed)} in evaluation mode")
+    loss.train()
+    for logits in (case.logits, 1e4 * case.logits.sign()):
+        value, gradient = _gradient(loss, logits, case.labels, **case.arguments())
+        require(value.isfinite() and gradient.isfinite().all(), "is not finite in training mode")
+        require(
+            all(found.isfinite().all() for found in loss.state_dict().values()),
+            "has running values that are not finite",
+        )
 
 
 def finite_scalar(part: Part[LossCase], case: LossCase) -> None:
@@ -253,4 +274,5 @@ LOSS_RULES: tuple[Rule[LossCase], ...] = (
     order_of_rows_is_free,
     scale_is_a_factor,
     other_classes_are_refused,
+    running_values,
 )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
-from mlcl.metrics import average_precision, macro_auc
+from mlcl.metrics import average_precision, macro_auc, session_measures
 from mlcl.streams import Benchmark
 
 
@@ -23,17 +23,27 @@ class Evaluations:
         matrix: one row per learnt task, one column per test task: Macro-AUC.
         per_class: one row per learnt task, one column per class: AUC of the class on the test images of its own task;
             of all its tasks, where an update made it part of several.
-        pooled: after each task, Macro-AUC and mAP over all seen classes on all test images of seen tasks.
+        pooled: after each task, over all seen classes on all test images of seen tasks: Macro-AUC, mAP, and precision,
+            recall, F1 and false-positive rate of decisions.
+        precision: one row per learnt task, one column per class: AP of each seen class on the test images of all tasks.
         task_seconds: seconds per task, evaluation included.
     """
 
     matrix: list[list[float]] = field(default_factory=list)
     per_class: list[list[float]] = field(default_factory=list)
     pooled: list[dict[str, float]] = field(default_factory=list)
+    precision: list[list[float]] = field(default_factory=list)
     task_seconds: list[float] = field(default_factory=list)
 
-    def add(self, scores: NDArray[Any], benchmark: Benchmark, *, learnt: int) -> None:
-        """Compute all measures from the scores [n, K] of the test split. The first ``learnt`` tasks are seen."""
+    def add(self, scores: NDArray[Any], benchmark: Benchmark, *, learnt: int, threshold: float = 0.5) -> None:
+        """Compute all measures from the scores [n, K] of the test split.
+
+        Args:
+            scores: logits.
+            benchmark: the tasks.
+            learnt: the first so many tasks are seen.
+            threshold: a class is predicted where its probability, the sigmoid of its logit, is above this.
+        """
         labels = benchmark.dataset.test.labels
         row, per_class = [], np.full(labels.shape[1], np.nan)
         for task in benchmark.tasks:
@@ -50,21 +60,27 @@ class Evaluations:
             )
         seen = benchmark.tasks[:learnt]
         rows = np.unique(np.concatenate([task.test for task in seen]))
-        pool = np.ix_(rows, np.unique(np.concatenate([task.classes for task in seen])))
+        known = np.unique(np.concatenate([task.classes for task in seen]))
+        pool = np.ix_(rows, known)
         self.matrix.append(row)
         self.per_class.append(per_class.tolist())
         # Where no image has the labels of all tasks (an extended run), nothing can be pooled.
-        whole = getattr(benchmark, "complete", True)
-        self.pooled.append(
-            {
-                "macro_auc": macro_auc(scores[pool], labels[pool]) if whole else float("nan"),
-                "map": average_precision(scores[pool], labels[pool]) if whole else float("nan"),
-            }
-        )
+        precision = np.full(labels.shape[1], np.nan)
+        if not getattr(benchmark, "complete", True):
+            self.pooled.append({"macro_auc": float("nan"), "map": float("nan")})
+        else:
+            cut = math.log(threshold / (1 - threshold))
+            found = session_measures(scores[pool], labels[pool], threshold=cut)
+            self.pooled.append({"macro_auc": macro_auc(scores[pool], labels[pool]), **found})
+            every = np.unique(np.concatenate([task.test for task in benchmark.tasks]))
+            fixed = np.ix_(every, known)
+            precision[known] = average_precision(scores[fixed], labels[fixed], average=None)
+        self.precision.append(precision.tolist())
 
     def tables(self) -> dict[str, NDArray[np.float64]]:
-        """Return ``matrix`` and ``per_class`` as arrays: as text in a checkpoint they would outgrow all the rest."""
-        return {name: np.array(getattr(self, name), np.float64) for name in ("matrix", "per_class")}
+        """Return the tables of tasks and classes as arrays: as text in a checkpoint they would outgrow all the rest."""
+        names = ("matrix", "per_class", "precision")
+        return {name: np.array(getattr(self, name), np.float64) for name in names}
 
     @classmethod
     def restore(
@@ -83,12 +99,15 @@ class Evaluations:
             tasks: how many tasks were learnt.
             shape: number of tasks and number of classes of the benchmark.
         """
-        for table, width in zip((tables["matrix"], tables["per_class"]), shape, strict=True):
+        precision = tables.get("precision", np.full_like(tables["per_class"], np.nan))  # not in older states
+        widths = (*shape, shape[1])
+        for table, width in zip((tables["matrix"], tables["per_class"], precision), widths, strict=True):
             if [len(row) for row in table.tolist()] != [width] * tasks:
                 raise InputError(f"the state has no measures of {tasks} tasks.")
         return cls(
             matrix=tables["matrix"].tolist(),
             per_class=tables["per_class"].tolist(),
+            precision=precision.tolist(),
             pooled=[
                 {name: math.nan if value is None else value for name, value in found.items()}
                 for found in values["pooled"]

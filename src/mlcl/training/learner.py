@@ -385,7 +385,8 @@ class Learner:
         self._warn_near_chance(task)
         learnt = len(self.benchmark.tasks) if self.joint else task.index + 1
         self.tested = self._scores("test", np.arange(len(self.data.test)))
-        self.evaluations.add(self.tested, self.benchmark, learnt=learnt)
+        threshold = self.config.decision_threshold
+        self.evaluations.add(self.tested, self.benchmark, learnt=learnt, threshold=threshold)
         self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
         self.task_index, self.epoch, self.step, self.in_task = task.index + 1, 0, 0, False
 
@@ -539,6 +540,7 @@ class Learner:
                 tensors |= with_prefix("average", self.average.state())
                 values["updates"] = self.average.updates
             tensors |= with_prefix("optimiser", optimiser_state(self.optimiser))
+            tensors |= with_prefix("loss", self.criterion.state_dict())
         if (scaler := self._scaler()) is not None:
             values["scaler"] = scaler.state_dict()
         return State(tensors, values)
@@ -598,6 +600,7 @@ class Learner:
         self.epoch, self.step = epoch, step
         self.epoch_loss, self.spent = state.values["epoch_loss"], state.values["spent"]
         load_optimiser_state(self.optimiser, state.section("optimiser"))
+        self.criterion.load_state_dict(state.section("loss"))
         if self.average is not None:
             self.average.load_state(state.section("average"), updates=state.values["updates"])
         self.start_epoch(self.tasks[self.task_index])

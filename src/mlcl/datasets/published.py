@@ -1,0 +1,93 @@
+"""The published class lists and image counts of VOC and COCO, to check that a store is the whole dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlcl.datasets import voc
+
+_COCO = """
+person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,stop sign,parking meter,
+bench,bird,cat,dog,horse,sheep,cow,elephant,bear,zebra,giraffe,backpack,umbrella,handbag,tie,suitcase,frisbee,skis,
+snowboard,sports ball,kite,baseball bat,baseball glove,skateboard,surfboard,tennis racket,bottle,wine glass,cup,fork,
+knife,spoon,bowl,banana,apple,sandwich,orange,broccoli,carrot,hot dog,pizza,donut,cake,chair,couch,potted plant,bed,
+dining table,toilet,tv,laptop,mouse,remote,keyboard,cell phone,microwave,oven,toaster,sink,refrigerator,book,clock,
+vase,scissors,teddy bear,hair drier,toothbrush"""
+
+COCO_CLASSES = tuple(_COCO.replace("\n", "").split(","))
+"""The 80 classes of MS COCO in the order of their category ids; a store takes its classes from the files."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A dataset as its authors published it.
+
+    Attributes:
+        classes: names of the classes.
+        train: training images that have a label.
+        test: test images that have a label.
+        unlabelled: training and test images without a label, which stores leave out.
+    """
+
+    classes: tuple[str, ...]
+    train: int
+    test: int
+    unlabelled: tuple[int, int] = (0, 0)
+
+
+PUBLISHED = {
+    "voc2007": Published(voc.CLASSES, 5_011, 4_952),
+    "voc2012": Published(voc.CLASSES, 5_717, 5_823),
+    "coco2014": Published(COCO_CLASSES, 82_081, 40_137, unlabelled=(702, 367)),
+    "coco2017": Published(COCO_CLASSES, 117_266, 4_952, unlabelled=(1_021, 48)),
+}
+"""By the name that `mlcl data prepare` gives the store."""
+
+
+def published_name(name: str) -> str | None:
+    """Return the published dataset that the name of a store or of a benchmark begins with.
+
+    >>> published_name("voc2007-b0-c4"), published_name("voc2012-96-mobilenetv2_100"), published_name("c-voc")
+    ('voc2007', 'voc2012', None)
+    """
+    return next((known for known in PUBLISHED if name == known or name.startswith(f"{known}-")), None)
+
+
+def published_differences(
+    name: str, *, data: str, classes: Sequence[str], train: int, test: int
+) -> tuple[str, ...]:
+    """Return a sentence for each way in which data differ from a published dataset; nothing if they are the same.
+
+    Args:
+        name: of the benchmark or store; one that begins with no published dataset claims nothing.
+        data: name of the dataset that is there.
+        classes: names of its classes, in any order.
+        train: its training rows.
+        test: its test rows.
+
+    >>> published_differences("voc2007-b0-c4", data="voc2007", classes=voc.CLASSES, train=5011, test=4952)
+    ()
+    >>> published_differences("voc2007", data="voc2007", classes=voc.CLASSES, train=5011, test=4000)
+    ('voc2007 has 4,000 test rows; as published it has 4,952',)
+    """
+    known = published_name(name)
+    if known is None:
+        return ()
+    whole, found = PUBLISHED[known], []
+    if published_name(data) != known:
+        found.append(f"the data of {name} are {data!r}; {known} was expected")
+    if set(classes) != set(whole.classes) or len(classes) != len(whole.classes):
+        missing = [each for each in whole.classes if each not in classes]
+        which = f" ({', '.join(missing[:3])} {'and others are' if len(missing) > 3 else 'are'} missing)"
+        found.append(
+            f"{data} has other classes than the {len(whole.classes)} of {known}{which if missing else ''}"
+        )
+    for split, rows, expected, without in zip(
+        ("training", "test"), (train, test), (whole.train, whole.test), whole.unlabelled, strict=True
+    ):
+        if rows != expected:
+            more = f" with labels, and {without:,} without" if without else ""
+            subject = "it" if published_name(data) == known else known
+            found.append(f"{data} has {rows:,} {split} rows; as published {subject} has {expected:,}{more}")
+    return tuple(found)
