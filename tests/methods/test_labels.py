@@ -69,3 +69,26 @@ def test_the_threshold_meets_its_goal_as_nearly_as_a_count_can(images, classes, 
     p = torch.rand(images, classes, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     found = float((p > pseudo_threshold(p, goal)).sum()) / images
     assert abs(found - min(goal, classes)) <= 0.5 / images + 1e-9
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.6])
+def test_relabelling_asks_the_old_network_for_old_classes_and_the_new_one_for_new_classes(threshold):
+    teacher = build_model("mlp", (4,), 5, seed=3).eval()
+    inputs = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    logits = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
+    now = Step(step(teacher, inputs).context, inputs, logits, None)
+    targets, mask = LABEL_POLICIES.build("relabel", threshold=threshold).targets(KNOWN, OWN, now)
+    old, new = teacher(inputs).sigmoid(), logits.sigmoid()
+    for b in range(2):
+        for k in range(5):
+            if OWN[b, k]:
+                assert targets[b, k] == KNOWN[b, k]
+            elif SEEN[k]:
+                assert targets[b, k] == float((old if OLD[k] else new)[b, k] > threshold)
+    assert torch.equal(mask, SEEN.expand(2, 5))
+
+
+def test_relabelling_of_the_first_task_is_its_labels():
+    targets, mask = LABEL_POLICIES.build("relabel").targets(KNOWN, OWN, step())
+    assert torch.equal(targets, KNOWN)
+    assert torch.equal(mask, OWN)

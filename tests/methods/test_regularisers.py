@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import pytest
 import torch
 from torch.nn import functional
 
 from mlcl.errors import InputError
-from mlcl.methods.regularisers import REGULARISERS, diagonal_fisher, distillation_loss, embedding_drift
+from mlcl.methods.presets import get_preset
+from mlcl.methods.regularisers import (
+    REGULARISERS,
+    confidence,
+    diagonal_fisher,
+    distillation_loss,
+    embedding_drift,
+)
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import build_model
 
@@ -171,3 +179,40 @@ def test_embedding_drift_is_the_mean_cosine_distance_of_past_sessions():
         for s in range(2)
     )
     assert float(embedding_drift(new, old)) == pytest.approx(expected / 8, rel=1e-4)
+
+
+def test_the_entropy_term_is_minus_the_entropy_and_a_constant():
+    logits = torch.randn(
+        6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
+    p = logits.sigmoid()
+    entropy = torch.stack([-(row * row.log()).sum() for row in p]).mean()
+    torch.testing.assert_close(confidence(logits), 3 / math.e - entropy)
+    torch.testing.assert_close(*(torch.autograd.grad(v, logits)[0] for v in (confidence(logits), -entropy)))
+    flat = torch.full((2, 3), math.log(1 / (math.e - 1)), dtype=torch.float64)  # all probabilities 1/e
+    assert confidence(flat).item() == pytest.approx(0, abs=1e-12)
+    assert confidence(torch.tensor([[1e4, -1e4]])).isfinite()
+
+
+def test_csc_is_its_formula_for_seen_classes():
+    """``(1-a) BCE(sigma(old), sigma(teacher)) - b H``, up to the constant, beside a BCE of the new classes."""
+    network, inputs, labels = small_network("mlp")
+    teacher = copy.deepcopy(network)
+    with torch.no_grad():
+        for p in network.parameters():
+            p += 0.01
+    task = context(network, inputs, labels, [2, 3], index=1, teacher=teacher)
+    logits = network(inputs)
+    step = Step(task, inputs, logits, None)
+    preset = get_preset("csc").parts
+    options = {name: value for name, value in preset["regulariser"].items() if name != "kind"}
+    found = REGULARISERS.build(preset["regulariser"]["kind"], **options).penalty(step)
+    taught, p = teacher(inputs)[:, :2].sigmoid(), logits.sigmoid()
+    mine = p[:, :2]
+    distance = -(taught * mine.log() + (1 - taught) * (1 - mine).log()).mean()
+    entropy = -(p[:, :4] * p[:, :4].log()).sum(1).mean()
+    torch.testing.assert_close(found, 0.5 * distance + 0.04 * (4 / math.e - entropy))
+    assert preset["loss"] == {"kind": "bce", "scale": 0.5}
+    alone = REGULARISERS.build("entropy", strength=0.04)
+    torch.testing.assert_close(alone.penalty(step), 0.04 * (4 / math.e - entropy))
+    assert alone.penalty(dataclasses.replace(step, context=dataclasses.replace(task, index=0))) is None

@@ -32,7 +32,9 @@ def _same(a: nn.Module, b: nn.Module) -> bool:
 
 def test_all_models_are_registered_with_a_summary() -> None:
     encoders = ["mobilenetv2", "efficientnet-lite0"]
-    assert MODELS.names() == sorted([*SMALL, *LARGE, *encoders, "mlp", "linear", "patches", "fixed"])
+    assert MODELS.names() == sorted(
+        [*SMALL, *LARGE, *encoders, "mlp", "linear", "patches", "fixed", "random-relu"]
+    )
     assert all(MODELS.summary(name) for name in MODELS.names())
 
 

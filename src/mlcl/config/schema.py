@@ -308,6 +308,9 @@ class ExactConfig:
     """The exact head: the weights of each class in closed form, from sums over the rows of all tasks so far.
 
     Args:
+        solver: what is solved: ``pairs``, the square loss over pairs; or ``l3a``, weighted ridge regression with
+            pseudo-labels, which uses ``ridge`` and ``pseudo`` alone. Not set: ``pairs``.
+        pseudo: of ``l3a``: an old class is a pseudo-label where the sigmoid of its score is above this. Not set: 0.7.
         unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1; or ``auto``: the
             best for unseen rows, as far as the sums can predict. 0 suits the in-task measure, 1 the pooled one.
         goal: what ``auto`` is chosen for: the AUC over all rows (``pooled``), or over the rows of a class's own task.
@@ -323,8 +326,28 @@ class ExactConfig:
     dimensions: int | None = None
     ridge: float | Literal["auto"] = "auto"
     exponent: float | Literal["auto"] = "auto"
+    solver: Literal["pairs", "l3a"] | None = None
+    pseudo: float | None = None
+
+    def _check_l3a(self) -> None:
+        """Refuse what L3A does not use, and the ridge that it cannot choose."""
+        if self.ridge == "auto" or self.ridge == 0:
+            raise InputError(
+                f"exact.ridge is {self.ridge!r}; expected a number above 0 with exact.solver 'l3a'."
+            )
+        for name in ("unlabelled", "goal", "dimensions", "exponent"):
+            default = next(f.default for f in dataclasses.fields(self) if f.name == name)
+            if (value := getattr(self, name)) != default:
+                raise InputError(f"exact.{name} is {value!r}, which exact.solver 'l3a' does not use.")
 
     def __post_init__(self) -> None:
+        if self.solver == "l3a":
+            self._check_l3a()
+        if self.pseudo is not None and (self.solver != "l3a" or not 0 <= self.pseudo <= 1):
+            expected = "nothing" if self.solver != "l3a" else "a probability from 0 to 1"
+            raise InputError(
+                f"exact.pseudo is {self.pseudo}; expected {expected} with exact.solver {self.solver!r}."
+            )
         _at_least("exact.", self, dimensions=1)
         for name, high in (("unlabelled", 1.0), ("ridge", math.inf), ("exponent", 1.0)):
             value = getattr(self, name)

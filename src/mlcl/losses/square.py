@@ -19,8 +19,8 @@ class SquareLoss(nn.Module):
     """``Var(s+) + Var(s-) + max(0, m - (a - b))^2``, the mean over classes (docs/specification.md#auc-square).
 
     With ``c = max(0, m - a + b)`` it is ``mean+ [(s - a)^2 - 2 c (s - a)] + mean- [(s - b)^2 + 2 c (s - b)] + c^2``,
-    and its gradient needs of the other rows only ``a`` and ``b``, the very means that make it stationary in them. So they
-    may be running means: each row then has the gradient that it has among all recent rows, whatever else is in the
+    and its gradient needs of the other rows only ``a`` and ``b``, the very means that make it stationary in them. So
+    they may be running means: each row then has the gradient that it has among all recent rows, whatever else is in the
     batch. In training mode a call first takes its rows into the running means; in evaluation mode they stay. Before
     the first call in training mode the means are those of the batch, and the loss is exactly the one above.
 

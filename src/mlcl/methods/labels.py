@@ -140,6 +140,37 @@ class PseudoLabels(LabelPolicy):
 
 
 @LABEL_POLICIES.register(
+    "relabel",
+    summary="RebLL's relabelling: missing old labels by the old network, new ones of memory rows by the new one.",
+    reference="RebLL, 2024",
+)
+class Relabelling(LabelPolicy):
+    """All classes so far contribute; where a label is missing, a network fills it in.
+
+    The old network labels the old classes, of new rows and of memory rows of other tasks; the network as it is labels
+    the new classes of memory rows. See docs/specification.md#rebll.
+
+    Args:
+        threshold: probability above which a missing label is filled in as positive; otherwise as negative.
+    """
+
+    needs_teacher = True
+
+    def __init__(self, *, threshold: float = 0.5) -> None:
+        self.threshold = check_number("threshold", threshold, high=1)
+
+    def targets(self, known: Tensor, own: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Fill in what is not known of the classes seen so far."""
+        seen = step.context.seen
+        if step.context.teacher is None:
+            return known, own & seen
+        taught, _ = step.teacher_output
+        looks = torch.where(step.context.old, taught, step.logits.detach())
+        filled = (looks.sigmoid() > self.threshold) & seen & ~own
+        return torch.maximum(known, filled.to(known.dtype)), seen.expand_as(own)
+
+
+@LABEL_POLICIES.register(
     "negatives",
     summary="Own task's classes; of the others, the rows that look least like a class are its negatives.",
 )

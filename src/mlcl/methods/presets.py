@@ -116,6 +116,42 @@ _SHIPPED: dict[str, Preset] = {
         "docs/exact.md",
         _DISTILLED_REPLAY | {"committee": {"encoder": "fixed", "moments": 0.5}, "exact": {"unlabelled": 0.3}},
     ),
+    "csc": Preset(
+        "Confidence self-calibration: BCE, distillation of the old probabilities and a max-entropy term; no memory.",
+        "Du et al., ECCV 2024, without its label graph",
+        {
+            "loss": {"kind": "bce", "scale": 0.5},
+            "memory": {"kind": "none"},
+            "regulariser": {
+                "kind": "lwf",
+                "strength": 0.5,
+                "distance": "bce",
+                "temperature": 1.0,
+                "entropy": 0.04,
+            },
+        },
+    ),
+    "rebll": Preset(
+        "Replay with RebLL's relabelling of missing labels, and distillation of the old probabilities.",
+        "RebLL, 2024; the decay of its distillation is left out",
+        {
+            "loss": {"kind": "bce"},
+            "memory": {"kind": "random"},
+            "labels": {"kind": "relabel"},
+            "regulariser": {"kind": "lwf", "distance": "bce", "temperature": 1.0},
+        },
+    ),
+    "l3a": Preset(
+        "Ridge regression on random ReLU features with weighted rows and pseudo-labels: solved, nothing stored.",
+        "Zhang et al., ICML 2025, on features that are fixed from the start",
+        {
+            "loss": {"kind": "bce"},
+            "memory": {"kind": "none"},
+            "model": {"kind": "random-relu", "head": "exact"},
+            "exact": {"solver": "l3a", "ridge": 1.0},
+            "train": {"epochs": 0},
+        },
+    ),
     "exact": Preset(
         "Closed form on fixed features, from sums over rows: nothing is trained, stored or forgotten.",
         "docs/specification.md",

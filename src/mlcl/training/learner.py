@@ -39,6 +39,7 @@ from mlcl.models import (
 from mlcl.models.provenance import mark_leak
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
+from mlcl.training.analytic import AnalyticHead
 from mlcl.training.batches import (
     EpochPlan,
     Normaliser,
@@ -158,14 +159,15 @@ class Learner:
     def _build_solved(self) -> None:
         """Build what is solved instead of trained, with caches of the features that never change."""
         config = self.config
-        self.exact: ExactHead | None = None
+        self.exact: ExactHead | AnalyticHead | None = None
         self.committee: CommitteeSolver | None = None
         self.caches: dict[str, FeatureCache] = {}
         self.scorer: nn.Module = self.network
         backbone, features = self.network.backbone, self.network.features
         if config.model.head == "exact":
             linear = cast(LinearHead, self.network.head).linear
-            self.exact = ExactHead(
+            solver = AnalyticHead if config.exact.solver == "l3a" else ExactHead
+            self.exact = solver(
                 config.exact, linear, projects=backbone.projects, seed=derive_seed(config.seed, "exact")
             )
         elif config.committee:

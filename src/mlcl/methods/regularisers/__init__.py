@@ -2,6 +2,7 @@
 
 from mlcl.methods.regularisers.base import REGULARISERS, NoRegulariser, Regulariser
 from mlcl.methods.regularisers.distillation import distillation_loss, embedding_drift
+from mlcl.methods.regularisers.entropy import confidence
 from mlcl.methods.regularisers.ewc import diagonal_fisher
 from mlcl.registry import discover
 
@@ -11,6 +12,7 @@ __all__ = [
     "REGULARISERS",
     "NoRegulariser",
     "Regulariser",
+    "confidence",
     "diagonal_fisher",
     "distillation_loss",
     "embedding_drift",

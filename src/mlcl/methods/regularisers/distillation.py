@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.methods.regularisers.base import REGULARISERS, Regulariser
+from mlcl.methods.regularisers.entropy import confidence
 from mlcl.methods.step import Step
 
 Distance = Literal["bce", "mse", "huber"]
@@ -29,6 +30,7 @@ class LogitDistillation(Regulariser):
             labels); ``mse``: squared difference of logits; ``huber``: the same up to a difference of 1 and
             linear beyond, so that a step cannot overshoot further and further.
         temperature: divides both logits before ``bce``; the loss is multiplied by its square, as Hinton et al. do.
+        entropy: factor on `mlcl.methods.regularisers.confidence`, CSC's penalty of over-confident outputs.
     """
 
     needs_teacher = True
@@ -39,11 +41,13 @@ class LogitDistillation(Regulariser):
         strength: float = 1.0,
         distance: Distance = "bce",
         temperature: float = 2.0,
+        entropy: float = 0.0,
     ) -> None:
         self.strength = check_number("strength", strength)
         check_choice("distance", distance, get_args(Distance))
         self.distance: Distance = distance
         self.temperature = check_number("temperature", temperature, open_low=True)
+        self.entropy = check_number("entropy", entropy)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the distillation loss; gradients go through the new network only."""
@@ -54,7 +58,10 @@ class LogitDistillation(Regulariser):
         loss = distillation_loss(
             step.logits[:, old], taught[:, old], distance=self.distance, temperature=self.temperature
         )
-        return self.strength * loss
+        penalty = self.strength * loss
+        if self.entropy > 0:
+            penalty = penalty + self.entropy * confidence(step.logits[:, step.context.seen])
+        return penalty
 
 
 def distillation_loss(
