@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import settings_for, small_benchmark
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses import build_loss
+from mlcl.runs.run import resume, run
+from mlcl.training.callbacks import Callback, Interrupted
 
 
 def batch(seed, rows=12, classes=3):
@@ -101,3 +104,19 @@ def test_masked_rows_do_not_enter_the_means():
 def test_bad_options(options):
     with pytest.raises(InputError, match=next(iter(options))):
         build(**options)
+
+
+class StopInsideTheSecondTask(Callback):
+    def on_step(self, learner, loss):
+        if learner.task_index == 1 and learner.step == 2:
+            raise Interrupted
+
+
+def test_a_run_stopped_inside_a_task_goes_on_with_the_running_means(tmp_path):
+    config, benchmark = settings_for("er", loss={"kind": "auc-square", "momentum": 0.99}), small_benchmark()
+    whole = run(config, benchmark=benchmark)
+    with pytest.raises(Interrupted):
+        run(config, benchmark=benchmark, out=tmp_path / "run", callback=StopInsideTheSecondTask())
+    again = resume(tmp_path / "run", benchmark=benchmark)
+    assert again.matrix.tobytes() == whole.matrix.tobytes()
+    assert torch.equal(again.learner.criterion.sums, whole.learner.criterion.sums)
