@@ -1,8 +1,9 @@
 """Write docs/gallery.md: what every verb prints and every page looks like (``make gallery``).
 
 One entry of `ENTRIES` per verb: its commands run one after the other in an empty folder, so that later entries use what
-earlier ones made. ``--quick`` runs only entries that need nothing made before, and keeps the rest of the page;
-``--no-pictures`` leaves the screenshots as they are. The tests compare the quick entries with the page.
+earlier ones made. With verbs (``python tools/gallery.py data thresholds``: those that the last one builds on, in this
+order, and itself) only these entries run, with ``--quick`` only entries that need nothing made before; the rest of the
+page is kept. ``--no-pictures`` leaves the screenshots as they are. The tests compare the quick entries with the page.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Picture:
 
     Attributes:
         name: name of the picture.
-        file: the page or figure that it shows.
+        file: the page or figure that it shows, or an address.
         text: what is to be seen.
         width: width of the window in pixels.
         height: its height.
@@ -183,6 +184,17 @@ ENTRIES = (
         ],
     ),
     Entry(
+        "serve",
+        "Serve a finished run over HTTP: an image goes to `/predict`, and `/` is a page to try it.",
+        [
+            "mlcl serve runs/tagger --port 8765 &",
+            "curl -s -H 'Content-Type: image/png' --data-binary @photos/002.png http://127.0.0.1:8765/predict",
+        ],
+        pictures=(
+            Picture("serve", "http://127.0.0.1:8765/", "The page of a service", width=800, height=210),
+        ),
+    ),
+    Entry(
         "update",
         "Train a finished run on more rows, new labels or both: a new version of it, which is taken into use only if "
         "no label loses more than allowed on the test rows of a store (`--gate`).",
@@ -190,6 +202,19 @@ ENTRIES = (
     ),
     Entry("versions", "List the versions of a run.", ["mlcl versions runs/tagger"]),
     Entry("rollback", "Use an earlier version of a run again.", ["mlcl rollback runs/tagger"]),
+    Entry(
+        "drift",
+        "Test whether new inputs differ from those that a run was trained on.",
+        ["mlcl drift runs/tagger more-photos"],
+    ),
+    Entry(
+        "forget",
+        "Remove rows or a label from a run of the exact learner, with a receipt: as if it had never seen them.",
+        [
+            "mlcl run --benchmark my-photos --stream.tasks 3 --method exact --out runs/exact --quiet",
+            "mlcl forget runs/exact --label white",
+        ],
+    ),
     Entry(
         "learn",
         "Learn an exact tagger from Parquet files of vectors and tags, in one pass; here three files of 100 rows.",
@@ -291,36 +316,48 @@ def shoot(picture: Picture, out: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         raise SystemExit("chromium is not installed: --no-pictures leaves the screenshots as they are")
-    page = Path(picture.file).resolve()
-    # In a frame: the window of a browser is never as narrow as a phone.
-    frame = Path("frame.html")
-    size = f"width={picture.width} height={picture.height}"
-    frame.write_text(
-        f"<body style='margin:0'><iframe {size} style='border:0' src='{page.as_uri()}'></iframe>"
-    )
-    window = f"--window-size={max(picture.width, 600)},{picture.height}"
     raw = Path("raw.png").resolve()
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", window]
-    session.run(" ".join([browser, *options, f"--screenshot={raw}", frame.resolve().as_uri()]))
+    window = f"--window-size={max(picture.width, 600)},{picture.height}"
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        window,
+        f"--screenshot={raw}",
+    ]
+    if "://" in picture.file:  # a service refuses to be shown in a frame
+        page = picture.file
+        options.append("--virtual-time-budget=5000")  # it asks the service for its labels
+    else:  # in a frame: the window of a browser is never as narrow as a phone
+        frame = Path("frame.html").resolve()
+        size = f"width={picture.width} height={picture.height}"
+        shown = Path(picture.file).resolve().as_uri()
+        frame.write_text(f"<body style='margin:0'><iframe {size} style='border:0' src='{shown}'></iframe>")
+        page = frame.as_uri()
+    session.run(" ".join([browser, *options, page]))
     image = Image.open(raw).convert("RGB").crop((0, 0, picture.width, picture.height))
     image.quantize(256, dither=Image.Dither.NONE).save(out, optimize=True)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page and its pictures."""
-    quick = "--quick" in arguments
-    old = sections(PAGE.read_text(encoding="utf-8")) if quick else {}
+    chosen = [entry.verb for entry in ENTRIES if entry.verb in arguments]
+    if "--quick" in arguments:
+        chosen += [entry.verb for entry in ENTRIES if entry.quick]
+    old = sections(PAGE.read_text(encoding="utf-8")) if chosen else {}
     parts = []
     with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
         os.environ["MLCL_HOME"] = str(Path(work) / "cache")  # not the user's
         for entry in ENTRIES:
-            if quick and not entry.quick:
+            if chosen and entry.verb not in chosen:
                 parts.append(old[heading(entry)])
                 continue
             parts.append(show(entry))
             for picture in entry.pictures if "--no-pictures" not in arguments else ():
                 PICTURES.mkdir(exist_ok=True)
                 shoot(picture, PICTURES / f"{picture.name}.png")
+            session.stop()
     write("\n".join([HEAD, *parts]), PAGE)
     return 0
 

@@ -28,7 +28,7 @@ LEFT_OUT = ("git clone ", "cd ", "pip install ", "source ", "xdg-open ")
 """Commands that set up or show something: they are not run, and their output stays as it is written."""
 FREE = "..."
 """What stands for any text without blanks."""
-_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?= (?:s|min|h)\b)")
+_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?= (?:s|min|h)\b)|\b\d{4}-\d\d-\d\dT[\d:]+Z")
 _NOW_AND_THEN = re.compile(
     r"^  epoch \d+/\d+  loss .*\n", re.MULTILINE
 )  # printed only where a task takes long
@@ -88,11 +88,14 @@ def replay(
 def run(command: str) -> str:
     """Run a command line in the current folder and return what it prints, stdout and stderr in order, times left open.
 
-    Commands of mlcl run in this process; ``make TARGET`` runs the command of mlcl that the Makefile has for it.
+    Commands of mlcl run in this process; ``make TARGET`` runs the command of mlcl that the Makefile has for it. A
+    command that ends in ``&`` goes on in the background until `stop`; what it prints is its first line.
 
     Raises:
         AssertionError: the command failed; the message is what it printed.
     """
+    if command.endswith(" &"):
+        return _start(_words(command.removesuffix(" &")))
     first, *filters = _pipe(_words(command))
     code, text = _mlcl(first) if first[0] == "mlcl" else _program(first)
     for words in filters:
@@ -100,6 +103,25 @@ def run(command: str) -> str:
     if code:
         raise AssertionError(f"{command} ended with code {code}:\n{text}")
     return steady(text)
+
+
+_background: list[subprocess.Popen[str]] = []
+
+
+def _start(words: list[str]) -> str:
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    _background.append(process)
+    return steady(process.stdout.readline() if process.stdout else "")
+
+
+def stop() -> None:
+    """End what runs in the background."""
+    while _background:
+        process = _background.pop()
+        process.terminate()
+        process.communicate()
 
 
 def _words(command: str) -> list[str]:
