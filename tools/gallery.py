@@ -230,7 +230,7 @@ ENTRIES = (
     Entry(
         "explain",
         "Explain a setting, a part or a method.",
-        ["mlcl explain memory.size", "mlcl explain wru"],
+        ["mlcl explain stream.setting", "mlcl explain wru"],
         quick=True,
     ),
     Entry(
@@ -266,6 +266,11 @@ ENTRIES = (
             *pages("run", "run.html", "The page of a run"),
             *pages("comparison", "comparison.html", "The page of a comparison"),
         ),
+    ),
+    Entry(
+        "card",
+        "Write a model card of a finished run in Markdown, from what the run knows.",
+        ["mlcl card runs/tagger", "head -n 40 runs/tagger/model-card.md"],
     ),
     Entry(
         "theory",
