@@ -55,13 +55,15 @@ def test_newton_finds_the_minimum_that_scipy_finds():
     z, labels = sample(2, 80)
     z = (z - z.mean(0)) / z.std(0)
     centre = np.array([1.5, 0.7, 2.5]), np.array([-1.0, 0.5, -3.0])
-    slope, offset = scaling._newton(z, labels, np.ones_like(labels), *centre, offset_spread=0.5)
+    slope, offset = scaling._newton(
+        z, labels, np.ones_like(labels), *centre, slope_spread=0.5 * centre[0], offset_spread=0.5
+    )
     for k in range(3):
 
         def penalised(line, k=k):
             eta = line[0] * z[:, k] + line[1]
             loss = np.logaddexp(0, eta).sum() - eta[labels[:, k]].sum()
-            loss += ((line[0] / centre[0][k] - 1) / scaling.SLOPE_SPREAD) ** 2 / 2
+            loss += ((line[0] / centre[0][k] - 1) / 0.5) ** 2 / 2
             return loss + ((line[1] - centre[1][k]) / 0.5) ** 2 / 2
 
         best = optimize.minimize(penalised, [1.0, 0.0], tol=1e-12)

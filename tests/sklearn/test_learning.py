@@ -86,7 +86,8 @@ def test_replay_prevents_forgetting():
     test, truth = problem(400, seed=1)
     kept = {}
     for size in (0, 100):
-        tagger = ContinualTagger(hidden=8, depth=1, epochs=15, memory_size=size, random_state=0)
+        how = {"epochs": 15, "batch_size": 32, "lr": 0.05, "weight_decay": 1e-5, "held_out": 0.0}
+        tagger = ContinualTagger(model="mlp", hidden=8, depth=1, memory_size=size, random_state=0, **how)
         tagger.partial_fit(x, y[:, :2], classes=["a", "b"]).partial_fit(flipped, y[:, 2:], classes=["c", "d"])
         kept[size] = tagger.score(test, truth[:, :2], classes=["a", "b"])
         assert tagger.score(-test, truth[:, 2:], classes=["c", "d"]) > 0.9
@@ -114,7 +115,7 @@ def test_a_repeated_label_set_continues_its_task():
     """Its counts add up, and its stored rows come from both calls in proportion, whatever the order of columns."""
     x, y = problem(600)
     x[:, 0] = np.arange(600)  # identifies the row
-    tagger = ContinualTagger(**SMALL | {"epochs": 1, "memory_size": 60})
+    tagger = ContinualTagger(**SMALL | {"epochs": 1, "memory_size": 60, "held_out": 0.0})
     tagger.partial_fit(x[:200], y[:200, :2], classes=["a", "b"])
     tagger.partial_fit(x[:200], y[:200, 2:3], classes=["c"])
     tagger.partial_fit(x[200:], y[200:, [1, 0]], classes=["b", "a"])
@@ -136,7 +137,7 @@ def test_a_repeated_label_set_continues_its_task():
 def test_memory_and_counts_after_any_calls(label_sets, size, seed):
     """Never more rows than allowed, each with its own labels, and counts over exactly what was annotated."""
     rng = np.random.default_rng(seed)
-    tagger = ContinualTagger(model="linear", epochs=1, memory_size=size, random_state=0)
+    tagger = ContinualTagger(epochs=1, memory_size=size, held_out=0.0, random_state=0)
     seen, counted = [], {}
     for ids in label_sets:
         columns = rng.permutation(sorted(ids))
@@ -162,12 +163,18 @@ def test_memory_and_counts_after_any_calls(label_sets, size, seed):
     assert len(memory.tasks) == len({frozenset(ids) for ids in label_sets})
 
 
-def test_probabilities_account_for_class_frequency():
-    """Two Gaussians: the true probability is known. The logit alone would overestimate the rare class."""
+@pytest.mark.parametrize(
+    "params", [{"held_out": 0.0, "lr": 0.05, "weight_decay": 1e-5, "margin": 0.0}, {"held_out": 0.3}]
+)
+def test_probabilities_account_for_class_frequency(params):
+    """Two Gaussians: the true probability is known. The logit alone would overestimate the rare class.
+
+    By the counts alone where training is that of Eq. 4, and by held-out rows whatever training did.
+    """
     rng = np.random.default_rng(0)
     y = (rng.random((4000, 1)) < 0.1).astype(int)
     x = rng.standard_normal((4000, 1)) + 2 * y
-    tagger = ContinualTagger(model="linear", margin=0.0, batch_size=200, random_state=0).fit(x, y)
+    tagger = ContinualTagger(batch_size=200, random_state=0, **params).fit(x, y)
     grid = np.linspace(-1, 3, 9)[:, None]
     true = 1 / (1 + np.exp(-(2 * grid - 2 + np.log(1 / 9))))
     np.testing.assert_allclose(tagger.predict_proba(grid), true, atol=0.06)

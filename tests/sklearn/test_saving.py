@@ -71,7 +71,7 @@ def header_of(path):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("version", 2),
+        ("version", 1),
         ("params", {"model": "linear", "hidden": 3}),
         ("params", {"unknown": 3}),
         ("params", None),

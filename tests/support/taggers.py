@@ -6,7 +6,17 @@ import numpy as np
 
 from mlcl.sklearn import ContinualTagger
 
-SMALL = {"hidden": 16, "depth": 1, "epochs": 4, "memory_size": 40, "random_state": 0}
+SMALL = {
+    "model": "mlp",
+    "hidden": 16,
+    "depth": 1,
+    "memory_size": 40,
+    "random_state": 0,
+    "epochs": 4,
+    "batch_size": 32,
+    "lr": 0.05,
+    "weight_decay": 1e-5,
+}
 
 
 def problem(n=240, classes=4, *, seed=0, noise=0.4):

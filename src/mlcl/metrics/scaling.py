@@ -23,6 +23,8 @@ LEAST = 5
 """Held-out positives and negatives that a class needs for a line of its own."""
 SLOPE_SPREAD, OFFSET_SPREAD = 0.5, 0.5
 """How far, as a share of it and in log-odds, slope and offset of a class are expected to be from those of step 2."""
+USUAL_SLOPE = 1.5
+"""Log-odds per standard deviation of a class's scores where the first fit begins; it may be off by twice as much."""
 FLATTEST = 0.05
 """The least slope, as a share of the slope of step 2."""
 STEPS, TOLERANCE = 60, 1e-9
@@ -138,12 +140,23 @@ def fit_lines(
     z = np.where(cells, (odds - centre) / spread, 0.0)
     slope, level = spread.copy(), centre.copy()  # of z: the theory, and the log-odds of the mean score
     if own.any():
-        first, _ = _newton(z, truth, cells, spread, _matched(z, cells, share, spread))
+        usual = np.full(len(own), USUAL_SLOPE)
+        first, _ = _newton(
+            z,
+            truth,
+            cells,
+            usual,
+            _matched(z, cells, share, usual),
+            slope_spread=2 * usual,
+            offset_spread=10.0,
+        )
         slope = spread * np.median((first / spread)[own])
     level = np.where(some, _matched(z, cells, share, slope), level)
     if own.any():
         fitted = _newton(
-            z[:, own], truth[:, own], cells[:, own], slope[own], level[own], offset_spread=OFFSET_SPREAD
+            *(z[:, own], truth[:, own], cells[:, own], slope[own], level[own]),
+            slope_spread=SLOPE_SPREAD * slope[own],
+            offset_spread=OFFSET_SPREAD,
         )
         slope[own], level[own] = fitted
     slope = np.where(some, slope / spread, 1.0)  # of the log-odds in theory
@@ -180,7 +193,8 @@ def _newton(
     slope0: Floats,
     offset0: Floats,
     *,
-    offset_spread: float = 10.0,
+    slope_spread: Floats,
+    offset_spread: float,
 ) -> tuple[Floats, Floats]:
     """Return slope and offset of the penalised likelihood of each class; the slope is at least a part of ``slope0``."""
     floor = FLATTEST * slope0
@@ -188,9 +202,9 @@ def _newton(
     for _ in range(STEPS):
         chance = expit(slope * z + offset)
         error, curve = (chance - truth) * cells, chance * (1 - chance) * cells
-        g1 = (error * z).sum(0) + (slope / slope0 - 1) / (SLOPE_SPREAD**2 * slope0)
+        g1 = (error * z).sum(0) + (slope - slope0) / slope_spread**2
         g0 = error.sum(0) + (offset - offset0) / offset_spread**2
-        h11 = (curve * z**2).sum(0) + 1 / (SLOPE_SPREAD * slope0) ** 2
+        h11 = (curve * z**2).sum(0) + 1 / slope_spread**2
         h10, h00 = (curve * z).sum(0), curve.sum(0) + 1 / offset_spread**2
         pinned = (slope <= floor) & (g1 > 0)  # it would fall further, so only the offset moves
         determinant = h11 * h00 - h10**2

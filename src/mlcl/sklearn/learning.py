@@ -23,9 +23,11 @@ from mlcl.errors import InputError
 from mlcl.labels import LabelCounts, Labels
 from mlcl.losses import build_loss
 from mlcl.memories import Memory, TaskSamples, joined_task, own_rows
+from mlcl.metrics import LogOddsLines
 from mlcl.models import Network, build_model
 from mlcl.models.network import grown
 from mlcl.seeds import derive_seed, numpy_generator
+from mlcl.sklearn.held_out import HeldOut, choose_held_out
 from mlcl.training.batches import Normaliser, gather, plan_epoch, slices
 from mlcl.training.optimisation import (
     TrainingError,
@@ -48,12 +50,19 @@ class Settings:
         memory_size: the largest number of rows to store.
         margin: lambda of the margins.
         train: optimiser and learning-rate schedule of a call.
+        held_out: share of the rows of a call that are not trained on, for probabilities and thresholds.
     """
 
     model: dict[str, Any]
     memory_size: int
     margin: float
     train: TrainConfig
+    held_out: float = 0.0
+
+    @property
+    def separate(self) -> bool:
+        """Return whether classes share no weight, so that each is learnt on rows annotated for it and never again."""
+        return bool(self.model["kind"] == "linear")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +76,8 @@ class Learnt:
         inputs: the stored rows, raw, ``[M, D]``.
         label_sets: class numbers of each label set, ascending.
         counts: label counts of all K classes, each over the rows that were annotated for it.
+        held_out: rows that were not trained on, at most as many as the memory may store.
+        lines: from the network's logits to log-odds, per class.
         model: the options that the network was built with, and its name as ``kind``.
         seed: seed of all random draws.
         calls: number of calls so far.
@@ -78,6 +89,8 @@ class Learnt:
     inputs: Inputs
     label_sets: tuple[Ids, ...]
     counts: LabelCounts
+    held_out: HeldOut
+    lines: LogOddsLines
     model: dict[str, Any]
     seed: int
     calls: int
@@ -102,6 +115,8 @@ def begin(x: Inputs, settings: Settings, *, seed: int) -> Learnt:
         inputs=np.zeros((0, x.shape[1]), np.float32),
         label_sets=(),
         counts=LabelCounts(nothing, nothing, 0),
+        held_out=HeldOut.empty(x.shape[1]),
+        lines=LogOddsLines.identity(0),
         model=settings.model,
         seed=seed,
         calls=0,
@@ -125,6 +140,13 @@ def learn(before: Learnt, x: Inputs, labels: Labels, ids: Ids, *, classes: int, 
             f"call of fit"
         )
     ids, labels = np.sort(ids), labels[:, np.argsort(ids)]
+    share = settings.held_out if settings.memory_size else 0.0
+    rng = numpy_generator(before.seed, "held-out", before.calls)
+    aside = choose_held_out(labels, share, rng)
+    held_out = before.held_out.add(
+        x[aside], labels[aside], ids, classes=classes, most=settings.memory_size, rng=rng
+    )
+    x, labels = x[~aside], labels[~aside]
     known, stored = len(before.counts), len(before.inputs)
     number = next((i for i, one in enumerate(before.label_sets) if np.array_equal(one, ids)), None)
     sets = before.label_sets if number is not None else (*before.label_sets, ids)
@@ -143,7 +165,9 @@ def learn(before: Learnt, x: Inputs, labels: Labels, ids: Ids, *, classes: int, 
     memory = _remember(before.memory, samples, settings.memory_size, before.seed, before.calls)
     kept = inputs[memory.rows]
     memory.tasks = tuple(own_rows(memory))
-    return replace(now, memory=memory, inputs=kept)
+    held_out = held_out.scored(logits(now, held_out.inputs))
+    lines = held_out.lines(counts)
+    return replace(now, memory=memory, inputs=kept, held_out=held_out, lines=lines)
 
 
 def new_network(model: dict[str, Any], width: int, classes: int, seed: int) -> Network:
@@ -156,8 +180,19 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
     """Train the network on the rows of a call together with rows of the memory (Algorithm 1 of the paper)."""
     train, network, call = settings.train, now.network, now.calls - 1
     labels = _wide_labels(now.memory, samples, len(now.counts))
-    annotated = torch.from_numpy(now.annotated)
-    stored = np.bincount(now.memory.task_of_row, minlength=len(now.label_sets))
+    annotated, memory, factor = torch.from_numpy(now.annotated), now.memory, 1.0
+    untouched = {name: value.clone() for name, value in network.state_dict().items()}
+    current = torch.zeros(len(now.counts), dtype=torch.bool)
+    current[torch.from_numpy(samples.classes)] = True
+    if settings.separate:
+        # A class is learnt from rows annotated for it alone; without a shared layer nothing else can move it, and to
+        # train it again on the few stored rows would only lose what all its rows had taught.
+        annotated &= current
+        memory = _related(memory, samples)
+        factor = float(
+            len(samples.classes)
+        )  # a sum over classes: how one is learnt does not depend on the others
+    stored = np.bincount(memory.task_of_row, minlength=len(now.label_sets))
     past = [int(task) for task in np.flatnonzero(stored) if task != samples.task]
     weights = torch.ones(len(now.label_sets))
     weights[[*past, samples.task]] = memory_weights("mean", stored[past].tolist(), len(samples))
@@ -172,7 +207,7 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
         set_learning_rate(optimiser, learning_rate(train, epoch, train.epochs))
         plan = plan_epoch(
             samples.rows,
-            now.memory,
+            memory,
             numpy_generator(now.seed, "batches", call, epoch),
             task=samples.task,
             batch_size=train.batch_size,
@@ -183,9 +218,9 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
             rows, tasks, _ = plan.step(step)
             groups = torch.from_numpy(tasks)
             mask = annotated[groups]
-            logits = network(now.normaliser(gather(now.inputs, rows)))
-            loss: Tensor = criterion(
-                logits, labels[torch.from_numpy(rows)], mask=mask, groups=groups, group_weights=weights
+            found = network(now.normaliser(gather(now.inputs, rows)))
+            loss: Tensor = factor * criterion(
+                found, labels[torch.from_numpy(rows)], mask=mask, groups=groups, group_weights=weights
             )
             if not math.isfinite(loss.item()):
                 raise TrainingError(
@@ -196,6 +231,17 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     network.eval()
+    if settings.separate:
+        with torch.no_grad():  # weight decay moved the other classes too
+            for name, value in network.state_dict().items():
+                value[~current] = untouched[name][~current]
+
+
+def _related(memory: Memory, samples: TaskSamples) -> Memory:
+    """Return the memory of the label sets that have a class in common with the rows of a call."""
+    found = Memory("wru", memory.size)
+    found.tasks = tuple(part for part in memory.tasks if np.isin(part.classes, samples.classes).any())
+    return found
 
 
 def _wide_labels(memory: Memory, samples: TaskSamples, classes: int) -> Tensor:
@@ -220,21 +266,18 @@ def _remember(memory: Memory, samples: TaskSamples, size: int, seed: int, call: 
     return fresh
 
 
-def scores(learnt: Learnt, x: Inputs, *, rows: int = 4096) -> NDArray[np.float64]:
-    """Return the log-odds of each class for raw rows, ``[n, K]``; rows pass through the network in chunks.
-
-    RLDAM gives the positives and the negatives of a class the same total weight, so a logit estimates the log of the
-    likelihood ratio alone (Eq. 4 as if half of all rows were positive). The log of the class's own odds, counted over
-    the rows that were annotated for it, is added. The order of rows within a class, and so its AUC, stays the same.
-    """
+def logits(learnt: Learnt, x: Inputs, *, rows: int = 4096) -> NDArray[np.float64]:
+    """Return what the network says of raw rows, ``[n, K]``; rows pass through the network in chunks."""
     # In double precision, so that the score of a row does not depend on the other rows of its chunk.
     network = copy.deepcopy(learnt.network).double().eval()
+    found = [torch.zeros((0, len(learnt.counts)), dtype=torch.float64)]
     with torch.inference_mode():
-        found = [
-            network(learnt.normaliser(gather(x, np.arange(piece.start, piece.stop))).double())
-            for piece in slices(len(x), rows)
-        ]
-    odds = (learnt.counts.positive + 1) / (
-        learnt.counts.negative + 1
-    )  # finite without positives or negatives
-    return torch.cat(found).numpy() + np.log(odds)
+        for piece in slices(len(x), rows):
+            raw = gather(x, np.arange(piece.start, piece.stop))
+            found.append(network(learnt.normaliser(raw).double()))
+    return torch.cat(found).numpy()
+
+
+def scores(learnt: Learnt, x: Inputs) -> NDArray[np.float64]:
+    """Return the log-odds of each class for raw rows, ``[n, K]``; the order of rows is that of the network's logits."""
+    return learnt.lines.log_odds(logits(learnt, x))

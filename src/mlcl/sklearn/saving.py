@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.errors import InputError, check_int, one_line
-from mlcl.files import require_folder, write_bytes
+from mlcl.files import require_folder
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
+from mlcl.metrics import LogOddsLines
 from mlcl.models import Network
+from mlcl.sklearn.array_files import read_arrays, write_arrays
+from mlcl.sklearn.held_out import HeldOut
 from mlcl.sklearn.learning import Ids, Learnt, new_network
 from mlcl.sklearn.targets import Name, check_names
 from mlcl.training.batches import Normaliser
 
-FORMAT, VERSION = "mlcl-tagger", 1
-KEY = "mlcl"
+FORMAT, VERSION = "mlcl-tagger", 2
+HELD_OUT = ("inputs", "labels", "known", "keys", "logits")
 
 
 def write_tagger(
@@ -40,13 +40,12 @@ def write_tagger(
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
     require_folder(path)
-    tensors = _tensors(learnt)
-    state = params.get("random_state")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    state = plain.get("random_state")
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "params": plain | {"random_state": int(state) if isinstance(state, int | np.integer) else None},
+        "params": plain | {"random_state": state if isinstance(state, int) else None},
         "classes": classes,
         "feature_names": feature_names,
         "model": learnt.model,
@@ -54,42 +53,28 @@ def write_tagger(
         "total": learnt.counts.total,
         "seed": learnt.seed,
         "calls": learnt.calls,
-        "sha256": _digest(tensors),
     }
-    write_bytes(path, save({k: v.contiguous() for k, v in tensors.items()}, {KEY: json.dumps(header)}))
+    write_arrays(path, header, _arrays(learnt))
 
 
-def _tensors(learnt: Learnt) -> dict[str, Tensor]:
+def _arrays(learnt: Learnt) -> dict[str, NDArray[Any]]:
     """Return all arrays of a tagger by name."""
     tensors = {f"network.{name}": value for name, value in learnt.network.state_dict().items()}
-    tensors |= {f"memory.{name}": torch.from_numpy(v) for name, v in learnt.memory.state().items()}
     tensors |= {"normaliser.scale": learnt.normaliser.scale, "normaliser.shift": learnt.normaliser.shift}
-    tensors["inputs"] = torch.from_numpy(learnt.inputs)
+    arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+    arrays |= {f"memory.{name}": value for name, value in learnt.memory.state().items()}
+    arrays["inputs"] = learnt.inputs
     for name in ("positive", "negative"):
-        tensors[f"counts.{name}"] = torch.tensor(getattr(learnt.counts, name))
-    return tensors
+        arrays[f"counts.{name}"] = getattr(learnt.counts, name)
+    arrays |= {"lines.slope": learnt.lines.slope, "lines.offset": learnt.lines.offset}
+    return arrays | {f"held_out.{name}": getattr(learnt.held_out, name) for name in HELD_OUT}
 
 
 def read_tagger(path: Path) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
     """Return the state, the parameters, the class names and the feature names of a saved tagger."""
-    if not path.is_file():
-        raise InputError(f"{path}: cannot be read: no such file.")
+    header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind="a ContinualTagger")
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get(KEY, "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
-    except Exception as error:  # the parser of an untrusted file may raise anything
-        raise InputError(f"{path} is not a saved tagger, or corrupt: {one_line(error)}.") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise InputError(f"{path} is a safetensors file, but not one of a ContinualTagger.")
-    if header.get("version") != VERSION:
-        raise InputError(
-            f"{path} has the format version {header.get('version')!r}, but this mlcl reads {VERSION}."
-        )
-    if header.get("sha256") != _digest(tensors):
-        raise InputError(f"{path} is corrupt: its checksum does not match its content.")
-    try:
-        return _restore(header, tensors)
+        return _restore(header, arrays)
     except KeyError as missing:
         raise InputError(f"{path} is corrupt: it has no entry {one_line(missing)}.") from None
     except Exception as error:  # names, shapes and values come from a file
@@ -97,26 +82,56 @@ def read_tagger(path: Path) -> tuple[Learnt, dict[str, Any], list[Name], list[st
 
 
 def _restore(
-    header: Mapping[str, Any], tensors: dict[str, Tensor]
+    header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
     """Rebuild a tagger from untrusted values; whatever does not fit raises an error."""
+    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
     classes = check_names(header["classes"], "classes", [])
     label_sets = _read_label_sets(header["label_sets"], len(classes))
     memory = _read_memory(tensors, label_sets)
     inputs = _read_inputs(tensors["inputs"], len(memory))
     features = inputs.shape[1]
+    counts = _read_counts(tensors, header["total"], len(classes))
     learnt = Learnt(
         network=_read_network(header["model"], _section(tensors, "network."), features, len(classes)),
         normaliser=_read_normaliser(tensors, features),
         memory=memory,
         inputs=inputs.numpy(),
         label_sets=label_sets,
-        counts=_read_counts(tensors, header["total"], len(classes)),
+        counts=counts,
+        held_out=_read_held_out(arrays, features, len(classes)),
+        lines=_read_lines(arrays, len(classes)),
         model=header["model"],
         seed=check_int("seed", header["seed"], 0),
         calls=check_int("calls", header["calls"], 1),
     )
     return learnt, dict(header["params"]), classes, _read_feature_names(header["feature_names"], features)
+
+
+def _read_lines(arrays: Mapping[str, NDArray[Any]], classes: int) -> LogOddsLines:
+    lines = LogOddsLines(arrays["lines.slope"], arrays["lines.offset"])
+    if len(lines) != classes:
+        raise InputError(f"lines has {len(lines)} classes; expected {classes}")
+    return lines
+
+
+def _read_held_out(arrays: Mapping[str, NDArray[Any]], features: int, classes: int) -> HeldOut:
+    """Read the held-out rows: finite, with as many features and classes as the tagger."""
+    found = HeldOut(**{name: arrays[f"held_out.{name}"] for name in HELD_OUT})
+    kinds = {
+        "inputs": np.float32,
+        "labels": np.uint8,
+        "known": np.bool_,
+        "keys": np.float64,
+        "logits": np.float64,
+    }
+    wrong = [name for name, kind in kinds.items() if getattr(found, name).dtype != kind]
+    if wrong or found.inputs.shape[1:] != (features,) or found.labels.shape[1] != classes:
+        raise InputError("the held-out rows do not have the types, features or classes of the tagger")
+    if not (np.isfinite(found.inputs).all() and np.isfinite(found.logits).all()):
+        raise InputError("the held-out rows are not finite")
+    LabelCounts.of(found.labels)
+    return found
 
 
 def _read_label_sets(content: Any, classes: int) -> tuple[Ids, ...]:
@@ -194,12 +209,3 @@ def _read_feature_names(names: Any, features: int) -> list[str] | None:
 
 def _section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """Return a SHA-256 over names, types, shapes and bytes."""
-    digest = hashlib.sha256()
-    for name, value in sorted(tensors.items()):
-        digest.update(f"{name} {value.dtype} {list(value.shape)} ".encode())
-        digest.update(value.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

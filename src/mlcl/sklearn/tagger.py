@@ -15,13 +15,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mlcl.config.schema import TrainConfig
 from mlcl.errors import InputError, check_choice, check_int, check_number, one_line
 from mlcl.memories import Memory
-from mlcl.metrics import macro_auc
+from mlcl.metrics import Goal, macro_auc
+from mlcl.metrics.decisions import GoalKind
 from mlcl.models import MODELS
 from mlcl.sklearn.learning import Inputs, Learnt, Settings, begin, learn, scores
 from mlcl.sklearn.saving import read_tagger, write_tagger
 from mlcl.sklearn.targets import class_array, read_targets
 
 Floats = NDArray[np.float64]
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "linear": {"epochs": 40, "batch_size": 256, "lr": 0.005, "weight_decay": 4.0},
+    "mlp": {"epochs": 10, "batch_size": 128, "lr": 0.005, "weight_decay": 0.03},
+}
+"""How each model is trained unless a parameter says otherwise: docs/decisions.md#tagger-defaults."""
 
 
 class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -33,20 +39,28 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     together with rows of earlier calls. Those are stored in the estimator without any transformation, at most
     ``memory_size`` of them, selected so that every label set keeps its proportions of positives.
 
+    A part of the rows is not trained on, but stored, at most ``memory_size`` of them: by these rows the network's
+    scores become probabilities, and the thresholds of ``predict`` are chosen (docs/calibration.md).
+
     Pass hundreds of rows or more per call, not single rows: inputs are normalised by the statistics of the first call,
     and the loss compares the positives and negatives of a batch. Rows with the same label set form one task, even if
     they come in several calls; many label sets with few rows each are hard to learn from.
 
     Args:
-        model: ``mlp``, or ``linear``: one weight vector per class and no shared layer.
+        model: ``linear``: one weight vector per class and no shared layer, so that a call changes no class but its
+            own; or ``mlp``, for features that are not good enough for that, and thousands of rows.
         hidden: width of the hidden layers (``mlp``; 256 if not given).
         depth: number of hidden layers (``mlp``; 2 if not given).
         memory_size: the number of rows to store, over all calls.
         margin: lambda of the margins lambda / P_k^(1/4).
-        epochs: passes over the rows of a call.
-        batch_size: rows of the call per step; as many rows of the memory are added.
-        lr: learning rate of SGD, multiplied by 0.4 after 3/8 and again after 5/8 of the epochs of each call.
-        weight_decay: weight decay.
+        epochs: passes over the rows of a call (40; 10 for ``mlp``).
+        batch_size: rows of the call per step; as many rows of the memory are added (256; 128 for ``mlp``).
+        lr: learning rate of SGD, multiplied by 0.4 after 3/8 and again after 5/8 of the epochs of each call (0.005).
+        weight_decay: weight decay (4; 0.03 for ``mlp``).
+        held_out: share of the rows of each call that are not trained on, from 0 to below 1.
+        decide: what the thresholds of ``predict`` are chosen for: the best ``f1`` of each class, ``f1-overall``, a
+            wanted ``precision`` or ``recall``, or a ``cost`` ratio; see `mlcl.metrics.Goal`. It may change at any time.
+        decide_value: the wanted precision or recall, or how much more a miss costs than a false alarm.
         random_state: seed of all random draws. The same calls with the same seed give the same tagger, on the
             same number of CPU threads.
 
@@ -54,13 +68,14 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         classes_: names of all classes, in order of first appearance: the columns of every output.
         memory_: the labels of the stored rows and the label counts of each label set, a `Memory`.
         memory_inputs_: the stored rows, as they were passed.
+        thresholds_: the probability of each class above which it is predicted.
         n_features_in_: number of features.
         feature_names_in_: their names, if the first ``X`` had names that are strings.
 
     >>> rng = np.random.default_rng(0)
     >>> y = (rng.random((400, 3)) < 0.3).astype(int)
     >>> x = y + rng.normal(0, 0.25, y.shape)
-    >>> tagger = ContinualTagger(epochs=5, random_state=0)
+    >>> tagger = ContinualTagger(random_state=0)
     >>> tagger = tagger.partial_fit(x[:300], y[:300, :2], classes=["cat", "dog"])
     >>> tagger = tagger.partial_fit(x[:300], y[:300, 2:], classes=["car"])  # a new label
     >>> tagger.classes_
@@ -75,15 +90,18 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     def __init__(
         self,
         *,
-        model: Literal["mlp", "linear"] = "mlp",
+        model: Literal["mlp", "linear"] = "linear",
         hidden: int | None = None,
         depth: int | None = None,
         memory_size: int = 1000,
         margin: float = 1.0,
-        epochs: int = 20,
-        batch_size: int = 32,
-        lr: float = 0.05,
-        weight_decay: float = 1e-5,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        held_out: float = 0.1,
+        decide: GoalKind = "f1",
+        decide_value: float | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.model = model
@@ -95,6 +113,9 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.batch_size = batch_size
         self.lr = lr
         self.weight_decay = weight_decay
+        self.held_out = held_out
+        self.decide = decide
+        self.decide_value = decide_value
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -151,12 +172,22 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return scores(self._learnt, self._inputs(X, reset=False))
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the probability of each class, ``[n, K]``; a row need not sum to 1, because labels are independent."""
+        """Return the probability of each class, ``[n, K]``; a row need not sum to 1, because labels are independent.
+
+        It is the probability in rows of the kind that was annotated for the class.
+        """
         return np.exp(-np.logaddexp(0, -self.decision_function(X)))
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Return 1 for each class whose probability exceeds one half, ``[n, K]``."""
-        return (self.decision_function(X) > 0).astype(np.int64)
+        """Return 1 for each class whose probability exceeds its threshold, ``[n, K]``; see ``decide``."""
+        return (self.predict_proba(X) > self.thresholds_).astype(np.int64)
+
+    @property
+    def thresholds_(self) -> Floats:
+        """The probability of each class above which it is predicted, ``[K]``: chosen on the rows held out."""
+        check_is_fitted(self, "classes_")
+        learnt = self._learnt
+        return learnt.held_out.thresholds(learnt.lines, Goal(self.decide, self.decide_value)).values
 
     def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
         """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
@@ -231,11 +262,16 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         options = {name: check_int(name, value, 1) for name, value in given.items() if value is not None}
         MODELS.check(self.model, options)
         check_int("memory_size", self.memory_size, 0)
-        check_int("epochs", self.epochs, 1)
-        check_int("batch_size", self.batch_size, 1)
-        for name in ("margin", "lr", "weight_decay"):
-            check_number(name, getattr(self, name))
-        train = TrainConfig(
-            epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay
-        )
-        return Settings({"kind": self.model, **options}, self.memory_size, self.margin, train)
+        check_number("margin", self.margin)
+        check_number("held_out", self.held_out, high=0.9)
+        Goal(self.decide, self.decide_value)
+        chosen = {
+            name: default if getattr(self, name) is None else getattr(self, name)
+            for name, default in DEFAULTS[self.model].items()
+        }
+        check_int("epochs", chosen["epochs"], 1)
+        check_int("batch_size", chosen["batch_size"], 1)
+        check_number("lr", chosen["lr"])
+        check_number("weight_decay", chosen["weight_decay"])
+        model = {"kind": self.model, **options}
+        return Settings(model, self.memory_size, self.margin, TrainConfig(**chosen), self.held_out)

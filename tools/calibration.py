@@ -1,0 +1,271 @@
+"""Measure probabilities and tags on four real datasets, and the defaults of `ContinualTagger` on validation rows.
+
+    python tools/calibration.py choose     # results/calibration/choose.csv: settings on a fifth of the training rows
+    python tools/calibration.py            # results/calibration/table.csv, and the table in docs/calibration.md
+
+Needs the prepared stores of ``STORES`` in the user's cache. One thread. The training rows are cut into as many chunks
+as there are groups of labels, at random; each chunk is annotated for its own group. Test rows are scored once, at the
+end; probabilities and thresholds are fitted on training rows that the model was not trained on (or, for the exact
+tagger, on its sums).
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from ledger import ROOT, write
+from summary import between
+
+from mlcl.datasets import open_store
+from mlcl.metrics import (
+    LogOddsLines,
+    brier_score,
+    calibration_error,
+    choose_thresholds,
+    f1_scores,
+    fit_lines,
+    macro_auc,
+)
+from mlcl.sklearn import ContinualTagger, ExactTagger
+
+RESULTS = ROOT / "results" / "calibration"
+PAGE = ROOT / "docs" / "calibration.md"
+CACHE = Path.home() / ".cache" / "mlcl" / "stores"
+STORES = {
+    "VOC features": ("voc2012-96-mobilenetv2_100", 5),
+    "scene": ("scene", 3),
+    "enron": ("enron", 5),
+    "music": ("music", 3),
+}
+"""Name to store and number of groups of labels."""
+SEEDS = (0, 1)
+C = 0.001
+"""Of the logistic regression: best on the validation rows of VOC and enron, among 1e-4 to 1e-1."""
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"weight_decay": 1.0},
+    {"weight_decay": 16.0},
+    {"lr": 0.01},
+    {"lr": 0.01, "batch_size": 128},
+    {"model": "mlp"},
+    {"model": "mlp", "epochs": 20, "batch_size": 32, "lr": 0.05, "weight_decay": 1e-5, "held_out": 0.0},
+)
+"""What is compared by ``choose``; the last one is the default of mlcl before calibration."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Chunks of training rows, each with labels of its own group, and rows to score."""
+
+    chunks: list[tuple[NDArray[Any], NDArray[Any], list[int]]]
+    x: NDArray[Any]
+    y: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Probabilities of the rows to score, the thresholds that were chosen, and the seconds of learning."""
+
+    probabilities: Floats
+    thresholds: Floats
+    seconds: float
+
+
+def problem(name: str, seed: int, *, validate: bool) -> Problem:
+    """Cut the training rows into chunks; the rows to score are the test rows, or a fifth of the training rows."""
+    store, groups = STORES[name]
+    data = open_store(CACHE / store)
+    x, y = np.asarray(data.train.inputs, np.float32), np.asarray(data.train.labels)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(x))
+    held = order[: len(x) // 5 if validate else 0]
+    rows = np.array_split(order[len(held) :], groups)
+    labels = np.array_split(rng.permutation(y.shape[1]), groups)
+    chunks = [(x[r], y[r][:, ids], ids.tolist()) for r, ids in zip(rows, labels, strict=True)]
+    if validate:
+        return Problem(chunks, x[held], y[held])
+    return Problem(chunks, np.asarray(data.test.inputs, np.float32), np.asarray(data.test.labels))
+
+
+def by_tagger(tagger: Any, found: Problem) -> Scored:
+    """Teach a tagger chunk by chunk."""
+    begun = time.perf_counter()
+    for x, y, ids in found.chunks:
+        tagger.partial_fit(x, y, classes=ids)
+    p, order = tagger.predict_proba(found.x), np.argsort(tagger.classes_)
+    cut = tagger.thresholds_
+    if isinstance(tagger, ExactTagger):
+        cut = 1 / (1 + np.exp(-cut))
+    return Scored(p[:, order], cut[order], time.perf_counter() - begun)
+
+
+def by_regression(found: Problem, seed: int) -> Scored:
+    """One logistic regression per label on nine tenths of its chunk; the rest is for probability and threshold."""
+    begun = time.perf_counter()
+    p, cut = np.zeros(found.y.shape), np.full(found.y.shape[1], 0.5)
+    for x, y, ids in found.chunks:
+        rest = np.random.default_rng(seed).permutation(len(x)) < len(x) // 10
+        scaler = StandardScaler().fit(x[~rest])
+        seen, held, test = (scaler.transform(part) for part in (x[~rest], x[rest], found.x))
+        scores = {"held": np.zeros((len(held), len(ids))), "test": np.zeros((len(test), len(ids)))}
+        for k in range(len(ids)):
+            if 0 < y[~rest][:, k].sum() < (~rest).sum():
+                model = LogisticRegression(C=C, max_iter=300).fit(seen, y[~rest][:, k])
+                scores["held"][:, k], scores["test"][:, k] = map(model.decision_function, (held, test))
+        prior = (y[~rest].sum(0) + 0.5) / ((~rest).sum() + 1)
+        start = LogOddsLines.identity(len(ids))
+        lines, _ = fit_lines(scores["held"], y[rest], start=start, prior=prior)
+        p[:, ids] = lines.probabilities(scores["test"])
+        cut[ids] = choose_thresholds(lines.probabilities(scores["held"]), y[rest]).values
+    return Scored(p, cut, time.perf_counter() - begun)
+
+
+def by_run(name: str, method: str, seed: int, *, held_out: float | None) -> tuple[Scored, NDArray[Any]]:
+    """``mlcl run --benchmark STORE --method METHOD``, whose tasks are made from the labels themselves."""
+    from mlcl.runs.run import run
+    from mlcl.runs.trained import load_trained
+
+    store, groups = STORES[name]
+    data = open_store(CACHE / store)
+    settings = {
+        "benchmark": str(CACHE / store),
+        "method": method,
+        "seed": seed,
+        "stream": {"tasks": groups},
+        "train": {"threads": 1},
+    }
+    if held_out is not None:
+        settings["held_out"] = held_out
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        run(settings, out=Path(folder) / "run")
+        trained = load_trained(Path(folder) / "run")
+        p = trained.probabilities(np.asarray(data.test.inputs)).astype(np.float64)
+        scored = Scored(p, trained.thresholds.values, time.perf_counter() - begun)
+    return scored, np.asarray(data.test.labels)
+
+
+def measures(scored: Scored, y: NDArray[Any]) -> dict[str, float]:
+    """Return the columns of the table, in points except for the seconds."""
+    p = scored.probabilities
+    share = y.mean(axis=0)
+    return {
+        "macro_auc": 100 * macro_auc(p, y),
+        "brier": 100 * brier_score(p, y),
+        "brier_prior": 100 * float((share * (1 - share)).mean()),
+        "calibration_error": 100 * calibration_error(p, y, average="pooled"),
+        "f1_half": 100 * f1_scores(p, y, threshold=0.5).OF1,
+        "f1_chosen": 100 * f1_scores(p, y, threshold=scored.thresholds).OF1,
+        "tags": float((p > scored.thresholds).sum(1).mean()),
+        "true_tags": float(y.sum(1).mean()),
+        "seconds": scored.seconds,
+    }
+
+
+def rows(name: str, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Return method and measures on the test rows."""
+    found = problem(name, seed, validate=False)
+    yield "exact", measures(by_tagger(ExactTagger(), found), found.y)
+    yield "ContinualTagger", measures(by_tagger(ContinualTagger(random_state=seed), found), found.y)
+    yield "logistic regression", measures(by_regression(found, seed), found.y)
+    for label, method, held_out in (
+        ("`best`, held_out 0.1", "best", 0.1),
+        ("`rldam-wru`, held_out 0.1", "rldam-wru", 0.1),
+        ("`rldam-wru`, counts alone", "rldam-wru", None),
+    ):
+        yield label, measures(*by_run(name, method, seed, held_out=held_out))
+
+
+def write_csv(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Write lines with the same columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, lines[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            {k: f"{v:.4f}" if isinstance(v, float) else v for k, v in line.items()} for line in lines
+        )
+
+
+def choose() -> None:
+    """Compare settings of ContinualTagger on validation rows."""
+    lines = []
+    for name in STORES:
+        for seed in SEEDS:
+            found = problem(name, seed, validate=True)
+            settings = [("logistic regression", by_regression(found, seed))]
+            for one in SETTINGS:
+                shown = ", ".join(f"{k} {v}" for k, v in one.items()) or "default"
+                settings.append((shown, by_tagger(ContinualTagger(random_state=seed, **one), found)))
+            for shown, scored in settings:
+                value = 100 * macro_auc(scored.probabilities, found.y)
+                lines.append({"data": name, "seed": seed, "settings": shown, "macro_auc": value})
+                sys.stderr.write(f"{name} {seed} {shown} {value:.2f} {scored.seconds:.1f} s\n")
+    write_csv(RESULTS / "choose.csv", lines)
+
+
+def table(lines: list[dict[str, str]]) -> list[str]:
+    """Return the table of the page: means over seeds."""
+    heads = (
+        *("Data", "Method", "Macro-AUC", "Brier (of the share)", "Calibration error"),
+        *("F1 at 0.5", "F1 at thresholds", "Tags (true)"),
+    )
+    out = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
+    keys = list(dict.fromkeys((line["data"], line["method"]) for line in lines))
+    for data, method in keys:
+        mine = [line for line in lines if (line["data"], line["method"]) == (data, method)]
+        value = {k: float(np.mean([float(line[k]) for line in mine])) for k in mine[0] if k not in KEYS}
+        cells = (
+            f"{value['macro_auc']:.1f}",
+            f"{value['brier']:.2f} ({value['brier_prior']:.2f})",
+            f"{value['calibration_error']:.2f}",
+            f"{value['f1_half']:.1f}",
+            f"{value['f1_chosen']:.1f}",
+            f"{value['tags']:.2f} ({value['true_tags']:.2f})",
+        )
+        out.append(f"| {data} | {method} | " + " | ".join(cells) + " |")
+    return out
+
+
+KEYS = ("data", "method", "seed")
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, or choose."""
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import torch
+
+    torch.set_num_threads(1)
+    if arguments == ["choose"]:
+        choose()
+        return 0
+    lines: list[dict[str, Any]] = []
+    for name in STORES:
+        for seed in SEEDS:
+            for method, found in rows(name, seed):
+                lines.append({"data": name, "method": method, "seed": seed, **found})
+                sys.stderr.write(f"{name} {seed} {method} {found['seconds']:.1f} s\n")
+    write_csv(RESULTS / "table.csv", lines)
+    with (RESULTS / "table.csv").open() as file:
+        content = table(list(csv.DictReader(file)))
+    return write(between(PAGE.read_text(), content, "calibration"), PAGE)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
