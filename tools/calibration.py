@@ -1,7 +1,8 @@
 """Measure probabilities and tags on four real datasets, and the defaults of `ContinualTagger` on validation rows.
 
     python tools/calibration.py choose     # results/calibration/choose.csv: settings on a fifth of the training rows
-    python tools/calibration.py            # results/calibration/table.csv, and the table in docs/calibration.md
+    python tools/calibration.py measure    # results/calibration/table.csv: the test rows
+    python tools/calibration.py            # the tables in docs/calibration.md and docs/decisions.md, from these files
 
 Needs the prepared stores of ``STORES`` in the user's cache. One thread. The training rows are cut into as many chunks
 as there are groups of labels, at random; each chunk is annotated for its own group. Test rows are scored once, at the
@@ -12,7 +13,6 @@ tagger, on its sums).
 from __future__ import annotations
 
 import csv
-import os
 import sys
 import tempfile
 import time
@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ledger import ROOT, write
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
-
-from ledger import ROOT, write
 from summary import between
 
 from mlcl.datasets import open_store
@@ -43,7 +42,6 @@ from mlcl.metrics import (
 from mlcl.sklearn import ContinualTagger, ExactTagger
 
 RESULTS = ROOT / "results" / "calibration"
-PAGE = ROOT / "docs" / "calibration.md"
 CACHE = Path.home() / ".cache" / "mlcl" / "stores"
 STORES = {
     "VOC features": ("voc2012-96-mobilenetv2_100", 5),
@@ -219,42 +217,64 @@ def choose() -> None:
     write_csv(RESULTS / "choose.csv", lines)
 
 
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Read what `write_csv` wrote."""
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def mean(lines: list[dict[str, str]], column: str, **where: str) -> float:
+    """Return the mean of a column over the lines with these values."""
+    values = [float(line[column]) for line in lines if all(line[k] == v for k, v in where.items())]
+    return float(np.mean(values))
+
+
 def table(lines: list[dict[str, str]]) -> list[str]:
-    """Return the table of the page: means over seeds."""
+    """Return the table of measures: means over seeds."""
     heads = (
         *("Data", "Method", "Macro-AUC", "Brier (of the share)", "Calibration error"),
         *("F1 at 0.5", "F1 at thresholds", "Tags (true)"),
     )
     out = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
-    keys = list(dict.fromkeys((line["data"], line["method"]) for line in lines))
-    for data, method in keys:
-        mine = [line for line in lines if (line["data"], line["method"]) == (data, method)]
-        value = {k: float(np.mean([float(line[k]) for line in mine])) for k in mine[0] if k not in KEYS}
+    for data, method in dict.fromkeys((line["data"], line["method"]) for line in lines):
+        at = {name: mean(lines, name, data=data, method=method) for name in list(lines[0])[3:]}
         cells = (
-            f"{value['macro_auc']:.1f}",
-            f"{value['brier']:.2f} ({value['brier_prior']:.2f})",
-            f"{value['calibration_error']:.2f}",
-            f"{value['f1_half']:.1f}",
-            f"{value['f1_chosen']:.1f}",
-            f"{value['tags']:.2f} ({value['true_tags']:.2f})",
+            f"{at['macro_auc']:.1f}",
+            f"{at['brier']:.2f} ({at['brier_prior']:.2f})",
+            f"{at['calibration_error']:.2f}",
+            f"{at['f1_half']:.1f}",
+            f"{at['f1_chosen']:.1f}",
+            f"{at['tags']:.2f} ({at['true_tags']:.2f})",
         )
         out.append(f"| {data} | {method} | " + " | ".join(cells) + " |")
     return out
 
 
-KEYS = ("data", "method", "seed")
+def choice(lines: list[dict[str, str]]) -> list[str]:
+    """Return the table of settings: one column per dataset, and their mean."""
+    names = list(dict.fromkeys(line["data"] for line in lines))
+    out = ["| Settings | " + " | ".join([*names, "mean"]) + " |", "|---|" + "---:|" * (len(names) + 1)]
+    for settings in dict.fromkeys(line["settings"] for line in lines):
+        values = [mean(lines, "macro_auc", data=name, settings=settings) for name in names]
+        cells = " | ".join(f"{value:.2f}" for value in [*values, float(np.mean(values))])
+        out.append(f"| {settings} | {cells} |")
+    return out
 
 
-def main(arguments: list[str]) -> int:
-    """Measure, or choose."""
-    warnings.simplefilter("ignore")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import torch
+def pages() -> int:
+    """Write the tables into their pages."""
+    codes = []
+    for name, page, file, make in (
+        ("calibration", "calibration.md", "table.csv", table),
+        ("choose", "decisions.md", "choose.csv", choice),
+    ):
+        target = ROOT / "docs" / page
+        codes.append(write(between(target.read_text(), make(read_csv(RESULTS / file)), name), target))
+    return max(codes)
 
-    torch.set_num_threads(1)
-    if arguments == ["choose"]:
-        choose()
-        return 0
+
+def measure() -> None:
+    """Measure all methods on the test rows."""
     lines: list[dict[str, Any]] = []
     for name in STORES:
         for seed in SEEDS:
@@ -262,9 +282,18 @@ def main(arguments: list[str]) -> int:
                 lines.append({"data": name, "method": method, "seed": seed, **found})
                 sys.stderr.write(f"{name} {seed} {method} {found['seconds']:.1f} s\n")
     write_csv(RESULTS / "table.csv", lines)
-    with (RESULTS / "table.csv").open() as file:
-        content = table(list(csv.DictReader(file)))
-    return write(between(PAGE.read_text(), content, "calibration"), PAGE)
+
+
+def main(arguments: list[str]) -> int:
+    """Choose, measure, or write the pages."""
+    warnings.simplefilter("ignore")
+    if arguments not in (["choose"], ["measure"]):
+        return pages()
+    import torch
+
+    torch.set_num_threads(1)
+    choose() if arguments == ["choose"] else measure()
+    return 0
 
 
 if __name__ == "__main__":
