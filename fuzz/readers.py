@@ -189,7 +189,9 @@ def make_targets(folder: Path) -> dict[str, Target]:
     # A tagger: its header with the checksum made right, and its bytes.
     x, y = small_arrays()
     tagger = folder / "tagger"
-    ContinualTagger(model="mlp", epochs=1, hidden=4, depth=1, memory_size=9, random_state=0).fit(x, y).save(tagger)
+    ContinualTagger(model="mlp", epochs=1, hidden=4, depth=1, memory_size=9, random_state=0).fit(x, y).save(
+        tagger
+    )
     with safe_open(tagger, framework="pt") as file:
         header, parts = file.metadata()["mlcl"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 

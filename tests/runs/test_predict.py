@@ -200,6 +200,15 @@ def test_an_onnx_file_gives_the_same_scores(kind, trained, tmp_path):
     inputs = np.array(result.learner.data.test.inputs[:7])
     (scores,) = ReferenceEvaluator(onnx.load(out)).run(None, {"inputs": inputs})
     assert np.allclose(scores, result.learner.predict(inputs), atol=1e-4)
+    assert main(["export", str(result.folder), "--out", str(out), "--overwrite"]) == 0  # the name says ONNX
+    model = onnx.load(out)
+    (found,) = ReferenceEvaluator(model).run(None, {"inputs": inputs})
+    np.save(tmp_path / "x.npy", inputs)
+    wanted = predict(result.folder, tmp_path / "x.npy")
+    assert np.allclose(found, wanted.values, atol=1e-5)
+    notes = {one.key: json.loads(one.value) for one in model.metadata_props}
+    assert notes["classes"] == list(wanted.classes)
+    assert notes["thresholds"] == wanted.thresholds.tolist()
 
 
 def test_an_export_that_differs_is_not_written(trained, tmp_path, monkeypatch):

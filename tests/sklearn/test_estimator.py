@@ -57,11 +57,13 @@ def test_another_number_of_features_is_refused_in_every_method():
 
 
 def test_outputs_agree():
-    """What check_decision_proba_consistency and check_classifiers_train require: one order, one threshold."""
+    """What check_decision_proba_consistency and check_classifiers_train require: one order, a threshold per class."""
     tagger, (x, y) = fitted(), problem(seed=1)
     decision, probability = tagger.decision_function(x), tagger.predict_proba(x)
     np.testing.assert_allclose(probability, 1 / (1 + np.exp(-decision)), rtol=1e-12)
-    assert np.array_equal(tagger.predict(x), probability > 0.5)
+    assert np.array_equal(tagger.predict(x), probability > tagger.thresholds_)
+    plain = fitted(held_out=0.0)
+    assert np.array_equal(plain.predict(x), plain.predict_proba(x) > 0.5)
     assert tagger.score(x, y) == macro_auc(decision, y) > 0.85
 
 
@@ -70,7 +72,7 @@ def test_parameters():
     assert clone(tagger).get_params() == tagger.get_params()
     assert set(tagger.get_params()) == {
         "model", "hidden", "depth", "memory_size", "margin", "epochs", "batch_size", "lr", "weight_decay",
-        "random_state",
+        "random_state", "held_out", "decide", "decide_value",
     }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """A finished run as one file for other programs: a ``torch.export`` program (.pt2) or ONNX.
 
 The file takes raw inputs (uint8 images or float32 features), normalises them itself, and gives what ``mlcl predict``
-gives: probabilities, or logits. Before it is written its scores are compared with the network's own.
+gives: probabilities, or logits. Before it is written its scores are compared with the network's own. An ONNX file has
+``classes`` and ``thresholds`` in its metadata, as JSON. TorchScript is not written: PyTorch has ended it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import logging
 import tempfile
 import warnings
@@ -80,7 +82,7 @@ def export(folder: str | Path, out: str | Path, *, format: Format = "torch", log
         program = torch.export.export(
             deployed, (example,), dynamic_shapes={"inputs": {0: torch.export.Dim("batch")}}
         )
-        content, score = (_torch if format == "torch" else _onnx)(program)
+        content, score = _torch(program) if format == "torch" else _onnx(program, _notes(trained))
         gap = 0.0
         for rows in (1, 2, 5):  # the number of rows must be free
             inputs = examples(trained.input_shape, rows)
@@ -143,7 +145,17 @@ def _torch(program: torch.export.ExportedProgram) -> tuple[bytes, Callable[[NDAr
     return buffer.getvalue(), lambda inputs: np.asarray(read(torch.from_numpy(inputs)).detach())
 
 
-def _onnx(program: torch.export.ExportedProgram) -> tuple[bytes, Callable[[NDArray[Any]], NDArray[Any]]]:
+def _notes(trained: Trained) -> dict[str, str]:
+    """Return what a program needs to make tags of an ONNX model's probabilities."""
+    return {
+        "classes": json.dumps(list(trained.classes)),
+        "thresholds": json.dumps(trained.thresholds.values.tolist()),
+    }
+
+
+def _onnx(
+    program: torch.export.ExportedProgram, notes: dict[str, str]
+) -> tuple[bytes, Callable[[NDArray[Any]], NDArray[Any]]]:
     onnx = importlib.import_module("onnx")
     reference = importlib.import_module("onnx.reference")
     with tempfile.TemporaryDirectory(prefix="mlcl-onnx-") as folder:
@@ -157,9 +169,10 @@ def _onnx(program: torch.export.ExportedProgram) -> tuple[bytes, Callable[[NDArr
             dynamo=True,
             external_data=False,
         )
-        content = path.read_bytes()
-    model = onnx.load_from_string(content)
+        model = onnx.load_from_string(path.read_bytes())
+    onnx.helper.set_model_props(model, notes)
     onnx.checker.check_model(model)
+    content = model.SerializeToString()
     evaluator = reference.ReferenceEvaluator(model)
     return content, lambda inputs: np.asarray(evaluator.run(None, {"inputs": inputs})[0])
 
