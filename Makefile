@@ -54,6 +54,7 @@ fuzz: install  ## every reader of files, on 12,000 mutated inputs
 results: install  ## docs/results.md, docs/beyond.md and the table of the first pages from the committed results
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
+	$(BIN)/python tools/calibration.py
 	$(BIN)/python tools/summary.py
 	$(BIN)/python tools/regime.py
 
