@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -14,8 +15,10 @@ from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, solve
+from mlcl.metrics import Goal
 from mlcl.runs.added import extended_benchmark
 from mlcl.runs.base import begin_from, load_base
+from mlcl.runs.decide import set_thresholds
 from mlcl.runs.gate import judge, release
 from mlcl.runs.predict import predict
 from mlcl.runs.run import resume, run
@@ -181,6 +184,21 @@ def test_versions_form_a_chain_that_can_be_moved_and_rolled_back(exact, stores, 
     (moved / "current.json").write_text('{"version": "../.."}')
     with pytest.raises(InputError, match="expected a number from 1 on"):
         load_trained(moved)
+
+
+def test_thresholds_of_labels_without_new_rows_stay(stores, tmp_path):
+    settings = label_settings(stores["old"], "exact", **EXACT, held_out=0.3)
+    run(settings, out=tmp_path / "first")
+    before = set_thresholds(tmp_path / "first", Goal("recall", 0.95)).thresholds
+    update(tmp_path / "first", stores["both"], out=tmp_path / "second")
+    after = load_trained(tmp_path / "second").thresholds
+    assert after.goal == before.goal
+    assert np.array_equal(after.values[[0, 3]], before.values[[0, 3]])  # ant and dog: no rows of theirs came
+    settings = dataclasses.replace(
+        load_trained(tmp_path / "first").config, data=str(stores["more"]), held_out=None
+    )
+    update(tmp_path / "first", config=settings, out=tmp_path / "third")
+    assert np.array_equal(load_trained(tmp_path / "third").thresholds.values, before.values)
 
 
 def spoilt_store(folder, store):

@@ -99,12 +99,15 @@ class Calibrated:
     measured: dict[str, Any]
 
 
-def calibrate(learner: Learner, *, before: Calibration | None = None) -> Calibrated:
+def calibrate(
+    learner: Learner, *, before: Calibration | None = None, decided: Thresholds | None = None
+) -> Calibrated:
     """Fit probabilities and thresholds at the end of a run, and measure them on the test rows.
 
     Args:
         learner: at the end of its last task. Of several processes each must call this.
         before: of the run that this one extends; its classes are the first ones.
+        decided: the thresholds of that run: their goal is kept, and a class without rows of its own keeps its value.
     """
     start, prior = lines_in_theory(learner, before)
     held_out = _held_out(learner)
@@ -116,8 +119,26 @@ def calibrate(learner: Learner, *, before: Calibration | None = None) -> Calibra
         truth = held_out.labels
         lines, own = fit_lines(held_out.logits, truth, start=start, prior=prior, mask=held_out.known)
         calibration = Calibration(lines, prior, own, len(truth))
-        thresholds = rechoose(calibration, held_out, Goal())
+        goal = None if decided is None else decided.goal
+        thresholds = rechoose(calibration, held_out, goal or Goal())
+    if decided is not None:
+        thresholds = _kept(thresholds, decided)
     return Calibrated(calibration, thresholds, held_out, _measured(learner, calibration))
+
+
+def _kept(thresholds: Thresholds, before: Thresholds) -> Thresholds:
+    """Return thresholds in which the first classes, where they have no own rows, keep those of the run before."""
+    known = np.arange(len(thresholds.values)) < len(before.values)
+    keep = known & ~thresholds.own
+    values, own, reached = (
+        np.where(keep, np.resize(old, len(keep)), new)
+        for old, new in (
+            (before.values, thresholds.values),
+            (before.own, thresholds.own),
+            (before.reached, thresholds.reached),
+        )
+    )
+    return Thresholds(values, own, reached, thresholds.goal or before.goal, thresholds.rows or before.rows)
 
 
 def rechoose(calibration: Calibration, held_out: HeldOut, goal: Goal) -> Thresholds:

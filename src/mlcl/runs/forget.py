@@ -239,7 +239,6 @@ def _solve_again(learner: Learner) -> None:
 
 
 def _as_before(learner: Learner, base: Base) -> Calibrated:
-    """Return the probabilities and thresholds of the run before; what it scored of held-out rows is not kept."""
+    """Return the probabilities and thresholds of the run before; rows that it held out are not those of this one."""
     with np.errstate(invalid="ignore"):  # shares of no rows, which those of the run before replace
-        found = calibrate(learner, before=base.trained.calibration)
-    return replace(found, thresholds=base.trained.thresholds, held_out=None)
+        return calibrate(learner, before=base.trained.calibration, decided=base.trained.thresholds)

@@ -16,6 +16,7 @@ from mlcl.config.schema import Config, StreamConfig, to_dict
 from mlcl.datasets import given_arrays, load_dataset, published_differences
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
+from mlcl.metrics import Thresholds
 from mlcl.runs import folder as files
 from mlcl.runs.calibration import Calibration, calibrate
 from mlcl.runs.checkpoints import (
@@ -78,10 +79,11 @@ def train_and_record(
     callback: Callback | None,
     *,
     before: Calibration | None = None,
+    decided: Thresholds | None = None,
 ) -> Result:
     """Train the remaining tasks, calibrate, and write the result to the run folder, if there is one.
 
-    ``before`` is the calibration of the run that this one extends.
+    ``before`` and ``decided`` are the calibration and the thresholds of the run that this one extends.
     """
     callback = callback or Callback()
     warn_of_headline(learner.benchmark)
@@ -92,7 +94,7 @@ def train_and_record(
             if recorder is not None:
                 recorder.save(learner)
             raise
-        calibrated = calibrate(learner, before=before)
+        calibrated = calibrate(learner, before=before, decided=decided)
         result = summarise(learner, calibrated, None if recorder is None else recorder.path)
         if recorder is not None:
             files.write_result(recorder.path, result)

@@ -12,7 +12,6 @@ from mlcl.config.schema import Config
 from mlcl.errors import InputError
 from mlcl.runs.added import extended_benchmark
 from mlcl.runs.base import begin_from, read_base
-from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends, read_receipt
 from mlcl.runs.recording import (
     Recorder,
@@ -22,6 +21,7 @@ from mlcl.runs.recording import (
     without_held_out,
 )
 from mlcl.runs.result import Result
+from mlcl.runs.trained import Trained
 from mlcl.streams import Benchmark
 from mlcl.training.callbacks import Callback
 from mlcl.training.launching import launched
@@ -93,7 +93,7 @@ def resume(
             raise InputError(f"{path} was to forget and was stopped; delete it and do that again.")
         if (extends := read_extends(path)) is not None:
             base = read_base(path)
-            before: Calibration | None = base.trained.calibration
+            before: Trained | None = base.trained
             learner = Learner(config, extended_benchmark(base, config, known=extends.known), pretrained=False)
             recorder = Recorder.reopen(path, learner, begin=lambda: begin_from(learner, base))
         else:
@@ -101,7 +101,13 @@ def resume(
             tasks = without_held_out(benchmark, config) if benchmark is not None else load_benchmark(config)
             learner = Learner(config, tasks, pretrained=False)
             recorder = Recorder.reopen(path, learner, begin=learner.load_pretrained)
-        return train_and_record(learner, recorder, callback, before=before)
+        return train_and_record(
+            learner,
+            recorder,
+            callback,
+            before=None if before is None else before.calibration,
+            decided=None if before is None else before.thresholds,
+        )
 
 
 def _renamed(callback: Callback | None, observer: Callback | None) -> Callback | None:

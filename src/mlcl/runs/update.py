@@ -72,7 +72,13 @@ def update(
                 Path(out), settings, learner.benchmark, overwrite=overwrite, extends=extends
             )
         )
-        return train_and_record(learner, recorder, callback, before=base.trained.calibration)
+        return train_and_record(
+            learner,
+            recorder,
+            callback,
+            before=base.trained.calibration,
+            decided=base.trained.thresholds,
+        )
 
 
 def _refuse_settings(before: Config, now: Config) -> None:
