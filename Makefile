@@ -93,7 +93,7 @@ $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 
 # With the rivals, so that what is compared with is the real package.
 $(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
-	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[torchmetrics]' river)
+	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[torchmetrics$(COMMA)serve$(COMMA)onnx]' onnxruntime river)
 
 # The site is made from source text alone, without torch.
 $(DOCS)/.installed: docs/requirements.txt

@@ -30,6 +30,7 @@ SUBJECTS = (
     "store",
     "start",
     "exact",
+    "serving",
 )
 PATIENCE = 300  # seconds a subject
 

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.integrations.serving.app import Refused, body, make_app
+from mlcl.integrations.serving.server import listen
 from mlcl.integrations.serving.tagger import Limits, Tagger
 from mlcl.runs.predict import predict
 from mlcl.runs.run import run
@@ -323,6 +325,14 @@ def test_an_error_inside_is_no_traceback_and_too_many_requests_wait_elsewhere(ru
     hold.set()
     assert late.status_code == 503
     assert "no answer within" in late.json()["error"]
+
+
+def test_small_answers_are_sent_at_once():
+    """asyncio sets TCP_NODELAY on the connections of a socket whose protocol says TCP, and on no other."""
+    with listen("127.0.0.1", 0) as place:
+        assert place.proto == socket.IPPROTO_TCP
+        with pytest.raises(InputError, match="cannot be listened on"):
+            listen("127.0.0.1", place.getsockname()[1])
 
 
 def test_bad_arguments_are_one_sentence(tmp_path, capsys, monkeypatch):

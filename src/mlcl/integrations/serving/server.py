@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 from collections.abc import Callable
@@ -38,14 +37,10 @@ def serve(
         limits: what a client may ask for.
         announce: called with the URL before the first request.
     """
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    # Never more than torch would take by itself (OMP_NUM_THREADS): on a busy machine threads wait for each other.
+    torch.set_num_threads(max(1, torch.get_num_threads() // workers))
     app = make_app(Tagger(folder, limits=limits), workers=workers)
-    try:
-        listening = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
-        )
-    except OSError as error:
-        raise InputError(f"--host {host} --port {port} cannot be listened on: {error.strerror}.") from None
+    listening = listen(host, port)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -61,3 +56,19 @@ def serve(
     place = f"[{host}]" if ":" in host else host
     announce(f"http://{place}:{listening.getsockname()[1]}")
     uvicorn.Server(config).run(sockets=[listening])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; an address that cannot be used is an `InputError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named: asyncio sends small answers at once (TCP_NODELAY) only where it knows that it is TCP, and
+    # each would wait 40 ms for the client otherwise.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        raise InputError(f"--host {host} --port {port} cannot be listened on: {error.strerror}.") from None
+    return found
