@@ -12,6 +12,7 @@ from mlcl.reports.examine import examine_or_say
 from mlcl.reports.records import read_run
 from mlcl.runs.folder import CARD, require_finished
 from mlcl.runs.predict import check_out
+from mlcl.runs.versions import current_folder
 
 
 def main(arguments: list[str]) -> int:
@@ -26,11 +27,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--on", metavar="STORE", help="measure on the test rows of this store instead")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     given = parser.parse_args(arguments)
-    require_finished(given.folder)
-    out = given.out or given.folder / CARD
+    folder = current_folder(given.folder)
+    require_finished(folder)
+    out = given.out or folder / CARD
     check_out(out, suffixes=(".md",), overwrite=given.overwrite)
-    run = read_run(given.folder)
-    examined, unseen = examine_or_say(given.folder, on=given.on)
+    run = read_run(folder)
+    examined, unseen = examine_or_say(folder, on=given.on)
     write_text(out, render_card(run, examined=examined, unseen=unseen))
     sys.stdout.write(f"{out}\n")
     return 0

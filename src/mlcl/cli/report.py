@@ -13,6 +13,7 @@ from mlcl.reports.gather import sections
 from mlcl.reports.look import COUNT
 from mlcl.reports.page import render_page
 from mlcl.reports.single import single
+from mlcl.runs.versions import current_folder
 
 
 def main(arguments: list[str]) -> int:
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: the folder {out.parent} does not exist.")
     check_int("--mistakes", given.mistakes, 0)
-    found = sections(given.folders)
+    found = sections([current_folder(folder) for folder in given.folders])
     run = single(found[0]) if len(found) == 1 else None
     if run is None and (given.on is not None or given.images is not None):
         raise InputError("--on and --images are for the page of one run; expected the folder of one run.")

@@ -12,7 +12,7 @@ from mlcl.cli.messages import fail
 from mlcl.cli.options import verb_parser
 from mlcl.cli.run import follow
 from mlcl.cli.terminal import make_console
-from mlcl.reports.changes import change_lines, change_table
+from mlcl.reports.changes import change_lines, change_table, points
 from mlcl.runs.gate import ALLOW, Verdict, check_gate, release
 from mlcl.runs.update import update
 from mlcl.runs.versions import next_folder, root_of
@@ -87,6 +87,6 @@ def refused(verdict: Verdict, out: Path, folder: Path) -> int:
         else f"; to use it nevertheless: mlcl rollback {shlex.quote(str(root))} --to {out.name}"
     )
     return fail(
-        f"the gate refused {out}: more than {verdict.allow:g} points lost on {lost}; {folder} stays in use{use}",
+        f"the gate refused {out}: more than {points(verdict.allow)} lost on {lost}; {folder} stays in use{use}",
         4,
     )

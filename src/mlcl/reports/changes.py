@@ -48,13 +48,22 @@ def change_lines(verdict: Verdict) -> list[str]:
         lines.append(f"labels that are gone: {', '.join(verdict.gone)}")
     if verdict.unsure:
         lines.append(
-            f"lost more than {verdict.allow:g} points, but perhaps by chance: {', '.join(verdict.unsure)}"
+            f"lost more than {points(verdict.allow)}, but perhaps by chance: {', '.join(verdict.unsure)}"
         )
     lines.append(
         f"the gate {'passed' if verdict.passed else 'refused'} it: {len(verdict.lost)} of {len(verdict.labels)} labels "
-        f"lost more than {verdict.allow:g} points beyond chance ({100 * verdict.changes.level:g} % for all together)"
+        f"lost more than {points(verdict.allow)} beyond chance ({100 * verdict.changes.level:g} % for all together)"
     )
     return lines
+
+
+def points(value: float) -> str:
+    """Return a number of points in words.
+
+    >>> points(1.0), points(2.5)
+    ('1 point', '2.5 points')
+    """
+    return f"{value:g} point{'' if value == 1 else 's'}"
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def _reference(trained: Trained, store: str | Path | None) -> tuple[str, NDArray
     if store is not None:
         data = load_dataset(str(store))
         check_inputs(trained, data, store)
-        return str(store), data.test.inputs
+        return f"test rows of {store}", data.test.inputs
     config = trained.config
     try:
         if is_given_arrays(config.data):
