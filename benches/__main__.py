@@ -25,11 +25,13 @@ SUBJECTS = (
     "wru",
     "memories",
     "loss",
+    "loss_sizes",
     "step",
     "whole",
     "store",
     "start",
     "exact",
+    "limits",
 )
 PATIENCE = 300  # seconds a subject
 
