@@ -52,10 +52,13 @@ FITTED = (
     Size(60_000, 128, 200, 1.0),
     Size(20_000, 256, 50, 1.0),
     Size(40_000, 256, 200, 3.0),
+    Size(30_000, 384, 50, 1.0),
+    Size(20_000, 512, 20, 3.0),
+    Size(20_000, 512, 100, 1.0),
 )
-CHECKED = (Size(120_000, 96, 100, 2.0), Size(100_000, 192, 50, 2.0), Size(80_000, 384, 100, 1.0))
+CHECKED = (Size(120_000, 96, 100, 2.0), Size(100_000, 192, 50, 2.0), Size(50_000, 448, 100, 2.0))
 SOLVED = ((50, 64), (100, 64), (50, 128), (100, 128), (50, 256), (100, 256))
-SOLVED_CHECK = (100, 320)
+SOLVED_CHECK = (200, 320)
 TERMS = ("bytes read", "products", "tags", "sums", "start")
 
 
@@ -125,6 +128,11 @@ def fit(sizes: tuple[Size, ...], seconds: list[float]) -> list[float]:
     return (costs / scale).tolist()
 
 
+def solving_terms(classes: int, d: int) -> list[float]:
+    """Return the terms of solving: what all labels share, and what each of them costs."""
+    return [float(d**2), float(d**3), float(classes * d**2), float(classes * d**3)]
+
+
 def predict(costs: list[float], size: Size) -> float:
     """Return the seconds of one core."""
     return float(np.dot(costs, terms(size)))
@@ -132,7 +140,7 @@ def predict(costs: list[float], size: Size) -> float:
 
 def measure(*, quick: bool) -> dict[str, Any]:
     """Measure, fit, and check."""
-    repeats = 1 if quick else 3
+    repeats = 1 if quick else 5
     cut = 10 if quick else 1
     shrunk = [
         tuple(Size(size.n // cut, size.d, size.classes, size.tags) for size in sizes)
@@ -141,8 +149,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
     found = [[seconds_of(size, repeats) for size in sizes] for sizes in shrunk]
     costs = fit(shrunk[0], found[0])
     solved = [(k, d, solving_seconds(k, d)) for k, d in (*SOLVED, SOLVED_CHECK)]
-    # A class costs a few factorisations of d x d, and some work of d x d per ridge that is tried.
-    matrix = np.array([[k * d**2, k * d**3] for k, d, _ in solved[:-1]], float)
+    matrix = np.array([solving_terms(k, d) for k, d, _ in solved[:-1]])
     times = np.array([seconds for _, _, seconds in solved[:-1]])
     relative = matrix / times[:, None]
     scale = relative.max(axis=0)
@@ -157,7 +164,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
                 "classes": k,
                 "d": d,
                 "seconds": seconds,
-                "predicted": solving[0] * k * d**2 + solving[1] * k * d**3,
+                "predicted": float(np.dot(solving, solving_terms(k, d))),
             }
             for k, d, seconds in solved
         ],
@@ -184,7 +191,10 @@ def tables(record: dict[str, Any]) -> str:
         "sums": f"{costs[3] * 1e9:.3g} ns x (K + 1) d (d + 1) / 2 per part",
         "start": f"{costs[4] * 1e3:.3g} ms per part",
     }
-    solved = f"{record['solving'][0] * 1e9:.3g} ns x K d^2 + {record['solving'][1] * 1e12:.3g} ps x K d^3"
+    words = ("d^2", "d^3", "K d^2", "K d^3")
+    solved = " + ".join(
+        f"{cost * 1e9:.3g} ns x {word}" for cost, word in zip(record["solving"], words, strict=True)
+    )
     lines.append(
         f"Seconds of one core = {' + '.join(known.values())}, for n rows of d numbers, K labels and p labels per row. "
         f"Solving, once at the end: {solved}.\n"
@@ -221,7 +231,7 @@ def tables(record: dict[str, Any]) -> str:
     rows_million = []
     for d, classes in ((128, 50), (256, 100), (512, 1_000), (512, 10_000)):
         size = Size(1_000_000, d, classes, 3.0)
-        solving = record["solving"][0] * classes * d**2 + record["solving"][1] * classes * d**3
+        solving = float(np.dot(record["solving"], solving_terms(classes, d)))
         rows_million.append(
             (
                 f"{d}", f"{classes:,}", f"{predict(costs, size):.3g}", f"{4 * d / 1e3:.2g} GB",
@@ -242,7 +252,7 @@ def _billion(record: dict[str, Any], costs: list[float]) -> str:
     counting = predict(costs, Size(n, d, 0, 3.0)) + groups * costs[3] * (classes + 1) * d * (d + 1) / 2
     workers = 4 * nodes
     network, disk = 1.25e9, 1e9
-    solving = record["solving"][0] * classes * d**2 + record["solving"][1] * classes * d**3
+    solving = float(np.dot(record["solving"], solving_terms(classes, d)))
     per_node = f"{read / nodes / 1e9:.3g} GB per node"
     rows = [
         ("reading", f"{read / 1e12:.2g} TB, {per_node}, at 1.25 GB/s", read / nodes / network),
