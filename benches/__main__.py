@@ -25,12 +25,14 @@ SUBJECTS = (
     "wru",
     "memories",
     "loss",
+    "loss_sizes",
     "step",
     "whole",
     "store",
     "start",
     "exact",
     "serving",
+    "limits",
 )
 PATIENCE = 300  # seconds a subject
 

@@ -59,8 +59,9 @@ def by_seconds(axis: Axes, sweep: Sweep) -> None:
     """Draw one mark per method: pooled filled, in-task hollow."""
     for label, (shown, colour, marker) in SHOWN.items():
         seeds = sorted(sweep.values("macro_auc").get(label, {}))
-        found = [mean(sweep.values(m), label, seeds) for m in ("seconds", "macro_auc", "pooled_macro_auc")]
-        if None in found:
+        names = ("seconds", "macro_auc", "pooled_macro_auc")
+        found = [value for m in names if (value := mean(sweep.values(m), label, seeds)) is not None]
+        if len(found) < len(names):
             continue
         x, inside, pooled = found
         size = 110 if marker == "*" else 45
@@ -76,8 +77,7 @@ def by_bytes(axis: Axes, sizes: Sizes) -> None:
         kept, inside, pooled = zip(*sizes[series], strict=True)
         large = 9 if marker == "*" else 5
         axis.plot(kept, pooled, color=colour, marker=marker, markersize=large, linewidth=1)
-        style = {"marker": marker, "markersize": large, "linewidth": 1, "linestyle": "--"}
-        axis.plot(kept, inside, color=colour, markerfacecolor="none", **style)
+        axis.plot(kept, inside, "--", color=colour, marker=marker, markersize=large, lw=1, mfc="none")
 
 
 def draw(sweeps: list[tuple[Sweep, Sweep]]) -> str:

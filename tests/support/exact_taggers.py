@@ -28,7 +28,7 @@ def digit_patches() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[A
 
 
 def real(name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Training and test rows of a prepared store in the user's cache (skips where it is not there), or of the digits."""
+    """Training and test rows of a prepared store in the cache (skips where it is not there), or of the digits."""
     if name == "digits":
         return digit_patches()
     folder = Path.home() / ".cache/mlcl/stores" / name

@@ -12,7 +12,6 @@ import torch
 import team_failing
 from children import complete
 from mlcl.errors import InputError
-from mlcl.training import launching
 from mlcl.training.launching import ProcessError
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -48,10 +47,3 @@ def test_the_others_end_when_the_first_process_is_killed():
     done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
     assert done.returncode == -signal.SIGKILL
     assert done.stderr.strip().isdecimal()
-
-
-@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
-def test_waiting_threads_leave_their_cores_unless_the_user_decided(given, monkeypatch):
-    monkeypatch.setattr(os, "environ", dict(given))
-    launching.share_cores()
-    assert os.environ == (given or {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": launching.SPINS})

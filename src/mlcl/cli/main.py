@@ -17,7 +17,8 @@ from pathlib import Path
 from mlcl._version import __version__
 from mlcl.cli.messages import fail, new_warnings, show_warning
 from mlcl.errors import InputError, nearest
-from mlcl.training.launching import leave, rank, share_cores, torchrun
+from mlcl.training.cores import share_cores
+from mlcl.training.launching import leave, rank, torchrun
 from mlcl.training.portable import NotPortable, restart
 
 VERBS = {

@@ -28,6 +28,7 @@ class Part:
         names: of the labels, each once.
         sums: of the rows, after the feature map; the last class is the rest.
 
+    >>> import numpy as np
     >>> one = Part(("cat",), Sums.of(np.array([[1.0], [2.0]]), np.array([[True, False], [False, False]])))
     >>> two = Part(("dog",), Sums.of(np.array([[4.0]]), np.array([[True, False]])))
     >>> both = one + two

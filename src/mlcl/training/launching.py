@@ -31,11 +31,6 @@ _LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
 """What torch and Fabric put into the environment when processes meet."""
 
 
-SPINS = "10000"
-"""How often an OpenMP thread looks for work before it sleeps: with GNU's 300,000 a run beside other work is 1.5 to 7 x
-slower, without any (``OMP_WAIT_POLICY=PASSIVE`` alone) a quiet machine is 1.5 x slower; see docs/performance.md."""
-
-
 class ProcessError(RuntimeError):
     """Another process of the run failed."""
 
@@ -58,12 +53,6 @@ class Member:
 
 
 _member: Member | None = None
-
-
-def share_cores() -> None:
-    """Let OpenMP threads that wait leave their cores to others, unless the user has decided; before torch is loaded."""
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
-        os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT=SPINS)
 
 
 def member() -> Member | None:

@@ -1,0 +1,130 @@
+"""``python -m benches.busy [--steps]``: the demo on this machine alone, and beside four busy loops; the goal is 3 x.
+
+With ``--steps``, instead, milliseconds per step of a small network under several settings beside the loops, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+GOAL = 3.0
+SETTINGS = {
+    "GOMP_SPINCOUNT=10000": ("10000", False),
+    "GOMP_SPINCOUNT=1000": ("1000", False),
+    "GOMP_SPINCOUNT=10000, short slices": ("10000", True),
+    "GOMP_SPINCOUNT=1000, short slices": ("1000", True),
+}
+STEPS = """
+import sys, time
+from mlcl.training.cores import ask_for_short_slices
+if sys.argv[1] == "True":
+    ask_for_short_slices()
+import torch
+from torch import nn
+torch.manual_seed(0)
+def block(a, b, stride):
+    return nn.Conv2d(a, b, 3, stride=stride, padding=1), nn.BatchNorm2d(b), nn.ReLU()
+head = nn.Flatten(), nn.Linear(1024, 20)
+net = nn.Sequential(*block(3, 16, 1), *block(16, 32, 2), *block(32, 64, 2), *head).to(memory_format=torch.channels_last)
+inputs = torch.rand(64, 3, 16, 16).to(memory_format=torch.channels_last)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
+def step():
+    optimiser.zero_grad()
+    net(inputs).square().mean().backward()
+    optimiser.step()
+for _ in range(3):
+    step()
+start, used, steps = time.perf_counter(), time.process_time(), 0
+while time.perf_counter() - start < float(sys.argv[2]):
+    step()
+    steps += 1
+print(1e3 * (time.perf_counter() - start) / steps, 1e3 * (time.process_time() - used) / steps)
+"""
+
+
+@contextlib.contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """Keep so many processes busy."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def demo(epochs: int) -> float:
+    """Return the seconds of a run of the demo, start included."""
+    free = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    }
+    with tempfile.TemporaryDirectory(prefix="mlcl-bench-") as place:
+        command = [
+            sys.executable,
+            "-m",
+            "mlcl",
+            "run",
+            "--train.epochs",
+            str(epochs),
+            "--quiet",
+            "--out",
+            f"{place}/run",
+        ]
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=free)
+        return time.perf_counter() - start
+
+
+def steps(rounds: int, seconds: float) -> None:
+    """Print the settings in turns."""
+    for number in range(rounds):
+        for name, (spins, short) in SETTINGS.items():
+            settings = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": spins, "OMP_NUM_THREADS": "2"}
+            done = subprocess.run(
+                [sys.executable, "-c", STEPS, str(short), str(seconds)],
+                check=True, capture_output=True, text=True, env={**os.environ, **settings},
+            )  # fmt: skip
+            wall, used = map(float, done.stdout.split())
+            print(
+                f"round {number + 1}  {name:38} {wall:7.1f} ms per step, {used:5.1f} ms of processor time",
+                flush=True,
+            )
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benches.busy", description=__doc__.splitlines()[0])
+    parser.add_argument("--loops", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument(
+        "--steps", action="store_true", help="steps of a small network under several settings"
+    )
+    given = parser.parse_args()
+    print(f"load before {os.getloadavg()[0]:.1f}, {given.loops} busy loops")
+    if given.steps:
+        with busy_loops(given.loops):
+            steps(given.rounds, 4.0)
+        return 0
+    quiet = min(demo(given.epochs) for _ in range(given.rounds))
+    with busy_loops(given.loops):
+        time.sleep(1)
+        beside = [demo(given.epochs) for _ in range(given.rounds)]
+    ratio = max(beside) / quiet
+    found = ", ".join(f"{seconds:.1f}" for seconds in beside)
+    print(f"quiet {quiet:.1f} s, beside the loops {found} s: at most {ratio:.1f} x (goal {GOAL:g} x)")
+    return 0 if ratio <= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

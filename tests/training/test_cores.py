@@ -1,0 +1,43 @@
+"""Threads that leave their cores to other programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from children import complete
+from mlcl.training import cores
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
+@pytest.mark.parametrize("busy", [False, True])
+def test_waiting_threads_leave_their_cores_unless_the_user_decided(given, busy, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(given))
+    monkeypatch.setattr(cores, "running", lambda: 1000 if busy else 1)
+    cores.share_cores()
+    spins = cores.BUSY_SPINS if busy else cores.SPINS
+    assert os.environ == (given or {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": spins})
+
+
+def test_what_the_machine_says_of_itself(tmp_path):
+    (tmp_path / "loadavg").write_text("0.20 0.18 0.12 5/319 4711\n")
+    assert cores.running(str(tmp_path / "loadavg")) == 5
+    (tmp_path / "loadavg").write_text("nonsense")
+    assert cores.running(str(tmp_path / "loadavg")) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="not Linux")
+def test_a_policy_that_the_user_chose_stays():
+    code = """
+import os
+from mlcl.training.cores import ask_for_short_slices
+os.nice(3)
+ask_for_short_slices()
+assert os.sched_getscheduler(0) == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, 0) == 3
+os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+assert not ask_for_short_slices() and os.sched_getscheduler(0) == os.SCHED_BATCH
+"""
+    done = complete([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
