@@ -238,3 +238,33 @@ def test_without_weights_there_is_nothing_to_record(store, tmp_path):
     record = json.loads((tmp_path / "a" / "result.json").read_text())
     assert record["weights"] is None
     assert record["features"] is None
+
+
+def test_a_pretrained_encoder_in_a_committee_is_fetched_once_and_recorded(fetched, store, tmp_path):
+    class Stop(Callback):
+        def on_task_end(self, learner):
+            if learner.task_index == 1:
+                raise Interrupted
+
+    members = {"encoder": "fake:net", "encoder_options": {"pretrained": "coco.pth"}}
+    exact = {"ridge": 0.3, "exponent": 0.0}
+    model = {"kind": "resnet8", "width": 16}
+    settings = config(store, method="committee", model=model, committee=members, exact=exact)
+    with pytest.warns(UserWarning, match=r"'coco\.pth' were trained on MS-COCO"):
+        whole = run(settings, out=tmp_path / "a")
+    with pytest.warns(UserWarning, match="MS-COCO"), pytest.raises(Interrupted):
+        run(settings, out=tmp_path / "b", callback=Stop())
+    assert len(fetched) == 2
+    resumed = resume(tmp_path / "b")
+    assert np.array_equal(resumed.matrix, whole.matrix)
+    record = json.loads((tmp_path / "b" / "result.json").read_text())
+    assert record["weights"] is None
+    assert record["encoder_weights"]["weights"] == "coco.pth"
+    assert "trained on MS-COCO" in record["encoder_weights"]["leak"]
+    trained = load_trained(tmp_path / "b")
+    assert trained.committee.encoder.provenance == record["encoder_weights"]
+    inputs = open_store(store).test.inputs
+    assert np.array_equal(trained.logits(inputs), whole.learner.predict(inputs))
+    extended = extend(tmp_path / "b", make_store(tmp_path, "more", [4, 5]), out=tmp_path / "c")
+    assert extended.learner.encoder_provenance == record["encoder_weights"]
+    assert len(fetched) == 2
