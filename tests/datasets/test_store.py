@@ -88,7 +88,13 @@ def test_the_need_for_disk_is_announced(raw, tmp_path):
     plan, said = plan_source("voc", raw), []
     info = prepare_source("voc", raw, out=tmp_path / "out", size=64, announce=said.append)
     assert info.bytes <= plan_bytes(plan, size=64) <= info.bytes + 2**17
-    assert said == [f"9 items, 20 classes: 176 kB of disk for {tmp_path / 'out'}"]
+    assert said[0] == f"9 items, 20 classes: 176 kB of disk for {tmp_path / 'out'}"
+
+
+def test_a_size_that_nobody_chose_is_announced_for_images(many, tmp_path):
+    said = []
+    prepare_source("folder", many, out=tmp_path / "images", announce=said.append)
+    assert "224 x 224 pixels suit a GPU or a pre-trained encoder, --size 32 training on a CPU" in said[0]
 
 
 def test_processes_and_one_process_write_the_same(many, tmp_path):
