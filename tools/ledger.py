@@ -165,10 +165,9 @@ def words(text: str) -> str:
 
 def render(results: Path, claims: list[dict[str, Any]], reading: str) -> str:
     """Return the page."""
-    # Experiments beyond the paper have a page of their own (beyond.py).
-    paths = [
-        path for path in sorted(results.glob("*/sweep.yaml")) if not path.parent.name.startswith("beyond")
-    ]
+    # Experiments beyond the paper have a page of their own (beyond.py), and so has the field's protocol (docs/mlcil.md).
+    own = ("beyond", "mlcil")
+    paths = [path for path in sorted(results.glob("*/sweep.yaml")) if not path.parent.name.startswith(own)]
     sweeps = [Sweep.read(path.parent) for path in paths]
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in sweeps}
     judged = {claim["table"] for claim in claims}
