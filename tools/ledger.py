@@ -23,6 +23,7 @@ TABLES = (
     "fixed",
     "bytes",
     "exact",
+    "committee",
     "table1",
     "table2",
     "table3",
