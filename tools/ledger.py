@@ -166,7 +166,7 @@ def words(text: str) -> str:
 
 def render(results: Path, claims: list[dict[str, Any]], reading: str) -> str:
     """Return the page."""
-    # Experiments beyond the paper have a page of their own (beyond.py), and so has the field's protocol (docs/mlcil.md).
+    # Experiments beyond the paper have a page of their own (beyond.py), as has the field's protocol (docs/mlcil.md).
     own = ("beyond", "mlcil")
     paths = [path for path in sorted(results.glob("*/sweep.yaml")) if not path.parent.name.startswith(own)]
     sweeps = [Sweep.read(path.parent) for path in paths]
