@@ -17,6 +17,7 @@ from mlcl.losses.pairwise import PairwiseLoss, by_group, squared_hinge_pairs
 def hardest_negatives(batch: Batch, share: float) -> Tensor:
     """Mark, in each group and class, the ``share`` of the negatives that score highest, rounded up: 0 or 1, ``[B, K]``.
 
+    >>> from mlcl.losses.batch import check_batch
     >>> scores, labels = torch.tensor([[3.0], [1.0], [2.0], [0.0]]), torch.tensor([[1], [0], [0], [0]])
     >>> hardest_negatives(check_batch(scores, labels, classes=1), 0.5).flatten()
     tensor([0., 1., 1., 0.])
@@ -36,6 +37,7 @@ def hardest_negatives(batch: Batch, share: float) -> Tensor:
 def partial_pairs(batch: Batch, *, share: float = 0.3) -> Tensor:
     """Return `squared_hinge_pairs` over the pairs with one of the `hardest_negatives`.
 
+    >>> from mlcl.losses.batch import check_batch
     >>> scores, labels = torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]])
     >>> partial_pairs(check_batch(scores, labels, classes=1), share=0.5)  # 0.5^2
     tensor(0.2500)

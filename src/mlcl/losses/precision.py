@@ -20,6 +20,7 @@ def smooth_precision(batch: Batch, *, temperature: float = 0.5) -> Tensor:
     The rank of a positive i is ``1 + sum_j sigmoid((s_j - s_i) / temperature)``; AP is the mean over the positives of
     their rank among positives over their rank among all rows of the group. Memory and time O(B^2 K).
 
+    >>> from mlcl.losses.batch import check_batch
     >>> scores, labels = torch.tensor([[9.0], [1.0], [5.0]]), torch.tensor([[1], [1], [0]])
     >>> smooth_precision(check_batch(scores, labels, classes=1), temperature=0.1)  # AP (1/1 + 2/3) / 2
     tensor(0.1667)
