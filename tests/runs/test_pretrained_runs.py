@@ -265,6 +265,10 @@ def test_a_pretrained_encoder_in_a_committee_is_fetched_once_and_recorded(fetche
     assert trained.committee.encoder.provenance == record["encoder_weights"]
     inputs = open_store(store).test.inputs
     assert np.array_equal(trained.logits(inputs), whole.learner.predict(inputs))
+    report([str(tmp_path / "b"), "--out", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text()
+    assert "Encoder weights" in page
+    assert "no measure of continual learning" in page
     extended = extend(tmp_path / "b", make_store(tmp_path, "more", [4, 5]), out=tmp_path / "c")
     assert extended.learner.encoder_provenance == record["encoder_weights"]
     assert len(fetched) == 2

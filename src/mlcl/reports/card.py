@@ -224,10 +224,10 @@ def _data_table(run: Run) -> str:
 def _weights(run: Run) -> list[str]:
     """Return where weights and features come from, and the code that made the run."""
     found = []
-    for name in ("weights", "features"):
+    for name in ("weights", "encoder_weights", "features"):
         record = getattr(run, name)
         if record is not None:
-            found.append(f"- {name.capitalize()}: {escaped(describe(record))}.")
+            found.append(f"- {name.capitalize().replace('_', ' ')}: {escaped(describe(record))}.")
             if record.get("leak"):
                 found.append(f"- Warning: {escaped(record['leak'])}")
     if not found:

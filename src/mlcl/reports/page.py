@@ -205,9 +205,12 @@ def _computing_time(runs: Sequence[Run]) -> str:
 def _provenance(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Return the provenance of weights and features, each once, and warnings about it."""
     facts: list[tuple[str, str]] = []
-    for name in ("weights", "features"):
+    for name in ("weights", "encoder_weights", "features"):
         found = [record for run in runs if (record := getattr(run, name)) is not None]
-        facts += [(name.capitalize(), line) for line in dict.fromkeys(describe(record) for record in found)]
+        facts += [
+            (name.capitalize().replace("_", " "), line)
+            for line in dict.fromkeys(describe(record) for record in found)
+        ]
         leaks = dict.fromkeys(str(record["leak"]) for record in found if record.get("leak"))
         facts += [("Warning", text) for text in leaks]
     return facts
