@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ def measure(*, quick: bool) -> list[Row]:
         command = [sys.executable, "-m", "mlcl", "serve", str(folder), "--port", "0"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
-                lines = process.stderr or []
+                lines: Iterable[str] = process.stderr or []
                 port = next(int(found[1]) for line in lines if (found := re.search(r":(\d+);", line)))
                 ask(port, files, 20)
                 one = ask(port, files, count)

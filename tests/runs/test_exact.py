@@ -21,6 +21,7 @@ from mlcl.training.callbacks import Callback, Interrupted
 
 PATCHES = {"method": "exact", "model": {"kind": "patches", "centres": 24, "dimensions": 30}}
 VECTORS = {"method": "exact"}
+WITHOUT_STEPS = {"vectors": VECTORS, "images": PATCHES, "l3a": {"method": "l3a"}}
 
 
 class StopAt(Callback):
@@ -38,12 +39,12 @@ class StopAt(Callback):
             raise Interrupted
 
 
-@pytest.mark.parametrize("kind", ["vectors", "images"])
+@pytest.mark.parametrize("kind", WITHOUT_STEPS)
 @pytest.mark.parametrize(("event", "task"), [("start", 0), ("end", 0), ("start", 1), ("end", 1)])
 def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, event, task, tmp_path):
     benchmark = small_benchmark(images=kind == "images")
     # Small batches: a row's features must not depend on which other rows were computed before.
-    config = config_from(merge(PATCHES if kind == "images" else VECTORS, {"train": {"eval_batch_size": 7}}))
+    config = config_from(merge(WITHOUT_STEPS[kind], {"train": {"eval_batch_size": 7}}))
     whole = run(config, benchmark=benchmark)
     with pytest.raises(Interrupted):
         run(config, benchmark=benchmark, out=tmp_path / "run", callback=StopAt(event, task))

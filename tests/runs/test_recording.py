@@ -30,4 +30,6 @@ def test_a_run_folder_holds_what_was_measured(tmp_path):
         "result.json",
         "weights.safetensors",
         "memory.safetensors",
+        "calibration.json",
+        "thresholds.json",
     }
