@@ -1,66 +1,84 @@
-"""Joint logistic regression on all true labels, an upper bound for linear learners on fixed features.
+"""Logistic regression per class on fixed features: upper bounds for linear learners, with its strength C chosen.
 
-``python tools/regression.py voc2012-96-mobilenetv2_100 coco2017-96-mobilenetv2_100`` writes ``results/regression.csv``.
-One regression per class on standardised features, positives and negatives weighing the same; its strength C is chosen
-for all classes together on the validation part (a fifth of the training split), and the test split is looked at once.
+``python tools/regression.py c-voc-features c-coco-features`` writes ``results/regression.csv``. Features are
+standardised, positives and negatives weigh the same. For the pooled measure a class is learnt from all rows with all
+true labels, as `joint` does; inside the tasks it is learnt from the rows of its task, as `joint-masked` does, for five
+class orders. C is chosen for all classes together on the validation part (a fifth of the training split, the first
+order), and the test split is looked at once.
 """
 
 from __future__ import annotations
 
 import csv
 import sys
-import time
 
 import numpy as np
 from ledger import ROOT
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
 import mlcl
-from mlcl.datasets import load_dataset
-from mlcl.datasets.base import Dataset
-from mlcl.streams.holdout import hold_out
+from mlcl.config.resolve import resolve
+from mlcl.runs.recording import load_benchmark
+from mlcl.streams import Benchmark
 
-STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3)
-FIELDS = ("data", "C", "validation", "pooled_macro_auc", "seconds")
+STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+ORDERS = range(5)
+FIELDS = ("benchmark", "measure", "seed", "C", "validation", "macro_auc")
 
 
-def pooled(data: Dataset, strength: float) -> float:
-    """Return the Macro-AUC in points over all test rows and classes, trained on all rows and labels."""
-    scale = StandardScaler().fit(rows(data.train.inputs))
-    x, test = scale.transform(rows(data.train.inputs)), scale.transform(rows(data.test.inputs))
+def macro_auc(
+    features: tuple[NDArray[np.float64], NDArray[np.float64]],
+    labels: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    strength: float,
+) -> float:
+    """Return the Macro-AUC in points of one regression per class, from (train, test) features and labels."""
+    (x, test), (y, truth) = features, labels
     scores = [
         LogisticRegression(C=strength, class_weight="balanced", max_iter=500)
-        .fit(x, data.train.labels[:, k])
+        .fit(x, y[:, k])
         .decision_function(test)
-        for k in range(data.train.labels.shape[1])
+        for k in range(y.shape[1])
     ]
-    return 100 * float(mlcl.macro_auc(np.stack(scores, axis=1), data.test.labels))
+    return 100 * float(mlcl.macro_auc(np.stack(scores, axis=1), truth))
 
 
-def rows(inputs: object) -> NDArray[np.float32]:
-    """Return inputs as a matrix."""
-    return np.asarray(inputs, dtype=np.float32)
+def measure(benchmark: Benchmark, which: str, strength: float) -> float:
+    """Return the pooled Macro-AUC of all classes, or the mean over tasks of that inside each task."""
+    train, test = benchmark.dataset.train, benchmark.dataset.test
+    x = np.asarray(train.inputs, dtype=np.float64)
+    mean, scale = x.mean(0), x.std(0)
+    scale[scale == 0] = 1
+    x, seen = (x - mean) / scale, (np.asarray(test.inputs, dtype=np.float64) - mean) / scale
+    y, truth = np.asarray(train.labels, bool), np.asarray(test.labels, bool)
+    if which == "pooled":
+        return macro_auc((x, seen), (y, truth), strength)
+    cells = [(np.ix_(t.train, t.classes), np.ix_(t.test, t.classes), t) for t in benchmark]
+    return float(
+        np.mean([macro_auc((x[t.train], seen[t.test]), (y[a], truth[b]), strength) for a, b, t in cells])
+    )
+
+
+def stream(name: str, seed: int, *, validate: bool) -> Benchmark:
+    """Return a shipped benchmark with the class order of a seed."""
+    return load_benchmark(resolve(name=name, given={"seed": seed, "validate": validate}))
 
 
 def main(names: list[str]) -> int:
-    """Choose C and measure, for each store."""
+    """Choose C and measure, for each benchmark and both measures."""
     with (ROOT / "results" / "regression.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(FIELDS)
         for name in names:
-            data = load_dataset(name)
-            part = hold_out(data, seed=0)
-            found = {strength: pooled(part, strength) for strength in STRENGTHS}
-            best = max(found, key=lambda strength: found[strength])
-            started = time.perf_counter()
-            values = (name, best, round(found[best], 4), round(pooled(data, best), 4))
-            writer.writerow(
-                dict(zip(FIELDS, (*values, round(time.perf_counter() - started, 1)), strict=True))
-            )
-            file.flush()
-            print(name, {strength: round(value, 2) for strength, value in found.items()}, *values[1:])  # noqa: T201
+            for which, seeds in (("in-task", ORDERS), ("pooled", range(1))):  # pooled: no order of classes
+                part = stream(name, 0, validate=True)
+                found = {strength: measure(part, which, strength) for strength in STRENGTHS}
+                best = max(found, key=lambda strength: found[strength])
+                for seed in seeds:
+                    value = measure(stream(name, seed, validate=False), which, best)
+                    writer.writerow((name, which, seed, best, round(found[best], 4), round(value, 4)))
+                    file.flush()
+                print(name, which, {strength: round(value, 2) for strength, value in found.items()})  # noqa: T201
     return 0
 
 
