@@ -55,9 +55,14 @@ HEADS = (
 PAIRS = (
     ("the paper's loss and memory", "rldam-wru", "er"),
     ("the same with augmentation and cosine schedule", "rldam-wru + augment + cosine", START),
-    ("the same within `best`", "best", "best with BCE and random memory"),
-    ("the same within `best`, losses of equal size", "best", "best with BCE x 2 and random memory"),
-    ("distillation and the paper's parts", "best", START),
+    ("the same within distilled replay", "distilled-replay", "distilled-replay with BCE and random memory"),
+    (
+        "the same within distilled replay, losses of equal size",
+        "distilled-replay",
+        "distilled-replay with BCE x 2 and random memory",
+    ),
+    ("distillation and the paper's parts", "distilled-replay", START),
+    ("the exact learner beside the network", "committee", "distilled-replay"),
 )
 """What is compared class by class: what the comparison shows, a row, and the row that it is compared with."""
 
@@ -95,27 +100,35 @@ _IN_TASK, _POOLED = (_VOC, BOUNDS["macro_auc"]["RLDAM"]), (_VOC, BOUNDS["pooled_
 _SIZES = ("beyond-memory", "c-voc-small")
 _SIZED = (_SIZES, BOUNDS["macro_auc"]["RLDAM"])
 GOALS = (
-    Goal("M 500: at most 0.5 below masked joint training", _VOC, "best", -0.5, other=_IN_TASK),
-    Goal("M 200: at most 1 below masked joint training", _SIZES, "best, M 200", -1.0, other=_SIZED),
-    Goal("no stored image: at most 3 below masked joint training", _SIZES, "best, M 0", -3.0, other=_SIZED),
+    Goal("M 500: at most 0.5 below masked joint training", _VOC, "committee", -0.5, other=_IN_TASK),
+    Goal(
+        "M 200: at most 1 below masked joint training", _SIZES, "distilled-replay, M 200", -1.0, other=_SIZED
+    ),
+    Goal(
+        "no stored image: at most 3 below masked joint training",
+        _SIZES,
+        "distilled-replay, M 0",
+        -3.0,
+        other=_SIZED,
+    ),
     Goal(
         "M 500: pooled at most 1.5 below joint training",
         _VOC,
-        "best",
+        "committee",
         -1.5,
         metric="pooled_macro_auc",
         other=_POOLED,
     ),
-    Goal("M 500: forgetting under 1", _VOC, "best", 1.0, metric="forgetting", below=True),
+    Goal("M 500: forgetting under 1", _VOC, "committee", 1.0, metric="forgetting", below=True),
     Goal(
         "M 500: pooled at least 3 above RLDAM + WRU with augmentation and cosine schedule",
         _VOC,
-        "best",
+        "committee",
         3.0,
         metric="pooled_macro_auc",
         other=(_VOC, "rldam-wru + augment + cosine"),
     ),
-    Goal("c-coco-small: 80 % of the gap closed", _COCO, "best", 0.8, share=True),
+    Goal("c-coco-small: 80 % of the gap closed", _COCO, "committee", 0.8, share=True),
 )
 
 

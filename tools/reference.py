@@ -22,7 +22,7 @@ from typing import Any
 from mlcl.training.portable import set_environment
 
 FILE = Path(__file__).resolve().parents[1] / "tests" / "reference" / "portable.json"
-METHODS = ("er", "rldam-wru", "best", "krt-r", "joint")
+METHODS = ("er", "rldam-wru", "distilled-replay", "krt-r", "joint")
 SETTINGS: dict[str, Any] = {
     "benchmark": "c-digits",
     "stream": {"setting": "disjoint"},

@@ -408,6 +408,9 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
     )
     out = tmp_path / "two"
     given = ["--benchmark", str(store), "--seeds", "2", "--jobs", "1", "--out", str(out), *FLAGS]
+    alone = [*given, "--out", str(tmp_path / "alone"), "--done"]  # a table of copies, with nothing run
+    assert main(["reproduce", str(table), *alone, "--reuse", str(finished)]) == 0
+    assert "2 of 4 runs are there" in " ".join(capsys.readouterr().err.split())
     assert main(["reproduce", str(table), *given, "--reuse", str(finished)]) == 0
     assert f"2 of 4 runs were taken from {finished}" in " ".join(capsys.readouterr().err.split())
     for seed in range(2):

@@ -30,30 +30,30 @@ START, MASKED, JOINT = "er + augment + cosine", "joint-masked + RLDAM", "joint +
 
 
 def test_the_share_of_the_gap_is_from_a_fair_start_to_a_bound_of_the_same_loss(tmp_path):
-    rows = {"er": [0.0] * 3, START: [70.0, 69.5, 66.0], "best": [79.0, 78.5], MASKED: [80.0, 80.0, 81.0]}
+    rows = {"er": [0.0] * 3, START: [70.0, 69.5, 66.0], "committee": [79.0, 78.5], MASKED: [80.0, 80.0, 81.0]}
     found = sweep(tmp_path, rows).values("macro_auc")
-    share = beyond.closed(found, "best")
+    share = beyond.closed(found, "committee")
     assert share.estimate == pytest.approx((9 + 9) / (10 + 10.5))  # on the seeds that all rows have
     assert share.low < share.estimate < share.high
     assert beyond.closed(found, START) is None
     assert beyond.closed(found, "er") is None  # its bound, joint-masked with BCE, is missing
     found["joint-masked + BCE"] = {0: 75.0, 1: 74.5, 2: 71.0}
     assert beyond.closed(found, "er").estimate == pytest.approx(-205.5 / 15)
-    assert beyond.closed({label: {0: v[0]} for label, v in found.items()}, "best") is None  # one seed
+    assert beyond.closed({label: {0: v[0]} for label, v in found.items()}, "committee") is None  # one seed
     found[MASKED] = {0: 71.0, 1: 68.5, 2: 66.5}
-    assert beyond.closed(found, "best") is None  # a gap within noise has no shares
+    assert beyond.closed(found, "committee") is None  # a gap within noise has no shares
 
 
 def test_a_row_without_runs_is_left_out_and_what_is_undefined_is_a_dash(tmp_path):
     found = sweep(
         tmp_path,
-        {"best": [79.0, 78.0], MASKED: [80.0, 81.0], JOINT: [79.0, 79.0], "nobody": []},
-        pooled_macro_auc={"best": [70.0, 71.0], JOINT: [75.0, 75.5]},
-        steps={"best": [3120.0, 3120.0]},
+        {"committee": [79.0, 78.0], MASKED: [80.0, 81.0], JOINT: [79.0, 79.0], "nobody": []},
+        pooled_macro_auc={"committee": [70.0, 71.0], JOINT: [75.0, 75.5]},
+        steps={"committee": [3120.0, 3120.0]},
     )
     lines = list(beyond.table(found))
     assert lines[2] == (
-        "| best | 2 | 78.50 | -2.00 [-14.71, +10.71] | - | 70.50 | -4.75 [-7.93, -1.57] "
+        "| committee | 2 | 78.50 | -2.00 [-14.71, +10.71] | - | 70.50 | -4.75 [-7.93, -1.57] "
         "| - | - | - | - | 3.1k | - | - |"
     )
     assert lines[3].startswith(f"| {MASKED} | 2 | 80.50 |  | - | - |  | - |")
@@ -71,15 +71,21 @@ def test_a_goal_is_reached_only_if_its_interval_says_so(tmp_path):
 
     inside = "M 500: at most 0.5 below masked"
     top = [83.4, 85.4, 99.0]
-    assert state(inside, rows={"best": [83.0, 85.0], MASKED: top}) == ["-0.40 [-0.40, -0.40]", "2", "yes"]
-    assert state(inside, rows={"best": [83.4, 84.6], MASKED: top})[2] == "within noise"
-    assert state(inside, rows={"best": [82.4, 84.4], MASKED: top})[2] == "**no**"
-    assert state(inside, rows={"best": [83.4], MASKED: top}) == ["+0.00", "1", "one seed"]
-    assert state("M 200", rows={"best": [1.0], MASKED: top}) == ["-", "0", "not measured"]
-    forgetting = {"best": [0.5, 0.51]}
-    assert state("M 500: forgetting", rows={"best": [1.0, 1.0]}, forgetting=forgetting)[2] == "yes"
-    forgetting = {"best": [1.5, 0.6]}
-    assert state("M 500: forgetting", rows={"best": [1.0, 1.0]}, forgetting=forgetting)[2] == "within noise"
+    assert state(inside, rows={"committee": [83.0, 85.0], MASKED: top}) == [
+        "-0.40 [-0.40, -0.40]",
+        "2",
+        "yes",
+    ]
+    assert state(inside, rows={"committee": [83.4, 84.6], MASKED: top})[2] == "within noise"
+    assert state(inside, rows={"committee": [82.4, 84.4], MASKED: top})[2] == "**no**"
+    assert state(inside, rows={"committee": [83.4], MASKED: top}) == ["+0.00", "1", "one seed"]
+    assert state("M 200", rows={"committee": [1.0], MASKED: top}) == ["-", "0", "not measured"]
+    forgetting = {"committee": [0.5, 0.51]}
+    assert state("M 500: forgetting", rows={"committee": [1.0, 1.0]}, forgetting=forgetting)[2] == "yes"
+    forgetting = {"committee": [1.5, 0.6]}
+    assert (
+        state("M 500: forgetting", rows={"committee": [1.0, 1.0]}, forgetting=forgetting)[2] == "within noise"
+    )
 
 
 def test_gains_by_class_show_which_classes_a_row_helps(tmp_path):

@@ -29,7 +29,7 @@ def test_a_cell_is_the_mean_over_seeds_and_what_is_missing_is_a_dash(tmp_path):
             tmp_path, {"exact, u 0.1": [94.0, 95.0], "er": [96.0], "exact, u 1": [1.0]}
         ),
         "beyond-c-digits": sweep(
-            tmp_path, {"best": [90.0], "joint + RLDAM": [99.0], "joint-masked + RLDAM": [98.0]}
+            tmp_path, {"committee": [90.0], "joint + RLDAM": [99.0], "joint-masked + RLDAM": [98.0]}
         ),
     }
     head, _, *lines = summary.table(found)
@@ -40,6 +40,16 @@ def test_a_cell_is_the_mean_over_seeds_and_what_is_missing_is_a_dash(tmp_path):
     assert rows["ER (BCE, random memory)"] == ["**96.00**", "**86.00**", "-", "-"]
     # In-task from the masked bound, pooled from the other; a bound is never the best method.
     assert rows["upper bounds: joint training"] == ["-", "-", "98.00", "89.00"]
+
+
+def test_rows_of_another_table_are_added_on_the_seeds_of_the_first(tmp_path):
+    first, other = (
+        sweep(tmp_path, {"er": [1.0, 2.0]}),
+        sweep(tmp_path, {"er": [9.0], "exact": [3.0, 4.0, 5.0]}),
+    )
+    values = summary.joined(first, other).values("macro_auc")
+    assert values == {"er": {0: 1.0, 1: 2.0}, "exact": {0: 3.0, 1: 4.0}}
+    assert summary.joined(first, None) is first
 
 
 @pytest.mark.parametrize("page", summary.PAGES, ids=lambda path: path.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from mlcl.reports.writing import write_files
 from mlcl.runs.folder import has_result
 from mlcl.runs.recording import load_benchmark, warn_of_headline
 from mlcl.runs.trackers import parse_trackers
-from mlcl.sweeps.experiment import Experiment, TableRow, experiments, load_experiment
+from mlcl.sweeps.experiment import Experiment, experiments, load_experiment
 from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.plan import PlannedRun, choose_rows, plan_runs
 from mlcl.sweeps.record import make_record, write_record
@@ -139,11 +139,17 @@ def main(arguments: list[str]) -> int:
         out=command.out,
         given=command.given,
     )
-    runs = _chosen(command, rows, [replace(run, track=command.track) for run in runs])
+    runs = [replace(run, track=command.track) for run in runs]
+    chosen = choose_rows(rows, command.rows) if command.rows else {row.label for row in rows}
     # What is wrong with data or stream is reported once, before anything is written.
     warn_of_headline(load_benchmark(runs[0].config))
     with sweep_lock(command.out):
         try:
+            copied = reuse(runs, command.reuse)
+            if copied:
+                taken = ", ".join(map(str, command.reuse))
+                sys.stderr.write(f"{copied} of {len(runs)} runs were taken from {taken}\n")
+            runs = _chosen(command, chosen, runs)
             ends = _run(command, runs)
         except KeyboardInterrupt:
             done = sum(has_result(run.folder) for run in runs)
@@ -172,11 +178,9 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _chosen(command: ReproduceCommand, rows: Sequence[TableRow], runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs that ``--rows`` and ``--done`` leave."""
-    if command.rows:
-        chosen = choose_rows(rows, command.rows)
-        runs = [run for run in runs if run.label in chosen or has_result(run.folder)]
+def _chosen(command: ReproduceCommand, chosen: Collection[str], runs: list[PlannedRun]) -> list[PlannedRun]:
+    """Return the runs that ``--rows`` and ``--done`` leave: those that are done always stay."""
+    runs = [run for run in runs if run.label in chosen or has_result(run.folder)]
     if command.done:
         planned, runs = len(runs), [run for run in runs if has_result(run.folder)]
         if not runs:
@@ -188,9 +192,6 @@ def _chosen(command: ReproduceCommand, rows: Sequence[TableRow], runs: list[Plan
 def _run(command: ReproduceCommand, runs: list[PlannedRun]) -> list[Finished]:
     """Do what is not done, showing how it goes; return how each run ended."""
     errors = make_console(sys.stderr)
-    copied = reuse(runs, command.reuse)
-    if copied:
-        errors.print(f"{copied} of {len(runs)} runs were taken from {', '.join(map(str, command.reuse))}")
     with Overview(runs, errors) as overview:
         ends = run_all(
             runs,

@@ -182,7 +182,7 @@ _SHIPPED: dict[str, Preset] = {
 PRESETS: NamedValues[Preset] = NamedValues("method", _SHIPPED)
 """All methods by name; ``PRESETS["name"] = Preset(...)`` adds one."""
 
-ALIASES = {"best": "distilled-replay"}
+ALIASES = {"best": "committee"}
 """Other names of presets. ``best`` is always the method that we recommend; runs and tables say which one that was."""
 
 ON_FEATURES = {"best": "exact"}
@@ -197,7 +197,7 @@ def method_name(name: str, *, features: bool = False) -> str:
         features: whether features are fixed, so that nothing but a head is to be learnt.
 
     >>> method_name("best"), method_name("best", features=True), method_name("er")
-    ('distilled-replay', 'exact', 'er')
+    ('committee', 'exact', 'er')
     """
     return (ON_FEATURES if features and name in ON_FEATURES else ALIASES).get(name, name)
 
@@ -206,7 +206,7 @@ def describe_alias(alias: str) -> str:
     """Return what an alias means.
 
     >>> describe_alias("best")
-    'distilled-replay; exact on feature vectors and with a pre-trained encoder'
+    'committee; exact on feature vectors and with a pre-trained encoder'
     """
     other = ON_FEATURES.get(alias)
     return ALIASES[alias] + (f"; {other} on feature vectors and with a pre-trained encoder" if other else "")
