@@ -22,7 +22,7 @@ from mlcl.config.resolve import resolve
 from mlcl.runs.recording import load_benchmark
 from mlcl.streams import Benchmark
 
-STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+STRENGTHS = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 ORDERS = range(5)
 FIELDS = ("benchmark", "measure", "seed", "C", "validation", "macro_auc")
 
