@@ -16,7 +16,8 @@ import time
 from typing import Any
 
 from benches.machine import describe
-from benches.page import FOLDER, text_table, write_page
+from benches.page import FOLDER, write_page
+from benches.tables import text_table
 
 SUBJECTS = (
     "auc",
@@ -33,6 +34,7 @@ SUBJECTS = (
     "exact",
     "serving",
     "limits",
+    "busy",
 )
 PATIENCE = 300  # seconds a subject
 

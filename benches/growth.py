@@ -16,42 +16,31 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
-from typing import Any
 
-import numpy as np
-
+from benches.curves import MAKERS, Curve, Prepare
 from benches.machine import describe
-from benches.page import FOLDER, seconds_text, write_page
-from benches.problems import is_real, labels_of, synthetic
+from benches.page import FOLDER, write_page
+from benches.problems import is_real, labels_of
+from benches.tables import seconds_text
 from benches.timing import once
 from mlcl.labels import LabelCounts
-from mlcl.memories import Memory, TaskSamples, select_wru, wru_gap
-from mlcl.metrics import StreamingMacroAUC, average_precision, bootstrap_macro_auc, macro_auc
+from mlcl.memories import select_wru, wru_gap
 
-ROOMS = {"memories": "Memories", "metrics": "Metrics", "step": "A training step"}
+ROOMS = {
+    "memories": "Memories",
+    "metrics": "Metrics",
+    "step": "A training step",
+    "exact": "The exact learner",
+}
 PATIENCE = 40.0
-STEPS = {"n": (10_000, 30_000, 100_000, 300_000, 1_000_000), "K": (10, 30, 100, 300, 1_000)}
+STEPS: dict[str, tuple[int, ...]] = {
+    "n": (10_000, 30_000, 100_000, 300_000, 1_000_000),
+    "K": (10, 30, 100, 300, 1_000),
+}
+STEPS |= {"d": (16, 32, 64, 128, 256, 512)}
 STEPS |= {"M": (1_000, 3_000, 10_000, 30_000, 100_000), "T": (1, 3, 10, 30, 100)}
-Prepare = Callable[[int], Callable[[], object]]
-"""Takes a size, makes what is needed, and returns what is to be timed."""
-
-
-@dataclass
-class Curve:
-    """Time and memory of one thing against one size."""
-
-    room: str
-    what: str
-    axis: str
-    fixed: str
-    x: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    megabytes: list[float | None] = field(default_factory=list)
-    slope: float | None = None
-    memory_slope: float | None = None
-    error: str | None = None
 
 
 def slope(x: Sequence[int], y: Sequence[float | None]) -> float | None:
@@ -92,120 +81,6 @@ def _peak(job: Callable[[], object]) -> float:
         return tracemalloc.get_traced_memory()[1] / 2**20
     finally:
         tracemalloc.stop()
-
-
-def task_of(labels: np.ndarray, number: int = 0) -> TaskSamples:
-    """Return a whole task with these labels."""
-    classes = np.arange(labels.shape[1]) + number * labels.shape[1]
-    return TaskSamples.of(number, classes, np.arange(len(labels)), labels)
-
-
-def memory_curves(cut: int) -> list[tuple[Curve, Prepare]]:
-    """Return the curves of one update of every memory."""
-    kinds: list[tuple[str, dict[str, object]]] = [
-        ("random", {}), ("reservoir", {}), ("wru", {}), ("wru", {"candidates": 200}), ("prs", {}), ("ocdm", {}),
-    ]  # fmt: skip
-
-    def update(
-        kind: str, options: dict[str, Any], n: int, classes: int, size: int, tasks: int
-    ) -> Callable[[], object]:
-        stream = [task_of(synthetic(n, classes, seed=number), number) for number in range(tasks)]
-        memory = Memory(kind, size, **options)
-        for task in stream[:-1]:
-            memory.update(task)
-        before = memory.tasks
-
-        def last() -> None:
-            memory.tasks = before
-            memory.update(stream[-1])
-
-        return last
-
-    curves: list[tuple[Curve, Prepare]] = []
-    for kind, options in kinds:
-        made = partial(update, kind, options)
-        words = f"{kind}, 200 candidates" if options else kind
-        curve = partial(Curve, "memories", words)
-        curves += [
-            (curve("n", "K 10, M 2,000"), lambda n, made=made: made(n, 10, 2000 // cut, 1)),
-            (curve("K", "n 20,000, M 2,000"), lambda k, made=made: made(20_000 // cut, k, 2000 // cut, 1)),
-            (curve("M", "n 200,000, K 80"), lambda m, made=made: made(200_000 // cut, 80, m, 1)),
-            (
-                curve("T", "2,000 rows and 10 classes a task, M 2,000"),
-                lambda t, made=made: made(2000 // cut, 10, 2000, t),
-            ),
-        ]
-    return curves
-
-
-def metric_curves(cut: int) -> list[tuple[Curve, Prepare]]:
-    """Return the curves of the metrics."""
-
-    def streaming(scores: np.ndarray, labels: np.ndarray) -> float:
-        metric = StreamingMacroAUC(scores.shape[1])
-        for start in range(0, len(scores), 512):
-            metric.update(scores[start : start + 512], labels[start : start + 512])
-        return metric.compute()
-
-    jobs: dict[str, Callable[[np.ndarray, np.ndarray], object]] = {
-        "macro_auc": macro_auc,
-        "average_precision": average_precision,
-        "streaming": streaming,
-        "bootstrap, 100 resamples": partial(bootstrap_macro_auc, resamples=100),
-    }
-
-    def on(job: Callable[..., object], n: int, classes: int) -> Callable[[], object]:
-        labels = synthetic(n, classes)
-        scores = np.random.default_rng(0).random(labels.shape, dtype=np.float32)
-        scores += labels
-        return partial(job, scores, labels)
-
-    curves: list[tuple[Curve, Prepare]] = []
-    for words, job in jobs.items():
-        curves.append((Curve("metrics", words, "n", "K 20"), lambda n, job=job: on(job, n, 20)))
-        curves.append(
-            (Curve("metrics", words, "K", "n 10,000"), lambda k, job=job: on(job, 10_000 // cut, k))
-        )
-    return curves
-
-
-def step_curves(cut: int) -> list[tuple[Curve, Prepare]]:
-    """Return the curves of a training step of RLDAM + WRU on features: there, what is not the network shows most."""
-    from mlcl.config.resolve import config_from
-    from mlcl.streams import Benchmark
-    from mlcl.training.learner import Learner
-
-    def steps(n: int, classes: int, size: int, tasks: int) -> Callable[[], object]:
-        labels = synthetic(n, classes)
-        inputs = np.random.default_rng(0).random((n, 32), dtype=np.float32)
-        benchmark = Benchmark.from_arrays(inputs, labels, inputs[:5000], labels[:5000], tasks=tasks, seed=0)
-        config = config_from(
-            {
-                "method": "rldam-wru",
-                "model": {"kind": "mlp", "hidden": 64, "depth": 1},
-                "memory": {"size": size},
-                "train": {"epochs": 1, "batch_size": 32, "lr": 0.01},
-            }
-        )
-        learner = Learner(config, benchmark)
-        for stage in learner.tasks[:-1]:
-            learner.start_task(stage)
-            learner.finish_task(stage)
-        learner.start_task(learner.tasks[-1])
-
-        def run() -> None:
-            for number in range(20):
-                learner.learn(*learner.plan.step(number % len(learner.plan)))
-
-        return run
-
-    curve = partial(Curve, "step", "20 steps")
-    return [
-        (curve("n", "K 20, M 2,000, T 2"), lambda n: steps(n, 20, 2000, 2)),
-        (curve("K", "n 10,000, M 2,000, T 2"), lambda k: steps(10_000 // cut, k, 2000, 2)),
-        (curve("M", "n 200,000, K 20, T 2"), lambda m: steps(200_000 // cut, 20, m, 2)),
-        (curve("T", "n 10,000, K 200, M 2,000"), lambda t: steps(10_000 // cut, 200, 2000, t)),
-    ]
 
 
 def candidate_table(cut: int) -> list[dict[str, object]]:
@@ -283,10 +158,9 @@ def main() -> int:
     most = int(record["machine"]["memory_gb"] * 0.8 * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
     begin = time.perf_counter()
-    makers = {"memories": memory_curves, "metrics": metric_curves, "step": step_curves}
     curves = []
     for room in given.rooms or ROOMS:
-        for curve, prepare in makers[room](10 if given.quick else 1):
+        for curve, prepare in MAKERS[room](10 if given.quick else 1):
             sizes = STEPS[curve.axis][: 2 if given.quick else None]
             measure(curve, prepare, sizes=sizes)
             last = f"{seconds_text(curve.seconds[-1])} at {curve.x[-1]:,}" if curve.x else ""
@@ -303,7 +177,7 @@ def main() -> int:
         old = json.loads(path.read_text())
         kept = [curve for curve in old["curves"] if curve["room"] not in given.rooms]
         again = old.get("again", {}) | dict.fromkeys(given.rooms, record)
-        record = {**old, "curves": kept + found, "again": again}
+        record = {**old, "rooms": ROOMS, "curves": kept + found, "again": again}
     else:
         record |= {"patience": PATIENCE, "rooms": ROOMS, "curves": found, "candidates": table}
     path.write_text(json.dumps(record, indent=1) + "\n")

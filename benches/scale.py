@@ -22,14 +22,12 @@ import pyarrow.parquet
 from scipy.optimize import nnls
 
 from benches.machine import describe
-from benches.page import FOLDER, _made_on, _table
+from benches.page import FOLDER
 from mlcl.datasets.shards import Columns
 from mlcl.datasets.shards import describe as footer_of
 from mlcl.exact import Learner, solve
 from mlcl.sklearn.shard_parts import Job, count
 
-PAGE = FOLDER.parent / "docs" / "scale.md"
-BEGIN, END = "<!-- python -m benches.scale: begin -->", "<!-- python -m benches.scale: end -->"
 COLUMNS = Columns("vector", "tags")
 
 
@@ -89,7 +87,7 @@ def write_rows(path: Path, size: Size, seed: int) -> None:
         "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.ravel()), size.d),
         "tags": pyarrow.ListArray.from_arrays(pyarrow.array(offsets, pyarrow.int32()), coded),
     }
-    pyarrow.parquet.write_table(
+    pyarrow.parquet.writetable(
         pyarrow.table(columns), path, compression="none", use_dictionary=["tags"], row_group_size=2**15
     )
 
@@ -175,119 +173,14 @@ def _row(size: Size, seconds: float, costs: list[float]) -> dict[str, Any]:
     return {**asdict(size), "seconds": seconds, "predicted": predict(costs, size)}
 
 
-def sums_bytes(d: int, classes: int) -> int:
-    """Return the bytes of the sums of all rows and of each label."""
-    return 8 * (classes + 1) * (1 + d + d * (d + 1) // 2)
-
-
-def tables(record: dict[str, Any]) -> str:
-    """Return the part of the page that is generated."""
-    costs = [record["terms"][name] for name in TERMS]
-    lines = [f"    python -m benches.scale\n\n{_made_on(record)}\n"]
-    known = {
-        "read": f"{costs[0] * 1e9:.3g} ns x bytes of rows",
-        "products": f"{costs[1] * 1e12:.3g} ps x n (1 + p) d (d + 1) / 2",
-        "tags": f"{costs[2] * 1e9:.3g} ns x n p d",
-        "sums": f"{costs[3] * 1e9:.3g} ns x (K + 1) d (d + 1) / 2 per part",
-        "start": f"{costs[4] * 1e3:.3g} ms per part",
-    }
-    words = ("d^2", "d^3", "K d^2", "K d^3")
-    solved = " + ".join(
-        f"{cost * 1e9:.3g} ns x {word}" for cost, word in zip(record["solving"], words, strict=True)
-    )
-    lines.append(
-        f"Seconds of one core = {' + '.join(known.values())}, for n rows of d numbers, K labels and p labels per row. "
-        f"Solving, once at the end: {solved}.\n"
-    )
-    head_fit = ("rows", "d", "labels", "labels per row", "measured", "model", "error", "")
-    rows_fit = [
-        (
-            f"{one['n']:,}", f"{one['d']}", f"{one['classes']}", f"{one['tags']:g}", f"{one['seconds']:.3g} s",
-            f"{one['predicted']:.3g} s", f"{one['predicted'] / one['seconds'] - 1:+.0%}", word,
-        )
-        for word, part in (("fitted", record["fitted"]), ("predicted", record["checked"]))
-        for one in part
-    ]  # fmt: skip
-    lines.append(_table(head_fit, rows_fit))
-    head_solve = ("solving", "d", "measured", "model", "error")
-    rows_solve = [
-        (
-            f"{one['classes']} labels", f"{one['d']}", f"{one['seconds']:.3g} s", f"{one['predicted']:.3g} s",
-            f"{one['predicted'] / one['seconds'] - 1:+.0%}",
-        )
-        for one in record["solved"]
-    ]  # fmt: skip
-    lines.append("The last row of solving was not fitted.\n")
-    lines.append(_table(head_solve, rows_solve))
-    lines.append("Per million rows (p = 3), and what the sums weigh:\n")
-    head_million = (
-        "d",
-        "labels",
-        "core seconds",
-        "read",
-        "sums (a part, and what a node sends)",
-        "solving, core seconds",
-    )
-    rows_million = []
-    for d, classes in ((128, 50), (256, 100), (512, 1_000), (512, 10_000)):
-        size = Size(1_000_000, d, classes, 3.0)
-        solving = float(np.dot(record["solving"], solving_terms(classes, d)))
-        rows_million.append(
-            (
-                f"{d}", f"{classes:,}", f"{predict(costs, size):.3g}", f"{4 * d / 1e3:.2g} GB",
-                f"{sums_bytes(d, classes) / 1e9:.2g} GB", f"{solving:,.3g}",
-            )
-        )  # fmt: skip
-    lines.append(_table(head_million, rows_million))
-    lines.append(_billion(record, costs))
-    return "\n".join(lines)
-
-
-def _billion(record: dict[str, Any], costs: list[float]) -> str:
-    """Return what a billion rows would take on 64 nodes."""
-    n, d, classes, nodes = 10**9, 512, 10_000, 64
-    part = sums_bytes(d, classes)
-    read = 4 * n * d
-    groups = -(-read // (2 * part))
-    counting = predict(costs, Size(n, d, 0, 3.0)) + groups * costs[3] * (classes + 1) * d * (d + 1) / 2
-    workers = 4 * nodes
-    network, disk = 1.25e9, 1e9
-    solving = float(np.dot(record["solving"], solving_terms(classes, d)))
-    per_node = f"{read / nodes / 1e9:.3g} GB per node"
-    rows = [
-        ("reading", f"{read / 1e12:.2g} TB, {per_node}, at 1.25 GB/s", read / nodes / network),
-        ("counting", f"{counting / 3600:,.3g} core hours on {workers} workers", counting / workers),
-        (
-            "sums to the driver",
-            f"{groups} parts of {part / 1e9:.3g} GB, at 1.25 GB/s",
-            groups * part / network,
-        ),
-        ("sums to its disk", "each part written and read back once, at 1 GB/s", 2 * groups * part / disk),
-        ("adding up", f"{part / 8e9:.2g} billion numbers per part, at 10 GB/s", 3 * groups * part / 1e10),
-        ("solving", f"{solving / 3600:,.3g} core hours on 16 cores of one node", solving / 16),
-    ]
-    text = (
-        f"**1 billion rows x {d} x {classes:,} labels on {nodes} nodes**, three labels per row, by this model. A "
-        f"worker holds up to 1.5 x the sums, {1.5 * part / 1e9:.0f} GB, so four fit a node of 64 GB. "
-        f"`--dimensions {d}` is needed: more than 256 numbers are projected otherwise.\n"
-    )
-    return f"{text}\n{_table(('step', 'what', 'seconds'), [(a, b, f'{c:,.0f}') for a, b, c in rows])}"
-
-
-def write_page(record: dict[str, Any]) -> None:
-    """Put the tables into the page."""
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{tables(record).rstrip()}\n\n{END}{after}")
-
-
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benches.scale", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes; nothing is written")
     parser.add_argument("--page", action="store_true", help="the page from the recorded measurements")
     given = parser.parse_args()
+    from benches.scale_page import tables, write_page  # which needs this module
+
     path = FOLDER / "scale.json"
     if given.page:
         write_page(json.loads(path.read_text()))

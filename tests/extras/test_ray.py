@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+
 import numpy as np
 import pytest
 
+import shard_files
+from children import complete
 from helpers import small_arrays
 from mlcl.datasets import open_store, prepare_source
 from mlcl.runs.features import embed_store
-from mlcl.sklearn import ExactTagger
-from mlcl.sklearn.shards import learn_shards
+from mlcl.sklearn import ExactTagger, shard_engines
+from mlcl.sklearn.shard_parts import count
+from mlcl.sklearn.shards import Stopped, learn_shards
 from shard_files import distance, made_up, one_process, write_shards
 
 ray = pytest.importorskip("ray", reason="ray is an extra")
@@ -58,7 +65,7 @@ def test_shards_with_a_node_that_is_killed(cluster, second, tmp_path):
         engine="ray",
         address=cluster.address,
         jobs=2,
-        progress=killing(cluster, second, 3),
+        progress=killing(cluster, second, 1),  # eight shards of 24
     )
     assert (found.shards, found.rows) == (24, 96_000)
     assert distance(ExactTagger.load(found.path), one_process(shards)) < 1e-9
@@ -87,6 +94,63 @@ def test_features_with_a_node_that_is_killed(cluster, second, tmp_path):
     for one, other in ((mine.train, theirs.train), (mine.test, theirs.test)):
         np.testing.assert_allclose(one.inputs, other.inputs, atol=1e-5)
         assert np.array_equal(one.labels, other.labels)
+
+
+def test_a_killed_worker_loses_nothing(cluster, tmp_path, monkeypatch):
+    write_shards(tmp_path / "data", made_up(10))
+    monkeypatch.setattr(shard_engines, "attempt", _dies(tmp_path / "died", times=2))
+    found = learn_shards(str(tmp_path / "data"), tmp_path / "out", engine="ray", address=cluster.address)
+    assert len(list((tmp_path / "died").iterdir())) == 2
+    monkeypatch.undo()
+    local = learn_shards(str(tmp_path / "data"), tmp_path / "local", jobs=1)
+    assert local.path.read_bytes() == found.path.read_bytes()
+
+
+def test_a_worker_that_dies_always_ends_in_a_sentence(cluster, tmp_path, monkeypatch):
+    write_shards(tmp_path / "data", made_up(2))
+    monkeypatch.setattr(shard_engines, "ATTEMPTS", 1)
+    monkeypatch.setattr(shard_engines, "attempt", _dies(tmp_path / "died", times=100))
+    with pytest.raises(Stopped, match=r"000\.parquet, .*001\.parquet could not be counted: ") as caught:
+        learn_shards(str(tmp_path / "data"), tmp_path / "out", engine="ray", address=cluster.address)
+    assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    assert learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1).rows == 80
+
+
+def test_after_a_killed_driver_the_next_one_goes_on(cluster, tmp_path):
+    write_shards(tmp_path / "data", made_up(20))
+    out = tmp_path / "out"
+    command = [sys.executable, shard_files.__file__, "ray", tmp_path / "data", out, cluster.address]
+    path = os.pathsep.join(path for path in sys.path if path)
+    done = complete(command, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(list((out / "parts").iterdir())) == 1  # the sum of the first eight or so
+    steps = []
+    found = learn_shards(
+        str(tmp_path / "data"),
+        out,
+        engine="ray",
+        address=cluster.address,
+        progress=lambda *numbers: steps.append(numbers),
+    )
+    assert steps[-1][0] == steps[-1][1] < 20
+    assert (found.new, found.rows) == (20, 800)
+    local = learn_shards(str(tmp_path / "data"), tmp_path / "local", jobs=1)
+    assert local.path.read_bytes() == found.path.read_bytes()
+
+
+def _dies(folder, *, times):
+    """Counting in a worker that is killed so many times; pickled by value, as Ray's workers do not have this file."""
+    folder.mkdir()
+
+    def attempt(job):
+        marks = len(list(folder.iterdir()))
+        if marks < times:
+            (folder / str(marks)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return count(job)
+
+    return attempt
 
 
 def test_bad_input_on_a_node_is_one_sentence(cluster, tmp_path):

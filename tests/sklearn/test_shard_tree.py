@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcl.sklearn.shard_tree import fitting_tree, grow_tree, nodes_of, to_count
+from mlcl.sklearn.shard_tree import bundles, fitting_tree, grow_tree, nodes_of, to_count
 
 sizes = st.dictionaries(st.text("abc", min_size=1, max_size=6), st.integers(0, 20), max_size=40)
 
@@ -37,6 +37,22 @@ def test_after_an_interruption_the_tree_is_the_same(sizes, group, data):
     assert (again, loose) == (root, [])
     missing = sum((node.addresses for node in to_count(root, parts)), ())
     assert set(missing) == set(sizes) - {name for names in parts.values() for name in names}
+
+
+@given(sizes=sizes, group=st.integers(1, 10), most=st.integers(0, 200), data=st.data())
+def test_bundles_are_the_same_groups_and_each_is_a_node(sizes, group, most, data):
+    root = grow_tree(sizes, group=group)
+    if root is None:
+        return
+    nodes = list(nodes_of(root))
+    there = {node.key for node in data.draw(st.lists(st.sampled_from(nodes)))}
+    found = list(bundles(root, there, sizes, most=most))
+    assert [node for bundle in found for node in bundle] == list(to_count(root, there))
+    known = {node.addresses for node in nodes}
+    for bundle in found:
+        together = sum((node.addresses for node in bundle), ())
+        assert together in known
+        assert len(bundle) == 1 or sum(sizes[name] for name in together) <= most
 
 
 @given(sizes=sizes, group=st.integers(1, 10), data=st.data())

@@ -155,8 +155,21 @@ def _learn_in_a_fork(data: str, out: Path, number: int, *, before: bool) -> bool
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
-def main(what: str, data: str, out: Path) -> None:
+def _learn_on_ray(data: str, out: Path, address: str) -> None:
+    """Learn on a cluster in this process, which is killed when it has written its first part."""
+
+    def write(folder: Path, part: Part, counted: list[Counted]) -> None:
+        write_part(folder, part, counted)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(shard_engines, "write_part", write)  # noqa: B010  (not a public name)
+    learn_shards(data, out, engine="ray", address=address)
+
+
+def main(what: str, data: str, out: Path, *address: str) -> None:
     """Learn in a process of its own that comes to a bad end."""
+    if what == "ray":
+        _learn_on_ray(data, out, *address)
     if what == "stall":
         shard_engines._serve = serve_a_little
         learn_shards(data, out, jobs=2)
@@ -174,4 +187,4 @@ def main(what: str, data: str, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])

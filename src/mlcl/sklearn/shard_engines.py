@@ -1,12 +1,12 @@
 """Who counts shards: this process, worker processes of this machine, or the nodes of a Ray cluster.
 
-An engine takes jobs and yields the key of each part once it is on the disk. A worker or a node that is lost loses its
-own job, which is done again; a part is on the disk or it is not.
+An engine takes jobs and yields what each part has counted once that part is on the disk. A worker or a node that is
+lost loses its own job, which is done again; a part is on the disk or it is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,8 @@ ATTEMPTS = 3
 """How often a job is given out whose worker was lost."""
 
 Counts = Generator[list[Counted], None, None]
+Answer = tuple[Part, list[Counted]] | Exception
+"""Sums with the record of what was counted, or what is wrong."""
 _Task = tuple[int, Job, Path]
 
 
@@ -101,44 +103,65 @@ def _serve(pipe: Connection) -> None:
         return
 
 
-def count_on_ray(jobs: Sequence[Job], folder: Path, *, workers: int | None, address: str | None) -> Counts:
-    """Count on the nodes of a cluster; the sums come back to this process, which writes them.
+def count_on_ray(
+    bundles: Sequence[Sequence[Job]], folder: Path, *, workers: int | None, address: str | None
+) -> Counts:
+    """Count on the nodes of a cluster, and add there, too: this process receives and writes one sum per bundle.
 
     The nodes need mlcl and must reach the shards under the same addresses; they need no shared folder.
 
     Args:
-        jobs: what to count.
+        bundles: what to count; the sums of the jobs of a bundle are added in their order.
         folder: where the parts go.
         workers: how many jobs at a time; one per core of the cluster if not given.
         address: of the cluster; one is started on this machine if not given.
     """
     with connected(address=address, jobs=workers) as ray:
-        remote = ray.remote(max_retries=ATTEMPTS)(attempt)
-        queue: Iterator[Job] = iter(jobs)
-        waiting: dict[Any, Job] = {}
+        counting = ray.remote(max_retries=ATTEMPTS)(attempt)
+        # Without a core of its own: a sum that waited for one would keep its parts in memory.
+        adding = ray.remote(max_retries=ATTEMPTS, num_cpus=0)(added)
+        queue = ((bundle, number) for bundle in bundles for number in range(len(bundle)))
+        running: set[Any] = set()
+        sums: dict[Any, Sequence[Job]] = {}
+        total: Any = None
         while True:
-            while len(waiting) < (workers or cores_of(ray)) and (job := next(queue, None)) is not None:
-                waiting[remote.remote(job)] = job
-            if not waiting:
+            while len(running) < (workers or cores_of(ray)) and (following := next(queue, None)) is not None:
+                bundle, number = following
+                part = counting.remote(bundle[number])
+                running.add(part)
+                total = adding.remote(total, part) if number else part
+                if number == len(bundle) - 1:
+                    sums[total] = bundle
+            if not running and not sums:
                 return
-            ready, _ = ray.wait(list(waiting), num_returns=1)
-            job = waiting.pop(ready[0])
+            (ready, *_), _ = ray.wait(list(running | sums.keys()), num_returns=1, fetch_local=False)
+            running.discard(ready)
+            if (done := sums.pop(ready, None)) is None:
+                continue
             try:
-                answer = ray.get(ready[0])
+                answer = ray.get(ready)
             except ray.exceptions.RayError as error:
-                raise EngineFailure(f"{_names(job)} could not be counted: {one_line(error)}") from None
+                jobs = ", ".join(_names(job) for job in done)
+                raise EngineFailure(f"{jobs} could not be counted: {one_line(error)}") from None
             if isinstance(answer, tuple):
                 write_part(folder, *answer)
                 answer = answer[1]
             yield _received(answer)
 
 
-def attempt(job: Job) -> tuple[Part, list[Counted]] | Exception:
+def attempt(job: Job) -> Answer:
     """Count a job, or return what is wrong: an exception of ours, without a traceback of another process."""
     try:
         return count(job)
     except (InputError, OSError) as error:
         return error
+
+
+def added(one: Answer, other: Answer) -> Answer:
+    """Add two answers, or return what is wrong with one of them."""
+    if isinstance(one, Exception) or isinstance(other, Exception):
+        return one if isinstance(one, Exception) else other
+    return one[0] + other[0], [*one[1], *other[1]]
 
 
 def _received(answer: list[Counted] | Exception) -> list[Counted]:

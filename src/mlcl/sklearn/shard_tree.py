@@ -100,6 +100,38 @@ def to_count(root: Node, there: Collection[str]) -> Iterator[Node]:
         yield from to_count(child, there)
 
 
+def bundles(
+    root: Node, there: Collection[str], sizes: Mapping[str, int], *, most: int
+) -> Iterator[tuple[Node, ...]]:
+    """Yield the same groups, those together that a node adds up and that may be lost together.
+
+    Args:
+        root: the tree.
+        there: keys of the parts that are on the disk.
+        sizes: bytes of each shard, by address.
+        most: a bundle has at most so many bytes; larger groups are worth a part of their own.
+
+    >>> sizes = {"a": 9, "b": 9, "c": 9, "d": 2, "e": 2}
+    >>> root = grow_tree(sizes, group=4, fan=3)
+    >>> [[node.addresses for node in bundle] for bundle in bundles(root, [], sizes, most=30)]
+    [[('a',), ('b',), ('c',)], [('d', 'e')]]
+    >>> [len(bundle) for bundle in bundles(root, [], sizes, most=20)]
+    [1, 1, 1, 1]
+    """
+    if root.key in there:
+        return
+    if not root.children:
+        yield (root,)
+    elif (
+        not any(child.children or child.key in there for child in root.children)
+        and sum(sizes[address] for address in root.addresses) <= most
+    ):
+        yield root.children
+    else:
+        for child in root.children:
+            yield from bundles(child, there, sizes, most=most)
+
+
 def fitting_tree(
     sizes: Mapping[str, int], parts: Mapping[str, Sequence[str]], *, group: int
 ) -> tuple[Node | None, list[str]]:

@@ -20,8 +20,11 @@ from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on
 from mlcl.sklearn.shard_folder import PARTS, TAGGER, read_tagger, require_own, write_tagger
 from mlcl.sklearn.shard_parts import Counted, Job, add_parts, list_parts, remove_part, write_part
 from mlcl.sklearn.shard_planning import begin, check
-from mlcl.sklearn.shard_tree import Node, fitting_tree, nodes_of, part_key, to_count
+from mlcl.sklearn.shard_tree import FAN, Node, bundles, fitting_tree, nodes_of, part_key
 from mlcl.training.cluster import EngineFailure, check_engine
+
+CHEAP = 2**32
+"""So many bytes of shards are counted again in a minute: their sums may travel together, as one part."""
 
 
 class Stopped(RuntimeError):
@@ -133,10 +136,10 @@ class _State:
         self.known = [*self.counted, *(one for counted in self.parts.values() for one in counted)]
         new, self.duplicates = check(given, self.known, self.begun)
         self.shards = {shard.address: shard for shard in new}
-        sizes = {one.address: one.size for counted in self.parts.values() for one in counted}
-        sizes |= {shard.address: shard.size for shard in new}
+        self.sizes = {one.address: one.size for counted in self.parts.values() for one in counted}
+        self.sizes |= {shard.address: shard.size for shard in new}
         addresses = {key: [one.address for one in counted] for key, counted in self.parts.items()}
-        self.root, self.loose = fitting_tree(sizes, addresses, group=self.begun.group)
+        self.root, self.loose = fitting_tree(self.sizes, addresses, group=self.begun.group)
         self.changed = {k: v for k, v in params.items() if v is not None and v != self.params.get(k)}
 
     def count(
@@ -150,13 +153,18 @@ class _State:
         if self.root is None:
             return
         there = set(self.parts)
-        left = list(to_count(self.root, there))
+        # Sums that are as heavy as their rows are better added where they are.
+        most = max(CHEAP, 2 * FAN * self.begun.group)
+        left = list(bundles(self.root, there, self.sizes, most=most))
         above = {child.key: node for node in nodes_of(self.root) for child in node.children}
         for key in list(there):
             self._add_up(above.get(key), there, above)
         fingerprints = {one.fingerprint: one.address for one in self.known}
         features, columns = self.begun.learner.features, self.begun.columns
-        work = [Job(tuple(self.shards[name] for name in node.addresses), columns, features) for node in left]
+        work = [
+            [Job(tuple(self.shards[name] for name in node.addresses), columns, features) for node in bundle]
+            for bundle in left
+        ]
         done = 0
         with contextlib.closing(_stream(engine, work, self.folder, jobs, address)) as stream:
             for counted in stream:
@@ -218,8 +226,11 @@ class _State:
         )
 
 
-def _stream(engine: str, work: list[Job], folder: Path, jobs: int | None, address: str | None) -> Counts:
+def _stream(
+    engine: str, work: list[list[Job]], folder: Path, jobs: int | None, address: str | None
+) -> Counts:
     if engine == "ray":
         return count_on_ray(work, folder, workers=jobs, address=address)
-    workers = min(jobs or cores(), len(work))
-    return count_here(work, folder) if workers == 1 else count_local(work, folder, workers=workers)
+    single = [job for bundle in work for job in bundle]
+    workers = min(jobs or cores(), len(single))
+    return count_here(single, folder) if workers == 1 else count_local(single, folder, workers=workers)
