@@ -87,7 +87,7 @@ def write_rows(path: Path, size: Size, seed: int) -> None:
         "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.ravel()), size.d),
         "tags": pyarrow.ListArray.from_arrays(pyarrow.array(offsets, pyarrow.int32()), coded),
     }
-    pyarrow.parquet.writetable(
+    pyarrow.parquet.write_table(
         pyarrow.table(columns), path, compression="none", use_dictionary=["tags"], row_group_size=2**15
     )
 

@@ -42,6 +42,16 @@ def test_rows_are_called_what_they_are_and_values_are_labelled(monkeypatch):
     assert "over all classes and test vectors" in after
 
 
+def test_no_frame_of_the_bar_shows_a_loss_before_there_is_one():
+    file = io.StringIO()
+    terminal = Terminal(Console(file=file, width=160, force_terminal=True))
+    with terminal as shows:
+        run(QUICK, benchmark=small_benchmark(tasks=2), callback=shows)
+    frames = file.getvalue()
+    assert "epoch 1" in frames
+    assert not re.search(r"\bnan\b", frames)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_one_class_per_task_is_explained_before_and_after():
     benchmark = small_benchmark(tasks=6)

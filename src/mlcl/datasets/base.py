@@ -58,6 +58,16 @@ class Split:
     inputs: NDArray[Any]
     labels: Labels
 
+    def __repr__(self) -> str:
+        """Show sizes, not the arrays: a notebook prints what a cell returns.
+
+        >>> Split(np.zeros((3, 2), np.float32), np.zeros((3, 5), np.uint8))
+        Split(inputs=float32 [3, 2], labels=[3, 5])
+        """
+        return (
+            f"Split(inputs={self.inputs.dtype} {list(self.inputs.shape)}, labels={list(self.labels.shape)})"
+        )
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -95,6 +105,13 @@ class Dataset:
     """The augmentation that leaves labels true, which ``--augment auto`` uses: a mirrored photograph shows what
     it showed, a mirrored digit does not."""
     origin: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """Show sizes, not the arrays."""
+        return (
+            f"Dataset({self.name!r}, {len(self.classes)} classes, train={self.train}, test={self.test}, "
+            f"fingerprint={self.fingerprint!r})"
+        )
 
     @property
     def kind(self) -> Kind:

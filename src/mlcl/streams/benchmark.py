@@ -58,6 +58,8 @@ class Benchmark:
     ...     print(task.index, task.classes.tolist(), task.train.tolist())
     0 [0, 1] [0, 1, 2]
     1 [2, 3] [1, 2, 3]
+    >>> stream
+    Benchmark('arrays', 4 classes in 2 tasks, train=[4, 4], test=[4, 4])
     """
 
     name: str
@@ -67,6 +69,13 @@ class Benchmark:
     """The options of `build_benchmark` that cut the dataset into these tasks, if they are known."""
     held_out: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Rows of ``dataset.train`` that are in no task any more, see `keep_out`: for probabilities and thresholds."""
+
+    def __repr__(self) -> str:
+        train, test = (list(split.inputs.shape) for split in (self.dataset.train, self.dataset.test))
+        return (
+            f"Benchmark({self.name!r}, {len(self.classes)} classes in {len(self.tasks)} tasks, train={train}, "
+            f"test={test})"
+        )
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)

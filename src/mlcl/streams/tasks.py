@@ -38,6 +38,12 @@ class Task:
     test: NDArray[np.int64]
     counts: LabelCounts
 
+    def __repr__(self) -> str:
+        return (
+            f"Task(index={self.index}, classes={self.classes.tolist()}, {len(self.train)} training and "
+            f"{len(self.test)} test rows)"
+        )
+
 
 def build_tasks(
     dataset: Dataset,
