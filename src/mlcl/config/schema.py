@@ -19,6 +19,9 @@ PARTS = ("loss", "memory", "regulariser", "labels", "augment", "model")
 """Settings with a ``kind``: ``--loss ru`` and ``loss: ru`` are short for ``loss.kind``."""
 
 
+HeadName = Literal["linear", "attention", "lanes", "graph", "exact"]
+
+
 def _at_least(section: str, config: Any, **bounds: float) -> None:
     """Refuse numbers below their bound, and numbers that are not finite."""
     for name, low in bounds.items():
@@ -92,13 +95,15 @@ class ModelConfig(PartConfig):
 
     Args:
         kind: a name from ``mlcl ls models``; ``timm:NAME`` and ``torchvision:NAME`` are models of those packages.
-        head: ``linear`` (one layer of width K), ``attention`` (KRT's incremental cross-attention), or ``exact`` (one
-            layer whose weights are solved in closed form, see ``exact``; nothing is trained).
+        head: ``linear`` (one layer of width K), ``attention`` (KRT's incremental cross-attention), ``lanes`` (after
+            MULTI-LANE: a lane per task, for an encoder that is frozen), ``graph`` (after CSC: one layer and a
+            learnable graph over the classes), or ``exact`` (one layer whose weights are solved in closed form, see
+            ``exact``; nothing is trained).
         options: of the model, as a mapping.
         more: of the model, by keyword.
     """
 
-    head: Literal["linear", "attention", "exact"]
+    head: HeadName
     default = "resnet8"
 
     def __init__(
@@ -106,7 +111,7 @@ class ModelConfig(PartConfig):
         kind: str | None = None,
         options: Mapping[str, Any] | None = None,
         *,
-        head: Literal["linear", "attention", "exact"] = "linear",
+        head: HeadName = "linear",
         **more: Any,
     ) -> None:
         super().__init__(kind, options, **more)

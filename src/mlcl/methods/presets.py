@@ -141,6 +141,16 @@ _SHIPPED: dict[str, Preset] = {
             "regulariser": {"kind": "lwf", "distance": "bce", "temperature": 1.0},
         },
     ),
+    "lanes": Preset(
+        "A lane per task on a frozen encoder: nothing of an earlier task changes; BCE, no memory.",
+        "after MULTI-LANE: De Min et al., CoLLAs 2024",
+        {
+            "loss": {"kind": "bce"},
+            "memory": {"kind": "none"},
+            "model": {"kind": "fixed", "head": "lanes"},
+            "train": {"freeze": "all"},
+        },
+    ),
     "l3a": Preset(
         "Ridge regression on random ReLU features with weighted rows and pseudo-labels: solved, nothing stored.",
         "Zhang et al., ICML 2025, on features that are fixed from the start",

@@ -15,24 +15,29 @@ from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
 from mlcl.models.committee import Committee, Member, build_committee
 from mlcl.models.distributed import share_statistics
+from mlcl.models.graph import GraphHead
+from mlcl.models.lanes import LaneHead
 from mlcl.models.network import MODELS, Backbone, Head, Inputs, LinearHead, Network, frozen_copy, seeded
 from mlcl.models.outputs import Outputs
 from mlcl.registry import discover
 
 discover(__name__, __path__)
 
-HEADS = ("linear", "attention", "exact")
-"""The heads of `build_model`: one linear layer of width K, KRT's incremental cross-attention, or a linear layer whose
-weights somebody solves for: zero until then."""
+HEADS = ("linear", "attention", "lanes", "graph", "exact")
+"""The heads of `build_model`: one linear layer of width K, KRT's incremental cross-attention, a lane per session
+(MULTI-LANE), a linear layer with a graph over the classes (CSC), or a linear layer whose weights somebody solves for:
+zero until then."""
 
 __all__ = [
     "HEADS",
     "MODELS",
     "Backbone",
     "Committee",
+    "GraphHead",
     "Head",
     "IncrementalAttentionHead",
     "Inputs",
+    "LaneHead",
     "LinearHead",
     "Member",
     "Network",
@@ -67,8 +72,8 @@ def build_model(
         input_shape: of one sample, (C, H, W) or (D,).
         classes: K.
         seed: of the initial weights.
-        head: one of `HEADS`. Before ``"attention"`` can be used, ``network.head.add_session`` must be called with the
-            classes of the first task.
+        head: one of `HEADS`. Before ``"attention"`` and ``"lanes"`` can be used, ``network.head.add_session`` must be
+            called with the classes of the first task; ``"graph"`` connects the classes that were added so.
         load: False skips loading pre-trained weights, for callers that load a whole state right afterwards.
         options: options of the model, such as ``width``, ``hidden`` or ``pretrained``; None keeps the default.
 
@@ -97,13 +102,18 @@ def build_model(
 def _build_head(
     head: str, name: str, backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int
 ) -> Head:
-    if head != "attention":
+    if head in ("linear", "exact"):
         linear = LinearHead(backbone.width, classes)
         if head == "exact":
             nn.init.zeros_(linear.linear.weight)
             nn.init.zeros_(linear.linear.bias)
         return linear
-    if not backbone.use_map():
+    on_map = backbone.use_map()
+    if head == "lanes":
+        return LaneHead(backbone.width, classes, on_map=on_map, seed=seed)
+    if head == "graph":
+        return GraphHead(backbone.width, classes)
+    if not on_map:
         raise InputError(f"the attention head needs a feature map; model {name!r} gives vectors")
     return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)
 

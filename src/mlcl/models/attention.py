@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mlcl.errors import InputError
-from mlcl.models.network import Head, seeded
+from mlcl.models.network import seeded
+from mlcl.models.sessions import SessionHead, token
 
 
 def cross_attention(query: Tensor, transfer: Tensor, retention: Tensor, patches: Tensor) -> Tensor:
@@ -57,7 +55,7 @@ def cross_attention(query: Tensor, transfer: Tensor, retention: Tensor, patches:
     return mixed
 
 
-class IncrementalAttentionHead(Head):
+class IncrementalAttentionHead(SessionHead):
     """A shared attention block, with a retention token and a linear classifier per session.
 
     For session i: z = [u; s_i; patches]; e_i = u + attention(u from LN(z)); e_i += MLP(LN(e_i)); the logits
@@ -84,8 +82,6 @@ class IncrementalAttentionHead(Head):
     (((3, 0), (1,)), torch.Size([2, 2, 16]))
     """
 
-    slots: Tensor
-
     def __init__(
         self,
         width: int,
@@ -97,16 +93,15 @@ class IncrementalAttentionHead(Head):
         mlp_ratio: int = 4,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(classes, seed=seed)
         dim = width if dim is None else dim
         if dim < 1 or heads < 1 or dim % heads:
             raise InputError(f"dim of the attention head is {dim}, expected a multiple of its {heads} heads")
-        self.dim, self.heads, self.map_size, self.seed = dim, heads, tuple(map_size), seed
-        self.sizes: list[int] = []
+        self.dim, self.heads, self.map_size = dim, heads, tuple(map_size)
         with seeded(seed, 0):
             self.project = nn.Conv2d(width, dim, 1)
-            self.positions = nn.Parameter(_token(map_size[0] * map_size[1], dim))
-            self.transfer = nn.Parameter(_token(dim))
+            self.positions = nn.Parameter(token(map_size[0] * map_size[1], dim))
+            self.transfer = nn.Parameter(token(dim))
             self.retention = nn.ParameterList()
             self.norm = nn.LayerNorm(dim)
             self.query = nn.Linear(dim, dim)
@@ -116,62 +111,21 @@ class IncrementalAttentionHead(Head):
                 nn.LayerNorm(dim), nn.Linear(dim, mlp_ratio * dim), nn.GELU(), nn.Linear(mlp_ratio * dim, dim)
             )
         self.classifiers = nn.ModuleList()
-        # Where class k stands among the classifiers' outputs, counted from 1; 0 is a class of no session yet.
-        self.register_buffer("slots", torch.zeros(classes, dtype=torch.int64))
 
-    @property
-    def sessions(self) -> tuple[tuple[int, ...], ...]:
-        """The class ids of every session, in the order of its classifier's outputs."""
-        seen = iter(self.slots.argsort()[(self.slots == 0).sum() :].tolist())
-        return tuple(tuple(islice(seen, size)) for size in self.sizes)
+    def _earlier(self) -> Iterator[nn.Parameter]:
+        return chain(self.retention.parameters(), self.classifiers.parameters())
 
-    def add_session(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> None:
-        """Add a retention token and a classifier for new class ids, and freeze those of all sessions before.
-
-        The frozen parameters lose their gradient too, so that no optimiser moves them, not even by weight
-        decay or momentum. New parameters are created on the head's device; create the optimiser after this call.
-
-        >>> head = IncrementalAttentionHead(8, 3, (2, 2))
-        >>> head.add_session([0, 1])
-        >>> head.add_session([2])
-        >>> [token.requires_grad for token in head.retention]
-        [False, True]
-        """
-        ids = self._new_ids(classes)
-        for old in (*self.retention.parameters(), *self.classifiers.parameters()):
-            old.requires_grad_(False)
-            old.grad = None
-        with seeded(self.seed, 1 + len(self.sizes)):  # key 0 drew the shared weights
-            token = _token(self.dim)
-            classifier = nn.Sequential(nn.LayerNorm(self.dim), nn.Linear(self.dim, len(ids)))
-        like = self.transfer
-        self.slots[ids] = sum(self.sizes) + torch.arange(1, len(ids) + 1, device=ids.device)
-        self.sizes.append(len(ids))
-        self.retention.append(nn.Parameter(token.to(like)))
-        self.classifiers.append(classifier.to(like))
-
-    def _new_ids(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> Tensor:
-        given = classes.tolist() if isinstance(classes, Tensor | np.ndarray) else list(classes)
-        total = len(self.slots)
-        if not isinstance(given, list) or not given or not all(_is_id(k, total) for k in given):
-            raise InputError(f"classes of a session are {given}, expected ids from 0 to {total - 1}")
-        taken = {k for session in self.sessions for k in session}.intersection(given)
-        if taken or len(set(given)) < len(given):
-            raise InputError(
-                f"classes of a session are {given}, expected each once and none of an earlier session "
-                f"(taken already: {sorted(taken) or 'none'})"
-            )
-        return torch.tensor(given, device=self.slots.device)
+    def _grow(self, classes: int) -> None:
+        self.retention.append(nn.Parameter(token(self.dim).to(self.like)))
+        classifier = nn.Sequential(nn.LayerNorm(self.dim), nn.Linear(self.dim, classes))
+        self.classifiers.append(classifier.to(self.like))
 
     def embeddings(self, feature_map: Tensor) -> Tensor:
         """Return e_i of every session, [B, S, d], for a feature map [B, width, h, w]."""
         if feature_map.shape[2:] != self.map_size:
             got = tuple(feature_map.shape[2:])
             raise InputError(f"the attention head was built for feature maps of {self.map_size}, not {got}")
-        if not self.sizes:
-            raise InputError(
-                "the attention head has no session yet, expected add_session to be called before"
-            )
+        self.require_session()
         patches = self.project(feature_map).flatten(2).transpose(1, 2) + self.positions
         query = self.norm(self.transfer)
         mixed = cross_attention(
@@ -193,14 +147,4 @@ class IncrementalAttentionHead(Head):
         """Return logits [B, K] in class-id order (0 for classes of no session) and embeddings [B, S, d]."""
         embeddings = self.embeddings(features)
         parts = [head(e) for head, e in zip(self.classifiers, embeddings.unbind(1), strict=True)]
-        # A leading column of zeros is what classes of no session read.
-        return F.pad(torch.cat(parts, 1), (1, 0)).index_select(1, self.slots), embeddings
-
-
-def _is_id(value: object, total: int) -> bool:
-    return isinstance(value, int) and 0 <= value < total
-
-
-def _token(*shape: int) -> Tensor:
-    """Draw learned tokens as vision transformers do, from a truncated normal of standard deviation 0.02."""
-    return nn.init.trunc_normal_(torch.empty(shape), std=0.02)
+        return self.join(parts), embeddings

@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mlcl.errors import InputError
@@ -85,7 +86,16 @@ class Backbone(nn.Module):
 
 
 class Head(nn.Module):
-    """Backbone features -> logits, through embeddings: one per session, or one for all classes."""
+    """Backbone features -> logits, through embeddings: one per session, or one for all classes.
+
+    A head that grows with the classes overrides `add_session`; if it freezes what earlier sessions learnt (``freezes``),
+    no later session can bring more rows of their classes.
+    """
+
+    freezes: bool = False
+
+    def add_session(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> None:
+        """Take in the class ids of a task before it is learnt; nothing to do for a head that has all K from the start."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits [B, K] of features [B, C, h, w] or [B, d]."""
@@ -222,11 +232,23 @@ def frozen_copy(network: Network) -> Network:
 def grown(value: Tensor, like: Tensor | None) -> Tensor:
     """Return ``value`` extended by the further rows of ``like``, if that has more: a head with more classes.
 
+    A matrix of classes by classes is extended by rows and columns.
+
     >>> grown(torch.ones(2), torch.zeros(3))
     tensor([1., 1., 0.])
+    >>> grown(torch.ones(1, 1), torch.zeros(2, 2))
+    tensor([[1., 0.],
+            [0., 0.]])
     """
-    if like is None or value.shape == like.shape or value.shape[1:] != like.shape[1:]:
+    if like is None or value.shape == like.shape:
+        return value
+    square = _is_square(value) and _is_square(like)
+    if not square and value.shape[1:] != like.shape[1:]:
         return value
     out = like.detach().cpu().clone()
-    out[: len(value)] = value
+    out[(slice(len(value)),) * (2 if square else 1)] = value
     return out
+
+
+def _is_square(value: Tensor) -> bool:
+    return value.ndim == 2 and value.shape[0] == value.shape[1]

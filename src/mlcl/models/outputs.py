@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class Outputs(nn.Module):
         self.network = network
         self.pass_through = network.forward_with_embeddings
         if compile:
-            _require_compiler(next(network.parameters()).device)
+            _require_compiler(next(chain(network.parameters(), network.buffers())).device)
             self.pass_through = torch.compile(network.forward_with_embeddings)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

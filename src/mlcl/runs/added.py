@@ -20,7 +20,6 @@ from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError
 from mlcl.labels import Labels
 from mlcl.memories import own_rows
-from mlcl.models import IncrementalAttentionHead
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.base import Base, read_base
@@ -133,10 +132,10 @@ def added_classes(base: Base, data: Dataset, *, known: bool) -> NDArray[np.int64
     check_encoder(base.trained.result.features, data.origin, run=str(base.folder), data=data.name)
     seen = [name for name in data.classes if name in set(base.trained.classes)]
     if known:
-        if seen and isinstance(base.trained.network.head, IncrementalAttentionHead):
+        if seen and base.trained.network.head.freezes:
             raise InputError(
-                f"{data.name} has classes that {base.folder} knows ({seen[0]!r}), but an attention head has one "
-                "session per class; expected new classes alone (mlcl extend)."
+                f"{data.name} has classes that {base.folder} knows ({seen[0]!r}), but its head "
+                f"{base.trained.config.model.head!r} has one session per class; expected new classes alone (mlcl extend)."
             )
         return np.arange(len(data.classes))
     columns = np.array([k for k, name in enumerate(data.classes) if name not in seen], np.int64)

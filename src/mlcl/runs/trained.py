@@ -16,7 +16,6 @@ from mlcl.errors import InputError, one_line
 from mlcl.metrics import Thresholds
 from mlcl.models import (
     Committee,
-    IncrementalAttentionHead,
     Network,
     build_committee,
     build_model,
@@ -107,9 +106,8 @@ def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
             config.model.kind, shape, len(classes), load=False, head=config.model.head, **config.model.options
         )
         network.backbone.provenance = None if result.weights is None else dict(result.weights)
-        if isinstance(network.head, IncrementalAttentionHead):
-            for ids in [np.arange(len(classes))] if config.joint else tasks:
-                network.head.add_session(ids)
+        for ids in [np.arange(len(classes))] if config.joint else tasks:
+            network.head.add_session(ids)
         layout = fast_layout(network)
         normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)
         if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:

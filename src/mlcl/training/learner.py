@@ -26,7 +26,6 @@ from mlcl.methods.step import Step, TaskContext
 from mlcl.metrics import macro_auc
 from mlcl.models import (
     Backbone,
-    IncrementalAttentionHead,
     LinearHead,
     Network,
     Outputs,
@@ -276,13 +275,12 @@ class Learner:
         self.average = None if decay is None else RunningAverage(self.network, decay=decay)
 
     def add_classes(self, task: Task) -> None:
-        """Add a task's classes and constants; an attention head grows by one session."""
+        """Add a task's classes and constants; a head of sessions grows by one."""
         ids = self._tensor(task.classes)
         self.task_of_class[ids] = task.index
         self.annotated[task.index, ids] = True
         self.counts = self.counts + task.counts.place(task.classes, len(self.counts))
-        if isinstance(self.network.head, IncrementalAttentionHead):
-            self.network.head.add_session(task.classes)
+        self.network.head.add_session(task.classes)
 
     def start_epoch(self, task: Task) -> None:
         """Draw the batches of an epoch and set its learning rate."""

@@ -31,6 +31,7 @@ class LogitDistillation(Regulariser):
             linear beyond, so that a step cannot overshoot further and further.
         temperature: divides both logits before ``bce``; the loss is multiplied by its square, as Hinton et al. do.
         entropy: factor on `mlcl.methods.regularisers.confidence`, CSC's penalty of over-confident outputs.
+        decay: RebLL's decay: a cell of which the old network is sure with probability q has the weight (1 - q)^decay.
     """
 
     needs_teacher = True
@@ -42,12 +43,14 @@ class LogitDistillation(Regulariser):
         distance: Distance = "bce",
         temperature: float = 2.0,
         entropy: float = 0.0,
+        decay: float = 0.0,
     ) -> None:
         self.strength = check_number("strength", strength)
         check_choice("distance", distance, get_args(Distance))
         self.distance: Distance = distance
         self.temperature = check_number("temperature", temperature, open_low=True)
         self.entropy = check_number("entropy", entropy)
+        self.decay = check_number("decay", decay)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the distillation loss; gradients go through the new network only."""
@@ -56,7 +59,11 @@ class LogitDistillation(Regulariser):
         old = step.context.old
         taught, _ = step.teacher_output
         loss = distillation_loss(
-            step.logits[:, old], taught[:, old], distance=self.distance, temperature=self.temperature
+            step.logits[:, old],
+            taught[:, old],
+            distance=self.distance,
+            temperature=self.temperature,
+            decay=self.decay,
         )
         penalty = self.strength * loss
         if self.entropy > 0:
@@ -70,19 +77,35 @@ def distillation_loss(
     *,
     distance: Distance = "bce",
     temperature: float = 2.0,
+    decay: float = 0.0,
 ) -> Tensor:
     """Return the mean difference of new logits from the old network's, [B, K] each.
+
+    Args:
+        logits: of the new network.
+        taught: of the old network.
+        distance: as for ``lwf``.
+        temperature: as for ``lwf``.
+        decay: cells are weighted by (1 - q)^decay, q the old network's probability; 0: all alike.
 
     >>> import torch
     >>> distillation_loss(torch.tensor([[1.0]]), torch.tensor([[3.0]]), distance="mse")
     tensor(4.)
+    >>> distillation_loss(torch.tensor([[1.0]]), torch.tensor([[0.0]]), distance="mse", decay=2)
+    tensor(0.2500)
     """
+    # The mean by torch itself where nothing is weighted: it is faster.
+    how = "none" if decay > 0 else "mean"
     if distance == "mse":
-        return functional.mse_loss(logits, taught)
-    if distance == "huber":
-        return 2 * functional.huber_loss(logits, taught)  # d^2 where |d| < 1, else 2|d| - 1
-    soft = (taught / temperature).sigmoid()
-    return temperature**2 * functional.binary_cross_entropy_with_logits(logits / temperature, soft)
+        loss = functional.mse_loss(logits, taught, reduction=how)
+    elif distance == "huber":
+        loss = 2 * functional.huber_loss(logits, taught, reduction=how)  # d^2 where |d| < 1, else 2|d| - 1
+    else:
+        soft = (taught / temperature).sigmoid()
+        cells = functional.binary_cross_entropy_with_logits(logits / temperature, soft, reduction=how)
+        loss = temperature**2 * cells
+    # 1 - sigmoid(x) is sigmoid(-x), without the cancellation.
+    return loss if decay == 0 else ((-taught).sigmoid() ** decay * loss).mean()
 
 
 @REGULARISERS.register(

@@ -1,0 +1,107 @@
+"""A lane per session on the features of a frozen encoder, after MULTI-LANE (docs/specification.md#lanes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mlcl.errors import InputError, check_int
+from mlcl.models.sessions import SessionHead, token
+
+
+class Lane(nn.Module):
+    """One session's way from cells to logits: selectors, a small layer, and a classifier.
+
+    Args:
+        width: channels of a cell.
+        classes: of the session.
+        dim: width of the layer.
+        selectors: number of selectors; 0 where there is only one cell.
+    """
+
+    def __init__(self, width: int, classes: int, *, dim: int, selectors: int) -> None:
+        super().__init__()
+        self.register_parameter("selectors", nn.Parameter(token(selectors, width)) if selectors else None)
+        self.layer = nn.Sequential(nn.Linear(width, dim), nn.LayerNorm(dim), nn.ReLU())
+        self.classifier = nn.Linear(dim, classes)
+
+    def forward(self, cells: Tensor) -> Tensor:
+        """Return the embeddings [B, dim] of cells [B, N, width]."""
+        chosen = cells if self.selectors is None else select(self.selectors, cells)
+        embedding: Tensor = self.layer(chosen).mean(1)
+        return embedding
+
+
+def select(selectors: Tensor, cells: Tensor) -> Tensor:
+    """Return one softmax average of the cells per selector: [S, width] and [B, N, width] to [B, S, width].
+
+    A cell's score is the product of selector and normalised cell, over the square root of the width.
+
+    >>> select(torch.zeros(1, 2), torch.tensor([[[1.0, 0.0], [3.0, 2.0]]]))  # an indifferent selector averages
+    tensor([[[2., 1.]]])
+    """
+    scores = F.layer_norm(cells, cells.shape[-1:]) @ selectors.T * cells.shape[-1] ** -0.5
+    return scores.softmax(1).transpose(1, 2) @ cells
+
+
+class LaneHead(SessionHead):
+    """A lane per session; lanes share nothing, and those of earlier sessions are frozen.
+
+    For session i: cells z_n of the feature map; a selector s_ij gives p_ij = sum_n softmax_n(s_ij . LN(z_n) / sqrt(C)) z_n;
+    e_i is the mean over j of ReLU(LN(U_i p_ij)), and the logits of its classes are V_i e_i + b_i. A feature vector is a
+    single cell, of which there is nothing to select. On an encoder that does not change, neither do the logits of
+    earlier sessions, whatever is learnt later.
+
+    Args:
+        width: channels of the features.
+        classes: K over all sessions.
+        on_map: whether the features are maps.
+        dim: width of a lane's layer.
+        selectors: of a lane, on maps.
+        seed: of the initial weights.
+
+    >>> head = LaneHead(16, 5, on_map=True)
+    >>> head.add_session([3, 0])
+    >>> before = head(torch.ones(1, 16, 4, 4))
+    >>> head.add_session([1])
+    >>> [lane.classifier.weight.requires_grad for lane in head.lanes]
+    [False, True]
+    >>> torch.equal(head(torch.ones(1, 16, 4, 4))[:, [3, 0]], before[:, [3, 0]])
+    True
+    """
+
+    def __init__(
+        self,
+        width: int,
+        classes: int,
+        *,
+        on_map: bool,
+        dim: int = 256,
+        selectors: int = 10,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(classes, seed=seed)
+        self.width, self.on_map = width, on_map
+        self.dim, self.selectors = check_int("dim", dim, 1), check_int("selectors", selectors, 1)
+        self.lanes = nn.ModuleList()
+
+    def _earlier(self) -> Iterator[nn.Parameter]:
+        return self.lanes.parameters()
+
+    def _grow(self, classes: int) -> None:
+        selectors = self.selectors if self.on_map else 0
+        self.lanes.append(Lane(self.width, classes, dim=self.dim, selectors=selectors).to(self.like))
+
+    def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [B, K] in class-id order (0 for classes of no session) and embeddings [B, S, dim]."""
+        self.require_session()
+        if features.ndim != (4 if self.on_map else 2):
+            kind = "maps [B, C, h, w]" if self.on_map else "vectors [B, C]"
+            raise InputError(f"the lanes were built for {kind}, not for features of shape {tuple(features.shape)}")
+        cells = features.flatten(2).transpose(1, 2) if self.on_map else features.unsqueeze(1)
+        embeddings = [lane(cells) for lane in self.lanes]
+        parts = [lane.classifier(e) for lane, e in zip(self.lanes, embeddings, strict=True)]
+        return self.join(parts), torch.stack(embeddings, 1)
