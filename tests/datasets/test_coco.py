@@ -57,6 +57,27 @@ def test_images_without_annotations_are_dropped_and_counted(tmp_path):
     assert (info.rows, dict(info.dropped)) == (7, {"without annotations": 3})
 
 
+def test_crowds_can_be_left_out(tmp_path):
+    """Image 1 has a cat and a crowd of dogs, image 2 a crowd of cats alone."""
+    content = coco_split(1, 4)
+    images, (cat, dog) = content["images"], (each["id"] for each in content["categories"])
+    crowd = [(images[0]["id"], cat, 0), (images[0]["id"], dog, 1), (images[1]["id"], cat, 1), (images[2]["id"], dog, 0)]
+    names = ("image_id", "category_id", "iscrowd")
+    content["annotations"] = [dict(zip(names, row, strict=True)) for row in crowd]
+    write_tree(tmp_path, coco_files() | {TRAIN: json.dumps(content)})
+    both, strict = (plan_source("coco", tmp_path, crowds=how) for how in ("include", "exclude"))
+    by_id = {each["id"]: each["name"] for each in content["categories"]}
+    labels = [
+        [{plan.classes[k] for k in np.flatnonzero(row)} for row in plan.labels[: plan.train]]
+        for plan in (both, strict)
+    ]
+    assert labels[0] == [{by_id[cat], by_id[dog]}, {by_id[cat]}, {by_id[dog]}]
+    assert labels[1] == [{by_id[cat]}, {by_id[dog]}]
+    assert strict.dropped["without annotations"] == both.dropped["without annotations"] + 1
+    with pytest.raises(InputError, match="crowds is 'some'"):
+        plan_source("coco", tmp_path, crowds="some")
+
+
 def changed(**parts) -> str:
     return json.dumps(coco_split(1, 4) | parts)
 

@@ -37,7 +37,8 @@ def test_each_difference_has_its_sentence():
     few = published_differences("coco2014", data="coco2014", classes=whole.classes[5:], train=7, test=40_137)
     assert "(person, bicycle, car and others are missing)" in few[0]
     assert few[1:] == (
-        "coco2014 has 7 training rows; as published it has 82,081 with labels, and 702 without",
+        "coco2014 has 7 training rows; as published it has 82,081 with labels, and 702 without, "
+        "fewer under --crowds exclude",
     )
 
 
@@ -46,8 +47,8 @@ def test_preparing_says_where_a_store_is_not_the_whole_dataset(tmp_path):
     said: list[str] = []
     prepare_source("voc", tmp_path, out=tmp_path / "voc", size=8, announce=said.append)
     assert said[1:] == [
-        "note: voc2007 has 3 training rows; as published it has 5,011",
-        "note: voc2007 has 2 test rows; as published it has 4,952",
+        "note: voc2007 has 3 training rows; as published it has 5,011, fewer under --difficult exclude",
+        "note: voc2007 has 2 test rows; as published it has 4,952, fewer under --difficult exclude",
     ]
     said.clear()
     prepare_source("coco", tmp_path, out=tmp_path / "coco", size=8, announce=said.append)

@@ -216,3 +216,40 @@ def test_csc_is_its_formula_for_seen_classes():
     alone = REGULARISERS.build("entropy", strength=0.04)
     torch.testing.assert_close(alone.penalty(step), 0.04 * (4 / math.e - entropy))
     assert alone.penalty(dataclasses.replace(step, context=dataclasses.replace(task, index=0))) is None
+
+
+@pytest.mark.parametrize("distance", ["bce", "mse", "huber"])
+def test_sure_cells_of_the_old_network_weigh_less(distance):
+    """``mean_c (1 - q_c)^decay d_c``: the weight falls with the old network's probability, and at 0 all are alike."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 3, generator=generator, dtype=torch.double, requires_grad=True)
+    taught = 3 * torch.randn(4, 3, generator=generator, dtype=torch.double)
+    pairs = zip(logits.flatten(), taught.flatten(), strict=True)
+    cells = torch.stack([distillation_loss(x, t, distance=distance) for x, t in pairs])
+    q = 1 / (1 + torch.exp(-taught.flatten()))
+    for decay in (0.0, 0.5, 2.0):
+        found = distillation_loss(logits, taught, distance=distance, decay=decay)
+        torch.testing.assert_close(found, ((1 - q) ** decay * cells).mean())
+        assert torch.autograd.gradcheck(
+            lambda x, d=decay: distillation_loss(x, taught, distance=distance, decay=d), logits
+        )
+    sure = torch.tensor([[200.0]])
+    assert distillation_loss(torch.zeros(1, 1), sure, distance=distance, decay=1.0) == 0
+    assert distillation_loss(torch.zeros(1, 1), -sure, distance=distance, decay=1.0) > 0
+
+
+def test_rebll_decays_by_its_setting():
+    network, inputs, labels = small_network("mlp")
+    teacher = copy.deepcopy(network)
+    with torch.no_grad():
+        for p in network.parameters():
+            p += 0.1
+    step = Step(context(network, inputs, labels, [2, 3], index=1, teacher=teacher), inputs, network(inputs), None)
+    preset = {name: value for name, value in get_preset("rebll").parts["regulariser"].items() if name != "kind"}
+    assert preset["decay"] > 0
+    found = REGULARISERS.build("lwf", **preset).penalty(step)
+    q, p = teacher(inputs)[:, :2].double().sigmoid(), step.logits[:, :2].double().sigmoid()
+    cells = -(q * p.log() + (1 - q) * (1 - p).log())
+    torch.testing.assert_close(found.double(), ((1 - q) ** preset["decay"] * cells).mean(), rtol=1e-4, atol=0)
+    with pytest.raises(InputError, match="decay is -1"):
+        REGULARISERS.build("lwf", decay=-1)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
-from mlcl.errors import InputError, one_line
+from mlcl.errors import InputError, check_choice, one_line
 from mlcl.labels import Labels
 
 YEARS = (2017, 2014)
 _MAX_JSON_BYTES = 4 * 2**30
 _KEYS = frozenset(
-    ("images", "annotations", "categories", "id", "file_name", "image_id", "category_id", "name")
+    ("images", "annotations", "categories", "id", "file_name", "image_id", "category_id", "name", "iscrowd")
 )
 
 
@@ -27,22 +27,25 @@ _KEYS = frozenset(
     summary="MS COCO 2017 or 2014: annotations/instances_*.json and image folders, or the .zip files.",
     reference="Lin et al., Microsoft COCO: Common Objects in Context, ECCV 2014",
 )
-def read_coco(root: Path, *, year: int | None = None) -> DatasetPlan:
+def read_coco(root: Path, *, year: int | None = None, crowds: str = "include") -> DatasetPlan:
     """Plan a store of COCO: train2017 -> val2017, or train2014 -> val2014 (docs/specification.md#splits).
 
     Classes are numbered from 0 in the order of their category ids. An image has a class if it has one
-    annotation of it, crowds included. Images without annotations are left out and counted.
+    annotation of it. Images without annotations are left out and counted.
 
     Args:
         root: the folder that holds ``annotations`` and ``train2017``, ``val2017`` (or ``images/train2017``),
             or the downloaded .zip files of these.
         year: 2017 or 2014; only needed where both are found.
+        crowds: ``include`` or ``exclude`` annotations of crowds (``iscrowd``); an image with no other annotation is
+            then left out and counted.
     """
     if year is not None and year not in YEARS:
         raise InputError(f"year is {year!r}, but 2017 or 2014 was expected")
+    check_choice("crowds", crowds, ("include", "exclude"))
     tree = open_tree(root)
     year = _find(tree, root, year)
-    parts = [_read_split(tree, split, year) for split in ("train", "val")]
+    parts = [_read_split(tree, split, year, crowds=crowds) for split in ("train", "val")]
     if parts[0].classes != parts[1].classes:
         raise InputError(
             f"{root} has other categories in instances_val{year}.json than in instances_train{year}.json"
@@ -58,7 +61,7 @@ def read_coco(root: Path, *, year: int | None = None) -> DatasetPlan:
         train=np.repeat([True, False], count),
         labels=np.concatenate([part.labels for part in parts]),
         inputs=ImageFiles(tree, [path for part in parts for path in part.paths]),
-        options={"year": year},
+        options={"year": year, "crowds": crowds},
         dropped={"without annotations": dropped} if dropped else {},
     )
 
@@ -84,7 +87,7 @@ class _Split:
         self.classes, self.ids, self.paths, self.labels, self.dropped = classes, ids, paths, labels, dropped
 
 
-def _read_split(tree: Tree, split: str, year: int) -> _Split:
+def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
     path = f"annotations/instances_{split}{year}.json"
     where = tree.where(path)
     content = _load(tree.read(path, limit=_MAX_JSON_BYTES), where)
@@ -103,7 +106,8 @@ def _read_split(tree: Tree, split: str, year: int) -> _Split:
     rows = _rows(content, "image_id", image_ids, "image", where)
     columns = _rows(content, "category_id", np.asarray(list(classes), dtype=np.int64), "category", where)
     labels = np.zeros((len(image_ids), len(classes)), dtype=np.uint8)
-    labels[rows, columns] = 1
+    counted = np.array([crowds == "include" or not entry.get("iscrowd") for entry in content["annotations"]], np.bool_)
+    labels[rows[counted], columns[counted]] = 1
     kept = np.flatnonzero(labels.any(axis=1))
     folder = f"{split}{year}/"
     if (

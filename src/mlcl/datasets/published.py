@@ -28,19 +28,22 @@ class Published:
         train: training images that have a label.
         test: test images that have a label.
         unlabelled: training and test images without a label, which stores leave out.
+        fewer: the option of `mlcl data prepare` with which a store has fewer images.
     """
 
     classes: tuple[str, ...]
     train: int
     test: int
     unlabelled: tuple[int, int] = (0, 0)
+    fewer: str = ""
 
 
+_OF_VOC, _OF_COCO = "--difficult exclude", "--crowds exclude"
 PUBLISHED = {
-    "voc2007": Published(voc.CLASSES, 5_011, 4_952),
-    "voc2012": Published(voc.CLASSES, 5_717, 5_823),
-    "coco2014": Published(COCO_CLASSES, 82_081, 40_137, unlabelled=(702, 367)),
-    "coco2017": Published(COCO_CLASSES, 117_266, 4_952, unlabelled=(1_021, 48)),
+    "voc2007": Published(voc.CLASSES, 5_011, 4_952, fewer=_OF_VOC),
+    "voc2012": Published(voc.CLASSES, 5_717, 5_823, fewer=_OF_VOC),
+    "coco2014": Published(COCO_CLASSES, 82_081, 40_137, unlabelled=(702, 367), fewer=_OF_COCO),
+    "coco2017": Published(COCO_CLASSES, 117_266, 4_952, unlabelled=(1_021, 48), fewer=_OF_COCO),
 }
 """By the name that `mlcl data prepare` gives the store."""
 
@@ -69,7 +72,7 @@ def published_differences(
     >>> published_differences("voc2007-b0-c4", data="voc2007", classes=voc.CLASSES, train=5011, test=4952)
     ()
     >>> published_differences("voc2007", data="voc2007", classes=voc.CLASSES, train=5011, test=4000)
-    ('voc2007 has 4,000 test rows; as published it has 4,952',)
+    ('voc2007 has 4,000 test rows; as published it has 4,952, fewer under --difficult exclude',)
     """
     known = published_name(name)
     if known is None:
@@ -88,6 +91,7 @@ def published_differences(
     ):
         if rows != expected:
             more = f" with labels, and {without:,} without" if without else ""
+            more += f", fewer under {whole.fewer}" if rows < expected else ""
             subject = "it" if published_name(data) == known else known
             found.append(f"{data} has {rows:,} {split} rows; as published {subject} has {expected:,}{more}")
     return tuple(found)

@@ -138,7 +138,7 @@ _SHIPPED: dict[str, Preset] = {
             "loss": {"kind": "bce"},
             "memory": {"kind": "random"},
             "labels": {"kind": "relabel"},
-            "regulariser": {"kind": "lwf", "distance": "bce", "temperature": 1.0},
+            "regulariser": {"kind": "lwf", "distance": "bce", "temperature": 1.0, "decay": 1.0},
         },
     ),
     "lanes": Preset(

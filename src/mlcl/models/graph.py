@@ -51,7 +51,8 @@ class GraphHead(Head):
 
     def add_session(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> None:
         """Connect further classes with those so far; the new edges start at 0."""
-        self.seen[torch.as_tensor(np.array(classes), device=self.seen.device)] = True
+        ids = classes if isinstance(classes, Tensor) else torch.from_numpy(np.array(classes, np.int64))
+        self.seen[ids.to(self.seen.device)] = True
 
     def edges(self) -> Tensor:
         """Return the adjacency [K, K], 0 where a class was not seen yet: row k is what class k takes from others."""
