@@ -216,6 +216,12 @@ def test_csc_is_its_formula_for_seen_classes():
     alone = REGULARISERS.build("entropy", strength=0.04)
     torch.testing.assert_close(alone.penalty(step), 0.04 * (4 / math.e - entropy))
     assert alone.penalty(dataclasses.replace(step, context=dataclasses.replace(task, index=0))) is None
+    released = REGULARISERS.build("entropy", strength=-0.04)  # the other sign: a gradient of the opposite direction
+    torch.testing.assert_close(released.penalty(step), 0.04 * entropy)
+    one, other = (
+        torch.autograd.grad(each.penalty(step), logits, retain_graph=True)[0] for each in (alone, released)
+    )
+    torch.testing.assert_close(one, -other)
 
 
 @pytest.mark.parametrize("distance", ["bce", "mse", "huber"])

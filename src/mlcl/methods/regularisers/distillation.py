@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.methods.regularisers.base import REGULARISERS, Regulariser
-from mlcl.methods.regularisers.entropy import confidence
+from mlcl.methods.regularisers.entropy import entropy_penalty
 from mlcl.methods.step import Step
 
 Distance = Literal["bce", "mse", "huber"]
@@ -30,7 +30,7 @@ class LogitDistillation(Regulariser):
             labels); ``mse``: squared difference of logits; ``huber``: the same up to a difference of 1 and
             linear beyond, so that a step cannot overshoot further and further.
         temperature: divides both logits before ``bce``; the loss is multiplied by its square, as Hinton et al. do.
-        entropy: factor on `mlcl.methods.regularisers.confidence`, CSC's penalty of over-confident outputs.
+        entropy: factor on CSC's penalty of over-confident outputs, as the strength of ``entropy``.
         decay: RebLL's decay: a cell of which the old network is sure with probability q has the weight (1 - q)^decay.
     """
 
@@ -49,7 +49,7 @@ class LogitDistillation(Regulariser):
         check_choice("distance", distance, get_args(Distance))
         self.distance: Distance = distance
         self.temperature = check_number("temperature", temperature, open_low=True)
-        self.entropy = check_number("entropy", entropy)
+        self.entropy = check_number("entropy", entropy, low=-math.inf)
         self.decay = check_number("decay", decay)
 
     def penalty(self, step: Step) -> Tensor | None:
@@ -66,8 +66,8 @@ class LogitDistillation(Regulariser):
             decay=self.decay,
         )
         penalty = self.strength * loss
-        if self.entropy > 0:
-            penalty = penalty + self.entropy * confidence(step.logits[:, step.context.seen])
+        if self.entropy != 0:
+            penalty = penalty + entropy_penalty(step.logits[:, step.context.seen], self.entropy)
         return penalty
 
 

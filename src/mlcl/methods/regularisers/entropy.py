@@ -23,17 +23,33 @@ class Entropy(Regulariser):
     ``lwf`` has it as an option, for CSC's whole recipe. See docs/specification.md#csc.
 
     Args:
-        strength: factor, b in the paper.
+        strength: factor, b in the paper; below 0 the entropy is penalised, as in the released code of CSC.
     """
 
     def __init__(self, *, strength: float = 0.04) -> None:
-        self.strength = check_number("strength", strength)
+        self.strength = check_number("strength", strength, low=-math.inf)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the penalty; None in the first task, where no class can be mistaken for an old one."""
         if step.context.index == 0:
             return None
-        return self.strength * confidence(step.logits[:, step.context.seen])
+        return entropy_penalty(step.logits[:, step.context.seen], self.strength)
+
+
+def entropy_penalty(logits: Tensor, strength: float) -> Tensor:
+    """Return ``strength * (C/e - H)``, or ``-strength * H`` below 0: at least 0, with the gradient of ``-strength * H``.
+
+    Args:
+        logits: [B, C].
+        strength: above 0, a high entropy is rewarded; below 0, a low one.
+
+    >>> import torch
+    >>> torch.allclose(entropy_penalty(torch.tensor([[-1.0]]), -1.0), torch.tensor(0.3532), atol=1e-4)  # p 0.269
+    True
+    """
+    if strength >= 0:
+        return strength * confidence(logits)
+    return -strength * _entropy(logits).mean()
 
 
 def confidence(logits: Tensor) -> Tensor:
@@ -49,5 +65,8 @@ def confidence(logits: Tensor) -> Tensor:
     >>> confidence(torch.tensor([[10.0, -10.0]])) > confidence(torch.tensor([[0.0, 0.0]]))
     tensor(True)
     """
-    entropy = -(logits.sigmoid() * functional.logsigmoid(logits)).sum(1)
-    return (logits.shape[1] / math.e - entropy).mean().clamp_min(0)  # not below 0 by rounding
+    return (logits.shape[1] / math.e - _entropy(logits)).mean().clamp_min(0)  # not below 0 by rounding
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    return -(logits.sigmoid() * functional.logsigmoid(logits)).sum(1)
