@@ -61,7 +61,12 @@ def test_crowds_can_be_left_out(tmp_path):
     """Image 1 has a cat and a crowd of dogs, image 2 a crowd of cats alone."""
     content = coco_split(1, 4)
     images, (cat, dog) = content["images"], (each["id"] for each in content["categories"])
-    crowd = [(images[0]["id"], cat, 0), (images[0]["id"], dog, 1), (images[1]["id"], cat, 1), (images[2]["id"], dog, 0)]
+    crowd = [
+        (images[0]["id"], cat, 0),
+        (images[0]["id"], dog, 1),
+        (images[1]["id"], cat, 1),
+        (images[2]["id"], dog, 0),
+    ]
     names = ("image_id", "category_id", "iscrowd")
     content["annotations"] = [dict(zip(names, row, strict=True)) for row in crowd]
     write_tree(tmp_path, coco_files() | {TRAIN: json.dumps(content)})

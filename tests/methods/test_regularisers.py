@@ -216,7 +216,9 @@ def test_csc_is_its_formula_for_seen_classes():
     alone = REGULARISERS.build("entropy", strength=0.04)
     torch.testing.assert_close(alone.penalty(step), 0.04 * (4 / math.e - entropy))
     assert alone.penalty(dataclasses.replace(step, context=dataclasses.replace(task, index=0))) is None
-    released = REGULARISERS.build("entropy", strength=-0.04)  # the other sign: a gradient of the opposite direction
+    released = REGULARISERS.build(
+        "entropy", strength=-0.04
+    )  # the other sign: a gradient of the opposite direction
     torch.testing.assert_close(released.penalty(step), 0.04 * entropy)
     one, other = (
         torch.autograd.grad(each.penalty(step), logits, retain_graph=True)[0] for each in (alone, released)
@@ -250,8 +252,12 @@ def test_rebll_decays_by_its_setting():
     with torch.no_grad():
         for p in network.parameters():
             p += 0.1
-    step = Step(context(network, inputs, labels, [2, 3], index=1, teacher=teacher), inputs, network(inputs), None)
-    preset = {name: value for name, value in get_preset("rebll").parts["regulariser"].items() if name != "kind"}
+    step = Step(
+        context(network, inputs, labels, [2, 3], index=1, teacher=teacher), inputs, network(inputs), None
+    )
+    preset = {
+        name: value for name, value in get_preset("rebll").parts["regulariser"].items() if name != "kind"
+    }
     assert preset["decay"] > 0
     found = REGULARISERS.build("lwf", **preset).penalty(step)
     q, p = teacher(inputs)[:, :2].double().sigmoid(), step.logits[:, :2].double().sigmoid()

@@ -100,7 +100,10 @@ def test_a_graph_grows_by_rows_and_columns():
     torch.testing.assert_close(new(features)[:, :5], old(features))
     assert torch.equal(new.mix.weight, old.mix.weight)
     assert new.seen.tolist() == [True] * 5 + [False] * 2
-    assert grown(torch.ones(2, 3), torch.zeros(4, 5)).shape == (2, 3)  # something else: left for others to refuse
+    assert grown(torch.ones(2, 3), torch.zeros(4, 5)).shape == (
+        2,
+        3,
+    )  # something else: left for others to refuse
 
 
 def test_the_head_by_name_learns_with_its_edges():

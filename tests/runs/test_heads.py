@@ -125,7 +125,9 @@ def test_what_lanes_have_learnt_stays(finished):
 def test_new_labels_are_learnt_and_old_scores_stay_with_lanes(kind, tmp_path):
     old = label_store(tmp_path, "old", [0, 1, 2, 3])
     new = label_store(tmp_path, "new", [4, 1, 5], seed=1)
-    model = {"kind": "fixed"} if kind == "lanes" else {"kind": "mlp", "hidden": 16, "depth": 1, "head": "graph"}
+    model = (
+        {"kind": "fixed"} if kind == "lanes" else {"kind": "mlp", "hidden": 16, "depth": 1, "head": "graph"}
+    )
     run(label_settings(old, KINDS[kind]["method"], model=model), out=tmp_path / "first")
     result = extend(tmp_path / "first", new, out=tmp_path / "second")
     assert result.matrix.shape == (3, 3)

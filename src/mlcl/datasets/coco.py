@@ -106,7 +106,9 @@ def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
     rows = _rows(content, "image_id", image_ids, "image", where)
     columns = _rows(content, "category_id", np.asarray(list(classes), dtype=np.int64), "category", where)
     labels = np.zeros((len(image_ids), len(classes)), dtype=np.uint8)
-    counted = np.array([crowds == "include" or not entry.get("iscrowd") for entry in content["annotations"]], np.bool_)
+    counted = np.array(
+        [crowds == "include" or not entry.get("iscrowd") for entry in content["annotations"]], np.bool_
+    )
     labels[rows[counted], columns[counted]] = 1
     kept = np.flatnonzero(labels.any(axis=1))
     folder = f"{split}{year}/"

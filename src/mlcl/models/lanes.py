@@ -22,17 +22,19 @@ class Lane(nn.Module):
         selectors: number of selectors; 0 where there is only one cell.
     """
 
+    selectors: nn.Parameter | None
+
     def __init__(self, width: int, classes: int, *, dim: int, selectors: int) -> None:
         super().__init__()
         self.register_parameter("selectors", nn.Parameter(token(selectors, width)) if selectors else None)
         self.layer = nn.Sequential(nn.Linear(width, dim), nn.LayerNorm(dim), nn.ReLU())
         self.classifier = nn.Linear(dim, classes)
 
-    def forward(self, cells: Tensor) -> Tensor:
-        """Return the embeddings [B, dim] of cells [B, N, width]."""
+    def forward(self, cells: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits [B, classes] and embeddings [B, dim] of cells [B, N, width]."""
         chosen = cells if self.selectors is None else select(self.selectors, cells)
         embedding: Tensor = self.layer(chosen).mean(1)
-        return embedding
+        return self.classifier(embedding), embedding
 
 
 def select(selectors: Tensor, cells: Tensor) -> Tensor:
@@ -44,16 +46,17 @@ def select(selectors: Tensor, cells: Tensor) -> Tensor:
     tensor([[[2., 1.]]])
     """
     scores = F.layer_norm(cells, cells.shape[-1:]) @ selectors.T * cells.shape[-1] ** -0.5
-    return scores.softmax(1).transpose(1, 2) @ cells
+    chosen: Tensor = scores.softmax(1).transpose(1, 2) @ cells
+    return chosen
 
 
 class LaneHead(SessionHead):
     """A lane per session; lanes share nothing, and those of earlier sessions are frozen.
 
-    For session i: cells z_n of the feature map; a selector s_ij gives p_ij = sum_n softmax_n(s_ij . LN(z_n) / sqrt(C)) z_n;
-    e_i is the mean over j of ReLU(LN(U_i p_ij)), and the logits of its classes are V_i e_i + b_i. A feature vector is a
-    single cell, of which there is nothing to select. On an encoder that does not change, neither do the logits of
-    earlier sessions, whatever is learnt later.
+    For session i and the cells z_n of the feature map, selector j gives p_ij = sum_n a_n z_n with the weights
+    a = softmax_n(s_ij . LN(z_n) / sqrt(C)); e_i is the mean over j of ReLU(LN(U_i p_ij)), and the logits of its classes
+    are V_i e_i + b_i. A feature vector is a single cell, of which there is nothing to select. On an encoder that does
+    not change, neither do the logits of earlier sessions, whatever is learnt later.
 
     Args:
         width: channels of the features.
@@ -100,8 +103,9 @@ class LaneHead(SessionHead):
         self.require_session()
         if features.ndim != (4 if self.on_map else 2):
             kind = "maps [B, C, h, w]" if self.on_map else "vectors [B, C]"
-            raise InputError(f"the lanes were built for {kind}, not for features of shape {tuple(features.shape)}")
+            raise InputError(
+                f"the lanes were built for {kind}, not for features of shape {tuple(features.shape)}"
+            )
         cells = features.flatten(2).transpose(1, 2) if self.on_map else features.unsqueeze(1)
-        embeddings = [lane(cells) for lane in self.lanes]
-        parts = [lane.classifier(e) for lane, e in zip(self.lanes, embeddings, strict=True)]
+        parts, embeddings = zip(*(lane(cells) for lane in self.lanes), strict=True)
         return self.join(parts), torch.stack(embeddings, 1)

@@ -88,14 +88,14 @@ class Backbone(nn.Module):
 class Head(nn.Module):
     """Backbone features -> logits, through embeddings: one per session, or one for all classes.
 
-    A head that grows with the classes overrides `add_session`; if it freezes what earlier sessions learnt (``freezes``),
-    no later session can bring more rows of their classes.
+    A head that grows with the classes overrides `add_session`; if it freezes what earlier sessions learnt
+    (``freezes``), no later session can bring more rows of their classes.
     """
 
     freezes: bool = False
 
     def add_session(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> None:
-        """Take in the class ids of a task before it is learnt; nothing to do for a head that has all K from the start."""
+        """Take in the class ids of a task before it is learnt; nothing to do where all K are there from the start."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits [B, K] of features [B, C, h, w] or [B, d]."""

@@ -22,10 +22,12 @@ from mlcl.reports.gather import Section
 from mlcl.reports.look import COUNT, render_look
 from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
+from mlcl.reports.sessions import HEADS, WORDS, over_sessions, session_rows
 from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
-from mlcl.sweeps.experiment import nested
+from mlcl.sweeps.experiment import SESSION_METRICS, nested
 from mlcl.sweeps.overview import clock
 
+_SESSIONS = "The measures of class-incremental papers, on the test rows that have a class seen so far."
 _MATRICES = (
     "Macro-AUC on each task (columns) after learning each task (rows), mean over seeds; pale: not learnt yet."
 )
@@ -93,6 +95,8 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "facts": _facts(section),
         "single": run is not None,
         "values": one.values(run) if run is not None else [],
+        "session_heads": HEADS,
+        "sessions": session_rows(run) if run is not None else [],
         "class_heads": one.CLASS_HEADS,
         "classes": one.class_rows(run) if run is not None else [],
         "heads": heads,
@@ -129,11 +133,19 @@ def _blocks(
     blocks: list[tuple[str, str, str, Sequence[ReportFigure | None]]] = [
         ("", "", "three", [*first, figures.thirds(section)]),
         ("Over the tasks", "", "two", over),
+        ("Over the sessions", _SESSIONS, "two", _of_sessions(section)),
         ("Result matrices", _MATRICES, "small", heats),
         ("AUC per class against its frequency", f"{_CLASSES}{against}", "small", scatters),
         ("Content of the memory", _MEMORIES, "small", memories),
     ]
     return _filled(blocks)
+
+
+def _of_sessions(section: Section) -> list[ReportFigure | None]:
+    """Return the curves of the sessions where the table is compared by one of their measures."""
+    if section.metric not in SESSION_METRICS:
+        return []
+    return [over_sessions(section, name) for name in WORDS]
 
 
 def _single_blocks(section: Section, run: Run) -> list[tuple[str, str, str, list[ReportFigure]]]:
@@ -150,6 +162,7 @@ def _single_blocks(section: Section, run: Run) -> list[tuple[str, str, str, list
                 [one.class_curves(run), one.named_scatter(run)],
             ),
             ("Over the tasks", "", "two", [figures.over_tasks(section), figures.forgetting_by_task(section)]),
+            ("Over the sessions", _SESSIONS, "two", [over_sessions(section, name) for name in WORDS]),
             ("Training", "", "two", [figures.training_curves(section), figures.time_by_task(section)]),
             ("Result matrix", _MATRICES, "small", [figures.matrix_heat(group, low=low, high=high)]),
             ("Content of the memory", _MEMORIES, "small", [figures.memory_scatter(group, section)]),

@@ -135,7 +135,8 @@ def added_classes(base: Base, data: Dataset, *, known: bool) -> NDArray[np.int64
         if seen and base.trained.network.head.freezes:
             raise InputError(
                 f"{data.name} has classes that {base.folder} knows ({seen[0]!r}), but its head "
-                f"{base.trained.config.model.head!r} has one session per class; expected new classes alone (mlcl extend)."
+                f"{base.trained.config.model.head!r} has one session per class; expected new classes alone "
+                "(mlcl extend)."
             )
         return np.arange(len(data.classes))
     columns = np.array([k for k, name in enumerate(data.classes) if name not in seen], np.int64)

@@ -14,6 +14,7 @@ from mlcl.config.schema import Config, to_dict
 from mlcl.errors import InputError, one_line
 from mlcl.files import plain
 from mlcl.metrics import ResultMatrix, by_frequency, precision_forgetting, session_means
+from mlcl.metrics.sessions import MEASURES
 from mlcl.runs.calibration import Calibrated
 from mlcl.runs.environment import data_record
 from mlcl.runs.kept import kept_bytes
@@ -195,6 +196,7 @@ class SavedResult:
         calibration: Brier score, log-loss and calibration error on the test rows, if the run was made with an mlcl that
             measures them.
         input_shape: of one raw input; None in results of mlcl before 0.1.
+        sessions: the measures of each session, in points; none in runs of an earlier version.
         sha256: checksums of the files beside it.
     """
 
@@ -214,6 +216,7 @@ class SavedResult:
     features: Mapping[str, Any] | None = None
     calibration: Mapping[str, Any] | None = None
     input_shape: tuple[int, ...] | None = None
+    sessions: tuple[Mapping[str, float], ...] = ()
     sha256: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -263,6 +266,7 @@ class SavedResult:
             features=_optional(content, "features"),
             calibration=_optional(content, "calibration"),
             input_shape=_shape(content.get("input_shape")),
+            sessions=tuple(_session(each) for each in sessions.get("each") or ()),
             sha256=_optional(content, "sha256") or {},
         )
 
@@ -291,6 +295,13 @@ class SavedResult:
         if len(ids) != len(self.classes) or twice or not all(self.tasks):
             raise InputError(f"{source}: classes and tasks contradict each other; the file is damaged.")
         return tuple(np.array(task, np.int64) for task in self.tasks), self.input_shape
+
+
+def _session(content: Any) -> dict[str, float]:
+    """Return the measures of one session; those that it does not have are nan."""
+    if not isinstance(content, dict):
+        raise InputError(f"sessions hold {str(content)[:40]!r}; expected the measures of a session")
+    return {name: _number(content.get(name)) for name in MEASURES}
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

@@ -37,7 +37,7 @@ class Entropy(Regulariser):
 
 
 def entropy_penalty(logits: Tensor, strength: float) -> Tensor:
-    """Return ``strength * (C/e - H)``, or ``-strength * H`` below 0: at least 0, with the gradient of ``-strength * H``.
+    """Return ``strength * (C/e - H)``, or ``-strength * H`` for a negative strength: at least 0, the same gradient.
 
     Args:
         logits: [B, C].
