@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from mlcl.runs.trained import load_trained
 from mlcl.runs.update import update
 from mlcl.training.callbacks import Callback, Interrupted
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "lanes": {"method": "lanes", "model": {"kind": "linear"}},
     "lanes on maps": {"method": "lanes", "train": {"freeze": "all", "freeze_statistics": True, "epochs": 1}},
     "lanes with replay": {
