@@ -39,7 +39,7 @@ def test_a_cell_is_the_mean_over_seeds_and_what_is_missing_is_a_dash(tmp_path):
     assert rows["`exact`, u 1"] == ["1.00", "-9.00", "-", "-"]
     assert rows["ER (BCE, random memory)"] == ["**96.00**", "**86.00**", "-", "-"]
     # In-task from the masked bound, pooled from the other; a bound is never the best method.
-    assert rows["upper bounds: joint training"] == ["-", "-", "98.00", "89.00"]
+    assert rows["upper bounds: all data at once"] == ["-", "-", "98.00", "89.00"]
 
 
 def test_rows_of_another_table_are_added_on_the_seeds_of_the_first(tmp_path):
@@ -75,3 +75,9 @@ def test_each_kind_of_user_has_a_line():
     for line, word in zip(users, ("researcher", "tagger whose labels grow", "one piece"), strict=True):
         assert word in line
         assert re.search(r"\]\([\w/.#-]+\)", line)
+
+
+def test_bounds_on_features_are_regressions_of_both_measures():
+    for runs in summary.regressions().values():
+        assert {run["label"] for run in runs} == {"in-task", "pooled"}
+        assert all(50 < float(run[metric]) < 100 for run in runs for metric in summary.METRICS)
