@@ -21,15 +21,13 @@ def frames(n=200, seed=0):
 
 def test_columns_name_classes_and_features():
     x, y = frames()
-    tagger = (
-        ContinualTagger(epochs=5, random_state=0).partial_fit(x, y[["dog", "cat"]]).partial_fit(x, y[["car"]])
-    )
+    tagger = ContinualTagger(random_state=0).partial_fit(x, y[["dog", "cat"]]).partial_fit(x, y[["car"]])
     assert tagger.classes_.tolist() == ["dog", "cat", "car"]
     assert tagger.feature_names_in_.tolist() == ["a", "b", "c"]
     test, truth = frames(seed=1)
     assert tagger.score(test, truth) > 0.95
     assert tagger.score(test, truth) == pytest.approx(tagger.score(test, truth[["car", "cat", "dog"]]))
-    arrays = ContinualTagger(epochs=5, random_state=0)
+    arrays = ContinualTagger(random_state=0)
     arrays.partial_fit(x.to_numpy(), y[["dog", "cat"]].to_numpy(int), classes=["dog", "cat"])
     arrays.partial_fit(x.to_numpy(), y[["car"]].to_numpy(int), classes=["car"])
     assert np.array_equal(tagger.decision_function(test), arrays.decision_function(test.to_numpy()))
@@ -37,7 +35,7 @@ def test_columns_name_classes_and_features():
 
 def test_names_survive_saving_and_are_checked(tmp_path):
     x, y = frames()
-    ContinualTagger(epochs=1, random_state=0).fit(x, y).save(tmp_path / "tagger")
+    ContinualTagger(random_state=0).fit(x, y).save(tmp_path / "tagger")
     loaded = ContinualTagger.load(tmp_path / "tagger")
     with pytest.raises(ValueError, match="feature names should match"):
         loaded.predict(x[["b", "a", "c"]])
@@ -49,4 +47,4 @@ def test_a_missing_label_is_not_a_negative_one():
     x, y = frames()
     y.loc[3, "car"] = pandas.NA
     with pytest.raises(InputError, match="Unknown label type"):
-        ContinualTagger(epochs=1).fit(x, y)
+        ContinualTagger().fit(x, y)

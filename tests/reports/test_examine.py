@@ -6,7 +6,14 @@ import shutil
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    log_loss,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from examining import examined
 from helpers import label_settings, label_store
@@ -26,6 +33,8 @@ def test_measures_per_label_are_those_of_scikit_learn():
         assert line.ap == pytest.approx(average_precision_score(y, p))
         assert line.precision == pytest.approx(precision_score(y, given))
         assert line.recall == pytest.approx(recall_score(y, given))
+        assert line.brier == pytest.approx(brier_score_loss(y, p))
+        assert line.log_loss == pytest.approx(log_loss(y, p))
         assert line.low < line.auc < line.high
         assert (line.name, line.positive, line.test_positive) == ("abcd"[k], k, y.sum())
         assert line.reliability.count.sum() == len(y)

@@ -46,6 +46,9 @@ def test_the_page_shows_labels_mistakes_confusions_and_suspects(pages, kind):
         "Surest false positives",
         "Surest misses",
         "Most doubtful",
+        "Brier score of a constant",
+        "Log-loss",
+        "Reliability of all labels",
         "Labels confused with each other",
     ):
         assert words in text

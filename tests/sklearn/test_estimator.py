@@ -26,7 +26,8 @@ def test_scikit_learns_checks(model):
 
     Without held-out rows: check_classifier_multioutput expects a threshold of 0.5, and chosen ones may be any.
     """
-    tagger = ContinualTagger(epochs=1, model=model, held_out=0.0)
+    quick = {"epochs": 1} if model == "mlp" else {}
+    tagger = ContinualTagger(**quick, model=model, held_out=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(tagger, expected_failed_checks=EXCEPTIONS, on_fail=None, on_skip=None)
@@ -97,9 +98,10 @@ def test_in_a_search_and_in_a_pipeline():
         ({"depth": 1.5}, "depth is 1.5"),
         ({"memory_size": -1}, "memory_size is -1"),
         ({"margin": -1.0}, "margin is -1.0"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"batch_size": "32"}, "batch_size is '32'"),
-        ({"lr": float("nan")}, "lr is nan"),
+        ({"model": "mlp", "epochs": 0}, "epochs is 0"),
+        ({"model": "mlp", "batch_size": "32"}, "batch_size is '32'"),
+        ({"model": "mlp", "lr": float("nan")}, "lr is nan"),
+        ({"lr": 0.1}, "lr is 0.1, but model='linear' is solved without it; expected None"),
         ({"weight_decay": -1}, "weight_decay is -1"),
     ],
 )

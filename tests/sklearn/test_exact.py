@@ -75,7 +75,29 @@ def test_outputs_agree():
         odds, x.astype(float) @ tagger.coef_.T + tagger.intercept_, rtol=1e-9, atol=1e-9
     )
     np.testing.assert_allclose(tagger.predict_proba(x), 1 / (1 + np.exp(-odds)), rtol=1e-12)
-    assert np.array_equal(tagger.predict(x), odds > tagger.thresholds_)
+    assert np.array_equal(tagger.predict(x), tagger.predict_proba(x) > tagger.thresholds_)
+
+
+def test_predictions_follow_the_goal_that_is_set_without_learning():
+    x, y = problem(seed=1, n=2000)
+    tagger = two_calls()
+    before = tagger.predict_proba(x)
+    for kind, value in (
+        ("precision", 0.9),
+        ("recall", 0.95),
+        ("cost", 5.0),
+        ("f1-overall", None),
+        ("f1", None),
+    ):
+        tagger.set_params(decide=kind, decide_value=value)
+        assert np.array_equal(tagger.predict(x), before > tagger.thresholds_)
+        found = tagger.predict(x)
+        if kind == "precision":
+            assert (found * y).sum() / found.sum() > 0.85
+        if kind == "recall":
+            assert (found * y).sum() / y.sum() > 0.9
+    with pytest.raises(InputError, match="precision is 90"):
+        tagger.set_params(decide="precision", decide_value=90).predict(x)
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array, np.asfortranarray, np.float32])
@@ -159,7 +181,7 @@ def test_parameters():
     tagger = ExactTagger(unlabelled=0.1)
     assert clone(tagger).get_params() == tagger.get_params()
     assert set(tagger.get_params()) == {
-        "unlabelled", "goal", "ridge", "exponent", "dimensions", "random_state",
+        "unlabelled", "goal", "ridge", "exponent", "dimensions", "decide", "decide_value", "random_state",
     }  # fmt: skip
 
 

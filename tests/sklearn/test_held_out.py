@@ -72,14 +72,9 @@ def test_a_call_changes_no_class_but_its_own_without_a_shared_layer():
 
 def test_how_a_class_is_learnt_does_not_depend_on_the_others_of_its_call():
     x, y = problem(300)
-    together = ContinualTagger(random_state=0, held_out=0.0, epochs=3).fit(x, y[:, :2])
-    alone = ContinualTagger(random_state=0, held_out=0.0, epochs=3).fit(x, y[:, :1])
-    start = ContinualTagger(random_state=0, held_out=0.0, epochs=3, lr=0.0)
-    moved = [
-        logits(one._learnt, x)[:, 0] - logits(start.fit(x, labels)._learnt, x)[:, 0]
-        for one, labels in ((together, y[:, :2]), (alone, y[:, :1]))
-    ]
-    assert np.corrcoef(*moved)[0, 1] > 0.99
+    together, alone = (ContinualTagger(random_state=0, held_out=0.0).fit(x, y[:, :k]) for k in (2, 1))
+    found = [logits(one._learnt, x)[:, 0] for one in (together, alone)]
+    np.testing.assert_allclose(*found, atol=1e-3)
 
 
 def test_probabilities_are_better_with_held_out_rows_and_keep_the_auc():

@@ -106,7 +106,8 @@ def test_a_header_that_contradicts_its_tensors_is_refused(tmp_path, field, value
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     path = tmp_path_factory.mktemp("tagger") / "good"
-    fitted(calls=1, model="linear", hidden=None, depth=None, memory_size=4).save(path)
+    trained_by = dict.fromkeys(("hidden", "depth", "epochs", "batch_size", "lr"))
+    fitted(calls=1, model="linear", memory_size=4, **trained_by).save(path)
     return path
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from mlcl.exact.moments import Floats
+from mlcl.metrics.decisions import Goal
 
 NODES = 41
 """Points of the quadrature over a Gaussian."""
@@ -26,6 +27,10 @@ LEAST_SLOPE = 0.01
 """The least slope of the log-odds in a standardised score, where the score says nothing of unseen rows."""
 STEPS = 30
 """Newton steps; the problem is convex and has two unknowns."""
+CUTS, REACH = 2001, 5.0
+"""Thresholds that are compared, and how many standard deviations of both Gaussians they cover."""
+MOST_GIVEN = 1.5
+"""Times as often as it occurs a label is given at most, where thresholds are for F1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +53,15 @@ class ScoreMoments:
     def varies(self) -> NDArray[np.bool_]:
         """Return for which classes the scores vary at all."""
         return self.positive_variance + self.negative_variance > 0
+
+    def line(self, slope: Floats, offset: Floats) -> ScoreMoments:
+        """Return the moments of ``slope * score + offset``."""
+        return ScoreMoments(
+            slope * self.positive_mean + offset,
+            slope * self.negative_mean + offset,
+            slope**2 * self.positive_variance,
+            slope**2 * self.negative_variance,
+        )
 
 
 def log_odds_line(scores: ScoreMoments, prior: Floats) -> tuple[Floats, Floats]:
@@ -94,24 +108,61 @@ def log_odds_line(scores: ScoreMoments, prior: Floats) -> tuple[Floats, Floats]:
     return slope / unit, offset - slope / unit * middle
 
 
-def best_thresholds(scores: ScoreMoments, prior: Floats) -> Floats:
-    """Return the scores with the best expected F1 of two Gaussians.
+def best_thresholds(scores: ScoreMoments, prior: Floats, goal: Goal | None = None) -> Floats:
+    """Return the scores above which a label is given that are best for a goal, where scores are two Gaussians.
+
+    F1 of a label that cannot be told apart is best where every row gets it (Lipton et al., 2014), which nobody wants:
+    for ``f1`` a label is given at most half as often again as it occurs. A precision that no score reaches gives
+    infinity.
 
     Args:
         scores: moments of the scores.
         prior: the share of positives, ``[K]``.
+        goal: the best F1 per class by default.
 
     >>> one = np.ones(1)
-    >>> bool(0 < best_thresholds(ScoreMoments(2 * one, 0 * one, one, one), one / 2)[0] < 1)
-    True
+    >>> scores = ScoreMoments(2 * one, 0 * one, one, one)
+    >>> best_thresholds(scores, one / 2).round(1), best_thresholds(scores, one / 2, Goal("precision", 0.95)).round(1)
+    (array([0.8]), array([1.9]))
     """
+    goal = goal or Goal()
     sp, sn = _deviations(scores)
-    start, stop = scores.negative_mean - 2 * sn, scores.positive_mean + 3 * sp
-    cuts = start + np.linspace(0, 1, 401)[:, None] * (stop - start)
+    low = np.minimum(scores.positive_mean - REACH * sp, scores.negative_mean - REACH * sn)
+    high = np.maximum(scores.positive_mean + REACH * sp, scores.negative_mean + REACH * sn)
+    cuts = low + np.linspace(0, 1, CUTS)[:, None] * (high - low)
     hits = prior * ndtr((scores.positive_mean - cuts) / sp)
-    false = (1 - prior) * ndtr((scores.negative_mean - cuts) / sn)
-    f1 = 2 * hits / (hits + false + prior)
-    return np.asarray(cuts[np.argmax(f1, axis=0), np.arange(cuts.shape[1])])
+    given = hits + (1 - prior) * ndtr((scores.negative_mean - cuts) / sn)
+    worth = _worth(hits, given, prior, goal)
+    best = np.argmax(worth, axis=0)[None]
+    found = np.take_along_axis(cuts, best, axis=0)[0]
+    return np.where(np.isfinite(np.take_along_axis(worth, best, axis=0)[0]), found, np.inf)
+
+
+def _worth(hits: Floats, given: Floats, prior: Floats, goal: Goal) -> Floats:
+    """Return what each cut of each class is worth for a goal, ``[cuts, K]``; minus infinity where it is no choice."""
+    if goal.kind == "f1":
+        return np.where(given <= MOST_GIVEN * prior, 2 * hits / (given + prior), -np.inf)
+    if goal.kind == "f1-overall":
+        return 2 * hits - _overall_f1(hits, given, prior) * given
+    wanted = float(goal.value or 0.0)
+    if goal.kind == "cost":
+        return np.asarray(wanted * hits - (given - hits))
+    # Beyond one row in a billion nothing is known, and precision would be a ratio of two roundings.
+    precision, recall = hits / np.maximum(given, 1e-9), hits / prior
+    kept, gained = (precision, recall) if goal.kind == "precision" else (recall, precision)
+    return np.where((kept >= wanted) & (given > 1e-9), gained, -np.inf)
+
+
+def _overall_f1(hits: Floats, given: Floats, prior: Floats) -> float:
+    """Return the best F1 over all labels together, by Dinkelbach's method (see `mlcl.metrics.decisions`)."""
+    f1 = 0.0
+    while True:
+        best = np.argmax(2 * hits - f1 * given, axis=0)[None]
+        chosen, right = (float(np.take_along_axis(side, best, axis=0).sum()) for side in (given, hits))
+        better = 2 * right / (chosen + float(prior.sum()))
+        if better <= f1 + 1e-12:
+            return f1
+        f1 = better
 
 
 def _deviations(scores: ScoreMoments) -> tuple[Floats, Floats]:

@@ -18,6 +18,7 @@ from mlcl.exact.probabilities import ScoreMoments, best_thresholds, log_odds_lin
 from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, choose
 from mlcl.exact.solution import class_ridge, direction, feature_scale, quadratic
 from mlcl.exact.sums import Sums
+from mlcl.metrics.decisions import Goal
 
 MEASURED = {"in-task": 0.0, "pooled": 1.0}
 
@@ -57,7 +58,7 @@ class Solution:
     Attributes:
         weights: ``[K, D]``; zeros for a class without positives or without negatives.
         intercepts: ``[K]``.
-        thresholds: the score above which a label is predicted, ``[K]``: the best expected F1.
+        moments: mean and variance of the log-odds of unseen rows.
         prior: the share of positives among the rows annotated for each class (with one half of a row more on both
             sides, so that it is never 0 or 1), ``[K]``.
         defined: whether a class has both positives and negatives, ``[K]``.
@@ -68,7 +69,7 @@ class Solution:
 
     weights: Floats
     intercepts: Floats
-    thresholds: Floats
+    moments: ScoreMoments
     prior: Floats
     defined: NDArray[np.bool_]
     means: Floats
@@ -87,9 +88,13 @@ class Solution:
         """Return the probability of each class for rows ``[n, D]``, as ``[n, K]``."""
         return np.asarray(expit(self.scores(rows)))
 
-    def predictions(self, rows: Any) -> NDArray[np.bool_]:
-        """Return which classes score above their threshold, ``[n, K]``."""
-        return self.scores(rows) > self.thresholds
+    def thresholds(self, goal: Goal | None = None) -> Floats:
+        """Return the log-odds above which a label is predicted, ``[K]``; a class whose scores never vary has 0.
+
+        Args:
+            goal: what they are chosen for, as far as the moments can predict; the best F1 per class by default.
+        """
+        return np.where(self.moments.varies, best_thresholds(self.moments, self.prior, goal), 0.0)
 
 
 def solve(learner: Learner, options: Options | None = None) -> Solution:
@@ -114,7 +119,7 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
     return Solution(
         weights=folded,
         intercepts=offset - folded @ learner.features.centre - weights @ centre,
-        thresholds=np.where(slope > 0, slope * best_thresholds(moments, prior) + offset, 0.0),
+        moments=moments.line(slope, offset),
         prior=prior,
         defined=np.array(
             [min(side.count for side in sums.sides(k, choice.unlabelled)) > 0 for k in range(sums.classes)]

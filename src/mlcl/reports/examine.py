@@ -18,7 +18,15 @@ from mlcl.datasets import Dataset, find_dataset, load_dataset, read_ids
 from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError
 from mlcl.labels import Labels
-from mlcl.metrics import Reliability, average_precision, calibration_error, macro_auc, reliability
+from mlcl.metrics import (
+    Reliability,
+    average_precision,
+    brier_score,
+    calibration_error,
+    log_loss,
+    macro_auc,
+    reliability,
+)
 from mlcl.metrics.bootstrap import bootstrap_class_auc
 from mlcl.metrics.suspicion import suspected_errors
 from mlcl.reports.data import load_quietly
@@ -86,6 +94,8 @@ class LabelLine:
     threshold: float
     precision: float
     recall: float
+    brier: float
+    log_loss: float
     error: float
     reliability: Reliability
 
@@ -178,6 +188,7 @@ def label_lines(found: Examined, *, resamples: int = RESAMPLES, seed: int = 0) -
     draws = bootstrap_class_auc(p, y, resamples=resamples, seed=seed)
     auc = macro_auc(p, y, average=None)
     ap = average_precision(p, y, average=None)
+    brier, loss = brier_score(p, y, average=None), log_loss(p, y, average=None)
     error = calibration_error(p, y, average=None)
     hits = (found.given & (y > 0)).sum(axis=0)
     lines = []
@@ -197,6 +208,8 @@ def label_lines(found: Examined, *, resamples: int = RESAMPLES, seed: int = 0) -
                 threshold=float(found.thresholds[k]),
                 precision=_share(hits[k], found.given[:, k].sum()),
                 recall=_share(hits[k], y[:, k].sum()),
+                brier=float(brier[k]),
+                log_loss=float(loss[k]),
                 error=float(error[k]),
                 reliability=reliability(p[:, [k]], y[:, [k]]),
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.metrics import Reliability
+from mlcl.metrics import Reliability, reliability
 from mlcl.reports.drawing import shown
 from mlcl.reports.examine import (
     LEVEL,
@@ -21,6 +21,7 @@ from mlcl.reports.examine import (
     suspects,
 )
 from mlcl.reports.thumbnails import Album
+from mlcl.runs.calibration import measure
 
 COUNT = 6
 """Rows per list."""
@@ -30,8 +31,8 @@ SUSPECTS = 4
 """Times ``COUNT`` suspected labels are shown."""
 HEADS = (
     "Label",
-    "Training rows",
-    "Test rows",
+    "Examples",
+    "In test",
     "AUC",
     f"{LEVEL:.0%} interval",
     "AP",
@@ -73,6 +74,7 @@ def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[st
         "rows": len(found.ids),
         "images": found.images,
         "heads": HEADS,
+        "overall": _overall(found),
         "labels": [(f"{name}-l{k}" if k in set(shown_labels) else "", _cells(lines[k])) for k in order],
         "details": [_detail(found, lines[k], k, f"{name}-l{k}", album, count) for k in shown_labels],
         "left_out": len(lines) - len(shown_labels),
@@ -97,7 +99,7 @@ def _cells(line: LabelLine) -> list[str]:
         _threshold(line.threshold),
         _percent(line.precision),
         _percent(line.recall),
-        f"{line.error:.3f}" if math.isfinite(line.error) else "-",
+        _score(line.error),
     ]
 
 
@@ -115,11 +117,30 @@ def _detail(found: Examined, line: LabelLine, k: int, name: str, album: Album, c
         "false": chosen.false_count,
         "missed": chosen.missed_count,
         "bins": _diagram(line.reliability),
-        "error": f"{line.error:.3f}" if math.isfinite(line.error) else "-",
-        "threshold": _threshold(line.threshold),
+        "error": _score(line.error),
+        "quality": f"Brier score {_score(line.brier)}, log-loss {_score(line.log_loss)}, calibration error "
+        f"{_score(line.error)}; threshold {_threshold(line.threshold)}",
         "lists": [
             (title, total, [_row(found, int(row), k, album) for row in rows]) for title, rows, total in lists
         ],
+    }
+
+
+def _overall(found: Examined) -> dict[str, Any]:
+    """Return what probabilities are worth over all labels, and the dots of their reliability diagram."""
+    share = np.mean(found.labels, axis=0)
+    measured = measure(np.asarray(found.probabilities, np.float64), found.labels, prior=share)
+    names = {
+        "brier": "Brier score",
+        "brier_prior": "Brier score of a constant, the share of rows with the label",
+        "log_loss": "Log-loss",
+        "calibration_error": "Calibration error, all labels together",
+        "calibration_error_classes": "Calibration error, mean over labels",
+    }
+    return {
+        "measures": [(words, _score(measured[name])) for name, words in names.items()],
+        "error": _score(measured["calibration_error"]),
+        "bins": _diagram(reliability(found.probabilities, found.labels)),
     }
 
 
@@ -152,6 +173,10 @@ def _diagram(bins: Reliability) -> list[tuple[str, str, str]]:
 def _listed(names: Iterable[str]) -> str:
     found = [shown(name, 24) for name in names]
     return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+
+
+def _score(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
 def _points(value: float) -> str:

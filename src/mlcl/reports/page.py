@@ -185,7 +185,10 @@ def _facts(section: Section) -> list[tuple[str, str]]:
     validate = any(run.config.get("validate") for run in runs)
     return [
         ("Benchmark", section.benchmark + (", validation split" if validate else "")),
-        ("Tasks and classes", f"{first.matrix.tasks} tasks, {len(first.classes)} classes"),
+        (
+            "Tasks and classes",
+            f"{first.matrix.tasks} {'task' if first.matrix.tasks == 1 else 'tasks'}, {len(first.classes)} classes",
+        ),
         ("Seed", str(seeds[0])) if len(runs) == 1 else ("Runs", _counted(section, seeds)),
         ("Data fingerprint", _fingerprint(runs)),
         ("Commit", ", ".join(commits) or "not recorded"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,7 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
-from mlcl.metrics import macro_auc
+from mlcl.metrics import Goal, macro_auc
+from mlcl.metrics.decisions import GoalKind
+from mlcl.metrics.scaling import expit
 from mlcl.sklearn.exact_inputs import read_annotations, read_features
 from mlcl.sklearn.exact_saving import read_exact, write_exact
 from mlcl.sklearn.targets import Name, check_names, class_array
@@ -26,11 +28,12 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class _Solving:
-    """The solution of the present state, once it was asked for, and the classes that a warning has named."""
+    """What was solved of the present state, once it was asked for, and the classes that a warning has named."""
 
     warned: set[Name]
     solution: Solution | None = None
     options: Options | None = None
+    thresholds: dict[Goal, Floats] = field(default_factory=dict)
 
 
 class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -56,6 +59,10 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             standardised; ``auto``: the best of 0, 0.5 and 1 for unseen rows.
         dimensions: rows with more features are projected to so many principal components of the rows of the first
             call; None: never. Memory and time grow with the square of the number of dimensions.
+        decide: what the thresholds of ``predict`` are chosen for, as far as the sums can predict: the best ``f1`` of
+            each class, ``f1-overall``, a wanted ``precision`` or ``recall``, or a ``cost`` ratio; see
+            `mlcl.metrics.Goal`. It may change at any time.
+        decide_value: the wanted precision or recall, or how much more a miss costs than a false alarm.
         random_state: seed of the directions that are random if the first call has fewer rows than ``dimensions``,
             and more features.
 
@@ -63,7 +70,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         classes_: names of all classes, in order of first appearance: the columns of every output.
         coef_: weights, ``[K, D]``.
         intercept_: intercepts, ``[K]``.
-        thresholds_: the log-odds above which a label is predicted, ``[K]``.
+        thresholds_: the probability of each class above which it is predicted, ``[K]``.
         priors_: the share of positives among the rows annotated for each class, ``[K]``.
         choice_: ridge, exponent and weight of unlabelled rows that were chosen, and the mean AUC they should give.
         nbytes_: the size of the sums in bytes.
@@ -95,6 +102,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         ridge: float | Literal["auto"] = "auto",
         exponent: float | Literal["auto"] = "auto",
         dimensions: int | None = 256,
+        decide: GoalKind = "f1",
+        decide_value: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.unlabelled = unlabelled
@@ -102,6 +111,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         self.ridge = ridge
         self.exponent = exponent
         self.dimensions = dimensions
+        self.decide = decide
+        self.decide_value = decide_value
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -253,9 +264,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         return self._solved().probabilities(read_features(self, X, reset=False))
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Return 1 for each class whose log-odds exceed its threshold, that of the best expected F1, ``[n, K]``."""
-        check_is_fitted(self, "classes_")
-        return self._solved().predictions(read_features(self, X, reset=False)).astype(np.int64)
+        """Return 1 for each class whose probability exceeds its threshold, ``[n, K]``; see ``decide``."""
+        return (self.predict_proba(X) > self.thresholds_).astype(np.int64)
 
     def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
         """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
@@ -282,8 +292,12 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
     @property
     def thresholds_(self) -> Floats:
-        """The log-odds above which a label is predicted, ``[K]``."""
-        return self._solved().thresholds
+        """The probability of each class above which it is predicted, ``[K]``."""
+        goal = Goal(self.decide, self.decide_value)
+        solution = self._solved()
+        if goal not in self._solving.thresholds:
+            self._solving.thresholds = {goal: expit(solution.thresholds(goal))}
+        return self._solving.thresholds[goal]
 
     @property
     def priors_(self) -> Floats:
@@ -380,6 +394,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         options = self._options()
         if self._solving.solution is None or self._solving.options != options:
             self._solving.solution, self._solving.options = solve(self.learner_, options), options
+            self._solving.thresholds = {}
             self._warn(self._solving.solution)
         return self._solving.solution
 
@@ -406,4 +421,5 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         """Check the parameters: by scikit-learn's conventions when fitting, not in ``__init__``."""
         if self.dimensions is not None:
             check_int("dimensions", self.dimensions, 1)
+        Goal(self.decide, self.decide_value)
         return Options(self.unlabelled, self.goal, self.ridge, self.exponent)

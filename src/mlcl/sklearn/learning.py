@@ -22,12 +22,14 @@ from mlcl.datasets.base import ConcatRows, Split
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts, Labels
 from mlcl.losses import build_loss
+from mlcl.losses.margin import margins
 from mlcl.memories import Memory, TaskSamples, joined_task, own_rows
 from mlcl.metrics import LogOddsLines
 from mlcl.models import Network, build_model
 from mlcl.models.network import grown
 from mlcl.seeds import derive_seed, numpy_generator
 from mlcl.sklearn.held_out import HeldOut, choose_held_out
+from mlcl.sklearn.linear import solve_linear, weigh
 from mlcl.training.batches import Normaliser, gather, plan_epoch, slices
 from mlcl.training.optimisation import (
     TrainingError,
@@ -49,7 +51,7 @@ class Settings:
         model: options of the network, with its name as ``kind``.
         memory_size: the largest number of rows to store.
         margin: lambda of the margins.
-        train: optimiser and learning-rate schedule of a call.
+        train: optimiser and learning-rate schedule of a call; of a linear network its weight decay alone.
         held_out: share of the rows of a call that are not trained on, for probabilities and thresholds.
     """
 
@@ -60,8 +62,8 @@ class Settings:
     held_out: float = 0.0
 
     @property
-    def separate(self) -> bool:
-        """Return whether classes share no weight, so that each is learnt on rows annotated for it and never again."""
+    def is_linear(self) -> bool:
+        """Return whether classes share no weight: each is then solved from the rows annotated for it."""
         return bool(self.model["kind"] == "linear")
 
 
@@ -161,7 +163,7 @@ def learn(before: Learnt, x: Inputs, labels: Labels, ids: Ids, *, classes: int, 
     now = replace(
         before, network=network, inputs=inputs, label_sets=sets, counts=counts, calls=before.calls + 1
     )
-    _train(now, samples, settings)
+    (_solve if settings.is_linear else _train)(now, samples, settings)
     memory = _remember(before.memory, samples, settings.memory_size, before.seed, before.calls)
     kept = inputs[memory.rows]
     memory.tasks = tuple(own_rows(memory))
@@ -180,18 +182,7 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
     """Train the network on the rows of a call together with rows of the memory (Algorithm 1 of the paper)."""
     train, network, call = settings.train, now.network, now.calls - 1
     labels = _wide_labels(now.memory, samples, len(now.counts))
-    annotated, memory, factor = torch.from_numpy(now.annotated), now.memory, 1.0
-    untouched = {name: value.clone() for name, value in network.state_dict().items()}
-    current = torch.zeros(len(now.counts), dtype=torch.bool)
-    current[torch.from_numpy(samples.classes)] = True
-    if settings.separate:
-        # A class is learnt from rows annotated for it alone; without a shared layer nothing else can move it, and to
-        # train it again on the few stored rows would only lose what all its rows had taught.
-        annotated &= current
-        memory = _related(memory, samples)
-        factor = float(
-            len(samples.classes)
-        )  # a sum over classes: how one is learnt does not depend on the others
+    annotated, memory = torch.from_numpy(now.annotated), now.memory
     stored = np.bincount(memory.task_of_row, minlength=len(now.label_sets))
     past = [int(task) for task in np.flatnonzero(stored) if task != samples.task]
     weights = torch.ones(len(now.label_sets))
@@ -217,10 +208,13 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
         for step in range(len(plan)):
             rows, tasks, _ = plan.step(step)
             groups = torch.from_numpy(tasks)
-            mask = annotated[groups]
             found = network(now.normaliser(gather(now.inputs, rows)))
-            loss: Tensor = factor * criterion(
-                found, labels[torch.from_numpy(rows)], mask=mask, groups=groups, group_weights=weights
+            loss: Tensor = criterion(
+                found,
+                labels[torch.from_numpy(rows)],
+                mask=annotated[groups],
+                groups=groups,
+                group_weights=weights,
             )
             if not math.isfinite(loss.item()):
                 raise TrainingError(
@@ -231,17 +225,30 @@ def _train(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     network.eval()
-    if settings.separate:
-        with torch.no_grad():  # weight decay moved the other classes too
-            for name, value in network.state_dict().items():
-                value[~current] = untouched[name][~current]
 
 
-def _related(memory: Memory, samples: TaskSamples) -> Memory:
-    """Return the memory of the label sets that have a class in common with the rows of a call."""
-    found = Memory("wru", memory.size)
-    found.tasks = tuple(part for part in memory.tasks if np.isin(part.classes, samples.classes).any())
-    return found
+def _solve(now: Learnt, samples: TaskSamples, settings: Settings) -> None:
+    """Solve the weights of the classes of a call, on its rows and the stored rows annotated for any of them.
+
+    No other class changes: without a shared layer nothing is gained from training it on the few stored rows again.
+    """
+    classes = samples.classes
+    parts = [part for part in now.memory.tasks if len(part) and np.isin(part.classes, classes).any()]
+    parts.append(samples)
+    rows = now.normaliser(gather(now.inputs, np.concatenate([part.rows for part in parts]))).numpy()
+    positive, negative = (
+        torch.from_numpy(side[classes]) for side in (now.counts.positive, now.counts.negative)
+    )
+    weights, biases = solve_linear(
+        weigh(rows, parts, classes),
+        margins=margins(positive, negative, margin=settings.margin).double().numpy(),
+        penalty=settings.train.weight_decay / np.maximum(now.counts.positive[classes], 1.0),
+    )
+    ids = torch.from_numpy(classes)
+    with torch.no_grad():
+        state = now.network.state_dict()
+        state["head.linear.weight"][ids] = torch.from_numpy(weights).float()
+        state["head.linear.bias"][ids] = torch.from_numpy(biases).float()
 
 
 def _wide_labels(memory: Memory, samples: TaskSamples, classes: int) -> Tensor:

@@ -24,7 +24,7 @@ from mlcl.sklearn.targets import class_array, read_targets
 
 Floats = NDArray[np.float64]
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "linear": {"epochs": 40, "batch_size": 256, "lr": 0.005, "weight_decay": 4.0},
+    "linear": {"weight_decay": 100.0},
     "mlp": {"epochs": 10, "batch_size": 128, "lr": 0.005, "weight_decay": 0.03},
 }
 """How each model is trained unless a parameter says otherwise: docs/decisions.md#tagger-defaults."""
@@ -35,28 +35,31 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     The ``classes`` of ``partial_fit(X, y, classes=names)`` name the columns of ``y``; they may be new classes, known
     classes, or both. A known class that is not among them is *unknown* for these rows, not negative: a row contributes
-    to the loss only for the classes that it was annotated for. Each call makes ``epochs`` passes over its rows,
-    together with rows of earlier calls. Those are stored in the estimator without any transformation, at most
-    ``memory_size`` of them, selected so that every label set keeps its proportions of positives.
+    to the loss only for the classes that it was annotated for. Each call learns from its rows together with rows of
+    earlier calls. Those are stored in the estimator without any transformation, at most ``memory_size`` of them,
+    selected so that every label set keeps its proportions of positives.
 
     A part of the rows is not trained on, but stored, at most ``memory_size`` of them: by these rows the network's
     scores become probabilities, and the thresholds of ``predict`` are chosen (docs/calibration.md).
 
-    Pass hundreds of rows or more per call, not single rows: inputs are normalised by the statistics of the first call,
-    and the loss compares the positives and negatives of a batch. Rows with the same label set form one task, even if
-    they come in several calls; many label sets with few rows each are hard to learn from.
+    Pass hundreds of rows or more per call, not single rows: the loss compares the positives and negatives of a call.
+    Rows with the same label set form one task, even if they come in several calls; many label sets with few rows each
+    are hard to learn from.
 
     Args:
-        model: ``linear``: one weight vector per class and no shared layer, so that a call changes no class but its
-            own; or ``mlp``, for features that are not good enough for that, and thousands of rows.
+        model: ``linear``: one weight vector per class, solved to the minimum of the loss, and no shared layer, so that
+            a call changes no class but its own; or ``mlp``, trained by SGD, for features that are not good enough for
+            that, and thousands of rows.
         hidden: width of the hidden layers (``mlp``; 256 if not given).
         depth: number of hidden layers (``mlp``; 2 if not given).
         memory_size: the number of rows to store, over all calls.
         margin: lambda of the margins lambda / P_k^(1/4).
-        epochs: passes over the rows of a call (40; 10 for ``mlp``).
-        batch_size: rows of the call per step; as many rows of the memory are added (256; 128 for ``mlp``).
-        lr: learning rate of SGD, multiplied by 0.4 after 3/8 and again after 5/8 of the epochs of each call (0.005).
-        weight_decay: weight decay (4; 0.03 for ``mlp``).
+        epochs: passes over the rows of a call (``mlp``; 10 if not given).
+        batch_size: rows of the call per step; as many rows of the memory are added (``mlp``; 128 if not given).
+        lr: learning rate of SGD, multiplied by 0.4 after 3/8 and again after 5/8 of the epochs of each call (``mlp``;
+            0.005 if not given).
+        weight_decay: of SGD (``mlp``; 0.03 if not given); for ``linear`` half of it, divided by the number of
+            positives of the class, is the weight of the squared norm of its weights on standardised features (100).
         held_out: share of the rows of each call that are not trained on, from 0 to below 1.
         decide: what the thresholds of ``predict`` are chosen for: the best ``f1`` of each class, ``f1-overall``, a
             wanted ``precision`` or ``recall``, or a ``cost`` ratio; see `mlcl.metrics.Goal`. It may change at any time.
@@ -265,13 +268,16 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         check_number("margin", self.margin)
         check_number("held_out", self.held_out, high=0.9)
         Goal(self.decide, self.decide_value)
-        chosen = {
-            name: default if getattr(self, name) is None else getattr(self, name)
-            for name, default in DEFAULTS[self.model].items()
-        }
-        check_int("epochs", chosen["epochs"], 1)
-        check_int("batch_size", chosen["batch_size"], 1)
-        check_number("lr", chosen["lr"])
-        check_number("weight_decay", chosen["weight_decay"])
+        chosen = dict(DEFAULTS[self.model])
+        for name in DEFAULTS["mlp"]:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if name not in chosen:
+                raise InputError(
+                    f"{name} is {value!r}, but model='linear' is solved without it; expected None"
+                )
+            whole = name in ("epochs", "batch_size")
+            chosen[name] = check_int(name, value, 1) if whole else check_number(name, value)
         model = {"kind": self.model, **options}
         return Settings(model, self.memory_size, self.margin, TrainConfig(**chosen), self.held_out)
