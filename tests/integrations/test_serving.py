@@ -13,18 +13,21 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 import zlib
 
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from PIL import Image
 
 from helpers import label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
+from mlcl.integrations.serving import server
 from mlcl.integrations.serving.app import Refused, body, make_app
 from mlcl.integrations.serving.server import listen
 from mlcl.integrations.serving.tagger import Limits, Tagger
@@ -327,6 +330,43 @@ def test_an_error_inside_is_no_traceback_and_too_many_requests_wait_elsewhere(ru
     assert "no answer within" in late.json()["error"]
 
 
+def test_a_large_batch_does_not_keep_the_worker_when_nobody_waits_any_more(runs):
+    tagger = Tagger(runs["images"][0], limits=SMALL)
+    files = pictures(runs["images"][1], 3)
+    assert len(tagger.images(files)) == 3
+    with pytest.raises(InputError, match="0 of 3 images"):
+        tagger.images(files, end=time.monotonic() - 1)
+
+
+def test_a_head_that_never_ends_closes_the_connection(monkeypatch):
+    """Nothing at all, half a line, and a byte now and then; whole requests are answered on the same connection."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def talk():
+        config = uvicorn.Config(app, http=server.Patient, ws="none", lifespan="off", log_level="critical")
+        running = uvicorn.Server(config)
+        with listen("127.0.0.1", 0) as place:
+            task = asyncio.create_task(running.serve(sockets=[place]))
+            port = place.getsockname()[1]
+            silent, half, drip = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            half[1].write(b"GET / HT")
+            whole = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+            for _ in range(2):
+                drip[1].write(whole)
+                assert (await drip[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+            drip[1].write(whole[:9])
+            for reader, _ in (silent, half, drip):
+                assert await asyncio.wait_for(reader.read(), 60) == b""
+            running.should_exit = True
+            await task
+
+    monkeypatch.setattr(server, "HEAD", 0.2)
+    asyncio.run(talk())
+
+
 def test_small_answers_are_sent_at_once():
     """asyncio sets TCP_NODELAY on the connections of a socket whose protocol says TCP, and on no other."""
     with listen("127.0.0.1", 0) as place:
@@ -364,6 +404,11 @@ def test_the_process_ends_cleanly_on_sigterm(runs, capsys):
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert "tags" in json.load(answer)
         taken = found.group(1).rpartition(":")[2]
+        rng = np.random.default_rng(0)
+        for _ in range(50):  # what is no HTTP at all
+            with socket.create_connection(("127.0.0.1", int(taken)), timeout=60) as raw:
+                raw.sendall(rng.bytes(300) + b"\r\n\r\n")
+                assert raw.recv(12) == b"HTTP/1.1 400"
         assert main(["serve", str(runs["vectors"][0]), "--port", taken]) == 2
         assert "cannot be listened on" in capsys.readouterr().err
         process.send_signal(signal.SIGTERM)

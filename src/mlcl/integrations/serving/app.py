@@ -54,11 +54,12 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
     pool = ThreadPoolExecutor(workers, thread_name_prefix="mlcl-serve")
     page = (resources.files("mlcl.integrations.serving") / "page.html").read_text(encoding="utf-8")
 
-    async def answer(read: Callable[[], Any]) -> list[dict[str, Any]]:
-        """Decode and tag in a thread of the pool, within the time that is allowed."""
+    async def answer(read: Callable[[float], Any]) -> list[dict[str, Any]]:
+        """Decode and tag in a thread of the pool, within the time that is allowed; ``read`` is given its end."""
+        end = time.monotonic() + limits.seconds
 
         def work() -> list[dict[str, Any]]:
-            return tagger.tag(read())
+            return tagger.tag(read(end))
 
         try:
             async with asyncio.timeout(limits.seconds):
@@ -100,11 +101,11 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
         kind = media_type(request)
         if kind.startswith("image/") or kind == "application/octet-stream":
             image = await body(request, min(limits.image_bytes, limits.body_bytes), limits.seconds)
-            return (await answer(lambda: tagger.images([image])))[0]
+            return (await answer(lambda _: tagger.images([image])))[0]
         if kind != "application/json":
             raise Refused(415, "the content type must be that of an image, or application/json with a vector")
         content = parse(await body(request, limits.body_bytes, limits.seconds), "vector")
-        return (await answer(lambda: tagger.vectors([content["vector"]])))[0]
+        return (await answer(lambda _: tagger.vectors([content["vector"]])))[0]
 
     @app.post(
         "/batch",
@@ -119,9 +120,9 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
         if not isinstance(values, list) or not 1 <= len(values) <= limits.items:
             raise Refused(400, f"{name} must be a list of 1 to {limits.items} items")
         if name == "vectors":
-            return {"results": await answer(lambda: tagger.vectors(values))}
+            return {"results": await answer(lambda _: tagger.vectors(values))}
         encoded = [decoded(value, place) for place, value in enumerate(values)]
-        return {"results": await answer(lambda: tagger.images(encoded))}
+        return {"results": await answer(lambda end: tagger.images(encoded, end=end))}
 
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:

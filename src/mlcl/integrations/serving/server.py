@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import h11
 import torch
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mlcl.errors import InputError
 from mlcl.integrations.serving.app import make_app
@@ -16,6 +19,37 @@ from mlcl.integrations.serving.tagger import Limits, Tagger
 
 STOPPING = 30
 """Seconds that requests have to end after SIGTERM."""
+HEAD = 10.0
+"""Seconds that a client has for the first line and the headers of a request."""
+
+
+class Patient(H11Protocol):
+    """A connection that is closed where the head of a request does not come: uvicorn itself would wait for ever."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(HEAD, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on, from the first byte of a head to its last, however slowly bytes come."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(HEAD, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 def serve(
@@ -43,6 +77,8 @@ def serve(
     listening = listen(host, port)
     config = uvicorn.Config(
         app,
+        http=Patient,
+        ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,13 +74,20 @@ class Tagger:
             "limits": {name: getattr(self.limits, name) for name in ("image_bytes", "image_pixels", "items")},
         }
 
-    def images(self, encoded: Sequence[bytes]) -> NDArray[np.uint8]:
-        """Decode images as a store does; what is none, or too large, is an `InputError` that names its place."""
+    def images(self, encoded: Sequence[bytes], *, end: float = math.inf) -> NDArray[np.uint8]:
+        """Decode images as a store does; what is none, or too large, is an `InputError` that names its place.
+
+        Args:
+            encoded: the files.
+            end: the time, of `time.monotonic`, after which nobody waits for an answer, and no further image is decoded.
+        """
         shape = self.trained.input_shape
         if self.takes != "images" or shape[1] != shape[2]:
             raise InputError(f"the model takes inputs of shape {list(shape)}, not images")
         found = []
         for place, data in enumerate(encoded):
+            if time.monotonic() > end:
+                raise InputError(f"{place} of {len(encoded)} images took all the time there is")
             name = "the image" if len(encoded) == 1 else f"image {place}"
             self._check_image(data, name)
             found.append(decode_input(data, shape, name=name))
