@@ -9,7 +9,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 COMMA := ,
 
-.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth fuzz results gallery docs release-check install clean
+.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth scale fuzz results gallery docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -47,6 +47,10 @@ bench: $(BENCH)/.installed  ## ratios to what one would otherwise use, with goal
 
 growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, memory and tasks: benches/growth.json, docs/performance.md
 	$(BENCH)/bin/python -m benches.growth
+
+scale: $(BENCH)/.installed  ## the cost of shards, and ten million rows (6 GB of disk): benches/scale.json, benches/big.json, docs/scale.md
+	$(BENCH)/bin/python -m benches.scale
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benches.big --folder $(BENCH)/big
 
 fuzz: install  ## every reader of files, on 12,000 mutated inputs
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
@@ -93,7 +97,7 @@ $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 
 # With the rivals, so that what is compared with is the real package.
 $(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
-	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[torchmetrics$(COMMA)serve$(COMMA)onnx]' onnxruntime river)
+	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[parquet$(COMMA)torchmetrics$(COMMA)serve$(COMMA)onnx]' onnxruntime river)
 
 # The site is made from source text alone, without torch.
 $(DOCS)/.installed: docs/requirements.txt

@@ -34,7 +34,12 @@ def _results() -> list[str]:
             )
     parts.append(f"{sum(row['met'] for row in with_goal)} of {len(with_goal)} goals are met.\n")
     parts.append(table(HEAD, [cells(row) for row in listed]))
-    noted = [words(f"- {row['subject']}, {row['size']}: {row['note']}.") for row in rows if row["note"]]
+    elsewhere = [row for part in record["subjects"] if part["subject"] in SECTIONS for row in part["rows"]]
+    noted = [
+        words(f"- {row['subject']}, {row['size']}: {row['note']}.")
+        for row in rows
+        if row["note"] and row not in elsewhere
+    ]
     parts.append("Notes\n\n" + "\n".join(dict.fromkeys(noted)) + "\n")
     missed = dict.fromkeys(row["subject"] for row in with_goal if not row["met"])
     if missed:
@@ -42,7 +47,6 @@ def _results() -> list[str]:
     for part in record["subjects"]:
         if part["error"]:
             parts.append(f"`{part['subject']}` failed with: {part['error']}\n")
-    elsewhere = [row for part in record["subjects"] if part["subject"] in SECTIONS for row in part["rows"]]
     without_goal = [row for row in rows if row["met"] is None and row not in elsewhere]
     if without_goal:
         parts.append("Measured without a goal\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -23,6 +24,11 @@ LOCK = ".lock"
 def cache_dir() -> Path:
     """Return the folder for files that can be made again: ``$MLCL_HOME``, or else ``~/.cache/mlcl``."""
     return Path(os.environ.get("MLCL_HOME") or "~/.cache/mlcl").expanduser()
+
+
+def disk_is_full(error: OSError) -> bool:
+    """Return whether a file could not be written for want of space; then the same command can go on later."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def slug(text: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import shlex
 import warnings
 import zipfile
 
@@ -16,6 +18,7 @@ from data import shared_data
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
+from mlcl.datasets.partial import Ledger
 from mlcl.errors import InputError
 from mlcl.models import build_model
 from mlcl.runs.encoders import Encoder
@@ -24,6 +27,7 @@ from mlcl.runs.features import embed_store
 from mlcl.runs.predict import predict
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
+from mlcl.training.cluster import EngineFailure
 
 RANDOM = "ignore:model 'resnet8' has random weights"
 
@@ -67,6 +71,44 @@ def test_features_are_those_of_the_network(store, tmp_path, batch_size):
     assert read_ids(tmp_path / "f") == read_ids(store)
     assert (made.rows, calls[-1]) == (450, (450, 450))
     assert not (tmp_path / "f.partial").exists()
+
+
+@pytest.mark.filterwarnings(RANDOM)
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "could not be written: No space left on device; "),
+        (EngineFailure("all encoders on the cluster were lost: a node died"), "were lost: a node died; "),
+        (KeyboardInterrupt(), "error: interrupted; "),
+    ],
+)
+def test_what_may_pass_ends_with_the_command_to_go_on(store, tmp_path, capsys, monkeypatch, failure, words):
+    record, calls = Ledger.record, []
+
+    def fails(self, chunk, bad):
+        record(self, chunk, bad)
+        calls.append(chunk)
+        if len(calls) == 2:
+            raise failure
+
+    arguments = [
+        "data",
+        "features",
+        str(store),
+        "--model",
+        "resnet8",
+        "--out",
+        str(tmp_path / "b"),
+        "--quiet",
+    ]
+    monkeypatch.setattr(Ledger, "record", fails)
+    assert main(arguments) == 3
+    shown = capsys.readouterr().err.splitlines()[-1]
+    assert f"{words}what was embedded is kept; to go on: " in shown
+    command = shlex.split(shown.partition("to go on: ")[2])
+    assert command == ["mlcl", *arguments]
+    assert main(command[1:]) == 0
+    assert len(calls) == len(set(calls)) == 4  # nothing is embedded twice
 
 
 @pytest.mark.filterwarnings(RANDOM)

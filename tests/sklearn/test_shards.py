@@ -62,6 +62,18 @@ def test_new_shards_are_added_and_old_ones_are_not_counted_again(data, tmp_path)
     assert distance(ExactTagger.load(more.path), one_process(SHARDS)) < 1e-9
 
 
+def test_shards_at_addresses_of_fsspec(data, tmp_path):
+    files = pytest.importorskip("fsspec").filesystem("memory")
+    for path in sorted(data.iterdir()):
+        files.pipe(f"/learnt/{path.name}", path.read_bytes())
+    found = learn_shards("memory://learnt/*.parquet", tmp_path / "out", jobs=1)
+    assert distance(ExactTagger.load(found.path), one_process(SHARDS)) < 1e-9
+    assert learn_shards("memory://learnt", tmp_path / "out", jobs=1).new == 0
+    files.pipe("/learnt/003.parquet", (data / "004.parquet").read_bytes())
+    with pytest.raises(InputError, match=r"memory:///learnt/003\.parquet has changed since it was counted"):
+        learn_shards("memory://learnt", tmp_path / "out", jobs=1)
+
+
 @pytest.mark.slow
 def test_a_kill_at_every_write_counts_every_shard_once(data, whole, tmp_path):
     """SIGKILL before and after each file gets its name; then the same call goes on."""

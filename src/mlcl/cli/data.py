@@ -19,6 +19,7 @@ from mlcl.cli.terminal import make_console
 from mlcl.config.resolve import resolve
 from mlcl.datasets import SOURCES, prepare_source
 from mlcl.errors import InputError, nearest
+from mlcl.files import disk_is_full
 from mlcl.registry import read_options
 from mlcl.reports import data as report
 from mlcl.runs.features import embed_store
@@ -134,12 +135,19 @@ def features(arguments: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="print the store's path only")
     given = vars(parser.parse_args(arguments))
     quiet = given.pop("quiet")
-    again = shlex.join(["mlcl", "data", "features", *arguments])
+    again = shlex.join(["mlcl", "data", "features", *(word for word in arguments if word != "--overwrite")])
     try:
         with progress_shown("embedding", quiet=quiet) as progress:
             made = embed_store(**given, progress=progress)
-    except EngineFailure as error:
-        return fail(f"{error}; what was embedded is kept; to go on: {again}", 3)
+    except (EngineFailure, KeyboardInterrupt) as error:
+        return fail(f"{str(error) or 'interrupted'}; what was embedded is kept; to go on: {again}", 3)
+    except OSError as error:
+        if not disk_is_full(error):
+            raise
+        where = error.filename or given["out"] or "the store"
+        return fail(
+            f"{where} could not be written: {error.strerror}; what was embedded is kept; to go on: {again}", 3
+        )
     if not quiet:
         state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
         sys.stderr.write(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}\n")

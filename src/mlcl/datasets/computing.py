@@ -54,7 +54,7 @@ def prepare_features(
     partial = out.with_name(out.name + ".partial")
     need = 4 * width * len(ids) + plan.labels.size + sum(len(name.encode()) + 5 for name in ids) + 65536
     try:
-        with working_folder(partial, need=need):
+        with working_folder(partial, need=need, costly=True):
             ledger = Ledger.open(partial, fingerprint, len(ids))
             write_computed(compute, ledger, width, step, progress)
             written = np.load(partial / INPUTS, mmap_mode="r", allow_pickle=False)

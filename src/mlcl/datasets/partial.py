@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from mlcl.datasets.archives import reason
 from mlcl.datasets.decoding import Bad, Chunk
 from mlcl.datasets.store import INPUTS
 from mlcl.errors import InputError
-from mlcl.files import sync_folder, write_text
+from mlcl.files import disk_is_full, sync_folder, write_text
 
 PROGRESS = "progress.json"
 CHUNK = 128
@@ -94,10 +93,15 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def working_folder(partial: Path, *, need: int) -> Iterator[None]:
+def working_folder(partial: Path, *, need: int, costly: bool = False) -> Iterator[None]:
     """Claim ``partial`` for this process while the block runs; bad input in the block removes it.
 
     After any other exception, such as an interruption, it stays, and the next call continues the work.
+
+    Args:
+        partial: the folder.
+        need: bytes that the finished store takes.
+        costly: whether the work is kept when the disk is full, too; what is quickly done again would be in the way.
     """
     if partial.exists() and not (partial / PROGRESS).exists() and any(partial.iterdir()):
         raise InputError(f"{partial} is in the way and was not made by this program; move it away")
@@ -113,7 +117,7 @@ def working_folder(partial: Path, *, need: int) -> Iterator[None]:
             shutil.rmtree(partial)
             raise
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if costly or not disk_is_full(error):
                 raise
             shutil.rmtree(partial)
             raise InputError(f"{partial} could not be written: {reason(error)}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from mlcl.datasets.addresses import expand
 from mlcl.datasets.writing import cores
 from mlcl.errors import InputError
 from mlcl.exact.parts import Part
-from mlcl.files import FolderLock
+from mlcl.files import FolderLock, disk_is_full
 from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
 from mlcl.sklearn.shard_folder import PARTS, TAGGER, read_tagger, require_own, write_tagger
 from mlcl.sklearn.shard_parts import Counted, Job, add_parts, list_parts, remove_part, write_part
@@ -110,7 +109,7 @@ def learn_shards(
     except EngineFailure as error:
         raise Stopped(str(error)) from None
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not disk_is_full(error):
             raise
         raise Stopped(f"{error.filename or out} could not be written: {error.strerror}") from None
 
