@@ -87,7 +87,7 @@ def test_features_with_a_node_that_is_killed(cluster, second, tmp_path):
         out=tmp_path / "there",
         engine="ray",
         address=cluster.address,
-        jobs=2,
+        jobs=5,  # more than there are cores
         progress=killing(cluster, second, 2),
     )
     mine, theirs = open_store(here.path), open_store(there.path)

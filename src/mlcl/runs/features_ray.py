@@ -55,13 +55,14 @@ def embed_on_ray(
         recipe: of store and encoder; the nodes must find both under the same names and paths.
         ranges: first row and row after the last of each.
         sha256: of the encoder's weights here.
-        jobs: number of actors; one per GPU of the cluster, or per core, if not given.
+        jobs: number of actors at most; one per GPU of the cluster, or per core, if not given.
         address: of the cluster; one is started on this machine if not given.
     """
     with connected(address=address, jobs=jobs) as ray:
         gpus = int(ray.cluster_resources().get("GPU", 0))
         actor: Any = ray.remote(Actor).options(num_cpus=1, num_gpus=1 if gpus else 0)
-        count = min(jobs or gpus or cores_of(ray), len(ranges))
+        places = gpus or cores_of(ray)  # an actor without one would never answer
+        count = min(jobs or places, places, len(ranges))
         team = [actor.remote(recipe, sha256) for _ in range(count)]
         queue = deque(ranges)
         busy: dict[Any, tuple[Any, Chunk]] = {}

@@ -79,11 +79,11 @@ def exit_message(code: int | None) -> str:
     """Say how a worker ended.
 
     >>> exit_message(1)
-    'the worker ended with code 1 before the run was done.'
+    'the worker ended with code 1 before its work was done.'
     """
     if code is not None and code < 0:
         return f"the worker was ended by signal {-code}; running out of memory is a common cause of signal 9."
-    return f"the worker ended with code {code} before the run was done."
+    return f"the worker ended with code {code} before its work was done."
 
 
 def _exit_with_parent() -> None:
