@@ -37,6 +37,7 @@ def test_measures_agree_with_counting_and_with_scikit_learn(seed, threshold):
     assert (found["cp"], found["cr"]) == pytest.approx((cp, cr))
     assert found["cf1"] == pytest.approx(2 * cp * cr / (cp + cr) if cp + cr else 0)
     assert found["of1"] == pytest.approx(f1_score(labels, decided, average="micro", zero_division=0))
+    assert found["mf1"] == pytest.approx(f1_score(labels, decided, average="macro", zero_division=0))
     assert found["fpr"] == pytest.approx(by_hand(scores, labels, threshold))
     assert found["fpr"] == false_positive_rate(scores, labels, threshold=np.full(4, threshold))
 

@@ -16,7 +16,7 @@ from mlcl.reports.records import Run
 
 WORDS = {"map": "mAP", "fpr": "False-positive rate"}
 """Measures that are drawn, and their names."""
-HEADS = ("Session", "Classes", "mAP", "CF1", "OF1", "CP", "CR", "OP", "OR", "FPR")
+HEADS = ("Session", "Classes", "mAP", "CF1", "OF1", "CP", "CR", "OP", "OR", "FPR", "mean F1")
 _WIDTH, _HEIGHT = 4.6, 2.6
 
 
