@@ -27,10 +27,10 @@ def test_weights_follow_their_formulas(seed):
     count = labels.sum(0)
     have = [k for k in range(5) if count[k]]
     expected = {k: len(have) * count[k] ** -0.5 / sum(count[j] ** -0.5 for j in have) for k in have}
-    found = class_weights(labels)
+    found = class_weights(count)
     assert found[0] == 0
     assert {k: found[k] for k in have} == pytest.approx(expected)
-    for row, weight in zip(labels, row_weights(labels), strict=True):
+    for row, weight in zip(labels, row_weights(labels, count), strict=True):
         own = [expected[k] for k in range(5) if row[k]]
         assert weight == pytest.approx(np.mean(own) if own else 1.0)
 
@@ -44,7 +44,8 @@ def test_pseudo_labels_are_where_the_sigmoid_is_above(threshold):
 def test_one_task_is_a_weighted_ridge_regression():
     rows, labels = problem(0)
     found = Analytic.begin(7, 5).learn(rows, labels, list(range(5))).solve(2.5)
-    ridge = Ridge(alpha=2.5, fit_intercept=False).fit(rows, labels, sample_weight=row_weights(labels))
+    weights = row_weights(labels, labels.sum(0))
+    ridge = Ridge(alpha=2.5, fit_intercept=False).fit(rows, labels, sample_weight=weights)
     np.testing.assert_allclose(found, ridge.coef_.T, rtol=1e-8)
 
 
@@ -57,13 +58,18 @@ def test_tasks_add_up_to_one_regression_on_all_rows_with_their_pseudo_labels():
     guessed = 1 / (1 + np.exp(-(second @ one.solve(0.5)[:, :2]))) > 0.6
     new = np.hstack([guessed, y2[:, 2:]])
     assert 0 < guessed.sum() < guessed.size
-    weights = np.concatenate([row_weights(old.astype(np.uint8)), row_weights(new.astype(np.uint8))])
+    # Class counts: annotated positives of all tasks so far, no pseudo-labels.
+    counts = [y1.sum(0) * [1, 1, 0, 0, 0], np.concatenate([y1.sum(0)[:2], y2.sum(0)[2:]])]
+    weights = np.concatenate(
+        [row_weights(part.astype(np.uint8), count) for part, count in zip((old, new), counts, strict=True)]
+    )
     ridge = Ridge(alpha=0.5, fit_intercept=False)
     ridge.fit(np.vstack([first, second]), np.vstack([old, new]), sample_weight=weights)
     np.testing.assert_allclose(both.solve(0.5), ridge.coef_.T, rtol=1e-8)
     assert not one.solve(0.5)[:, 2:].any()
     assert one.seen.tolist() == [True, True, False, False, False]
-    assert both.nbytes == 8 * (7 * 7 + 7 * 5)
+    assert both.count.tolist() == counts[1].tolist()
+    assert both.nbytes == 8 * (7 * 7 + 7 * 5 + 5)
 
 
 def test_bad_shapes_and_ridges():

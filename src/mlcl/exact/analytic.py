@@ -17,26 +17,32 @@ from mlcl.exact.moments import Floats
 from mlcl.labels import Labels
 
 
-def class_weights(labels: Labels) -> Floats:
+def class_weights(count: NDArray[np.int64]) -> Floats:
     """Return ``v_k = K n_k^(-1/2) / sum_j n_j^(-1/2)`` over the K classes with positives; 0 for the others.
 
-    >>> class_weights(np.array([[1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 1, 0]]))
+    Args:
+        count: ``n_k``, positives of each class.
+
+    >>> class_weights(np.array([4, 1, 0]))
     array([0.66666667, 1.33333333, 0.        ])
     """
-    count = labels.sum(axis=0, dtype=np.int64)
     scale = np.where(count > 0, 1 / np.sqrt(np.maximum(count, 1)), 0.0)
     total = scale.sum()
     return scale * int((count > 0).sum()) / total if total > 0 else scale
 
 
-def row_weights(labels: Labels) -> Floats:
+def row_weights(labels: Labels, count: NDArray[np.int64]) -> Floats:
     """Return the mean of `class_weights` over the positives of each row; 1 for a row without any.
 
-    >>> row_weights(np.array([[1, 0], [1, 0], [1, 0], [1, 1]]))
-    array([0.66666667, 0.66666667, 0.66666667, 1.        ])
+    Args:
+        labels: of the rows, pseudo-labels included.
+        count: positives of each class that were annotated, in all tasks so far.
+
+    >>> row_weights(np.array([[1, 0], [1, 1]]), np.array([4, 1]))
+    array([0.66666667, 1.        ])
     """
     each = labels.sum(axis=1, dtype=np.int64)
-    return np.where(each > 0, (labels @ class_weights(labels)) / np.maximum(each, 1), 1.0)
+    return np.where(each > 0, (labels @ class_weights(count)) / np.maximum(each, 1), 1.0)
 
 
 def pseudo_labels(scores: Floats, threshold: float) -> Labels:
@@ -60,6 +66,7 @@ class Analytic:
         gram: ``A``, float64 ``[d, d]``.
         cross: ``C``, float64 ``[d, K]``; zero columns for classes that no row was annotated for.
         seen: which classes were, bool ``[K]``.
+        count: their annotated positives so far, int64 ``[K]``.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = (rng.random((300, 2)) < 0.4).astype(np.uint8)
@@ -72,18 +79,18 @@ class Analytic:
     gram: Floats
     cross: Floats
     seen: NDArray[np.bool_]
+    count: NDArray[np.int64]
 
     @classmethod
     def begin(cls, dimensions: int, classes: int) -> Analytic:
         """Return sums over no rows."""
-        return cls(
-            np.zeros((dimensions, dimensions)), np.zeros((dimensions, classes)), np.zeros(classes, np.bool_)
-        )
+        gram, cross = np.zeros((dimensions, dimensions)), np.zeros((dimensions, classes))
+        return cls(gram, cross, np.zeros(classes, np.bool_), np.zeros(classes, np.int64))
 
     @property
     def nbytes(self) -> int:
         """Return the size of the sums in bytes."""
-        return self.gram.nbytes + self.cross.nbytes
+        return self.gram.nbytes + self.cross.nbytes + self.count.nbytes
 
     def learn(
         self,
@@ -115,10 +122,11 @@ class Analytic:
         if old.any():
             complete[:, old] = pseudo_labels(values @ self.solve(ridge)[:, old], threshold)
         complete[:, own] = labels
-        weighted = values * row_weights(complete)[:, None]
-        seen = self.seen.copy()
+        seen, count = self.seen.copy(), self.count.copy()
         seen[own] = True
-        return Analytic(self.gram + weighted.T @ values, self.cross + weighted.T @ complete, seen)
+        count[own] += labels.sum(axis=0, dtype=np.int64)
+        weighted = values * row_weights(complete, count)[:, None]
+        return Analytic(self.gram + weighted.T @ values, self.cross + weighted.T @ complete, seen, count)
 
     def solve(self, ridge: float) -> Floats:
         """Return ``W = (A + ridge I)^-1 C``, ``[d, K]``.

@@ -18,6 +18,8 @@ from mlcl.training.solving import Floats
 
 PSEUDO = 0.7
 """The threshold of pseudo-labels in L3A."""
+FIELDS = ("gram", "cross", "seen", "count")
+"""What is kept of the sums."""
 
 
 class AnalyticHead:
@@ -70,25 +72,25 @@ class AnalyticHead:
     def state(self) -> dict[str, Tensor]:
         """Return the sums as tensors by name: what a checkpoint and a run folder hold."""
         sums = self.sums
-        found = {"analytic.gram": sums.gram, "analytic.cross": sums.cross, "analytic.seen": sums.seen}
-        return {name: torch.from_numpy(value) for name, value in found.items()}
+        return {f"analytic.{name}": torch.from_numpy(getattr(sums, name)) for name in FIELDS}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take the sums from `state`; what does not fit is an `InputError`."""
         if not state:
             return
         try:
-            gram, cross, seen = (
-                state[f"analytic.{name}"].cpu().numpy() for name in ("gram", "cross", "seen")
-            )
+            gram, cross, seen, count = (state[f"analytic.{name}"].cpu().numpy() for name in FIELDS)
         except KeyError as error:
             raise InputError(f"the sums of the head have no {error}.") from None
         width, before = len(self.sums.gram), len(seen)
         classes = len(self.sums.seen)
-        if gram.shape != (width, width) or cross.shape != (width, before) or before > classes:
+        fits = gram.shape == (width, width) and cross.shape == (width, before) and count.shape == seen.shape
+        if not fits or before > classes:
             raise InputError(
                 f"the sums of the head have shapes {gram.shape} and {cross.shape}; expected {width} features and at "
                 f"most {classes} classes."
             )
         more = classes - before  # an extended run has more classes than those before it
-        self.sums = Analytic(gram, np.pad(cross, ((0, 0), (0, more))), np.pad(seen, (0, more)))
+        self.sums = Analytic(
+            gram, np.pad(cross, ((0, 0), (0, more))), np.pad(seen, (0, more)), np.pad(count, (0, more))
+        )
