@@ -118,7 +118,7 @@ _SHIPPED: dict[str, Preset] = {
     ),
     "csc": Preset(
         "Confidence self-calibration: BCE, distillation of the old probabilities and a max-entropy term; no memory.",
-        "Du et al., ECCV 2024, without its label graph",
+        "Du et al., ECCV 2024; its label graph is model.head graph",
         {
             "loss": {"kind": "bce", "scale": 0.5},
             "memory": {"kind": "none"},
@@ -132,8 +132,8 @@ _SHIPPED: dict[str, Preset] = {
         },
     ),
     "rebll": Preset(
-        "Replay with RebLL's relabelling of missing labels, and distillation of the old probabilities.",
-        "RebLL, 2024; the decay of its distillation is left out",
+        "Replay with RebLL's relabelling of missing labels, and distillation that decays where the old network is sure.",
+        "RebLL: Du et al., AAAI 2025",
         {
             "loss": {"kind": "bce"},
             "memory": {"kind": "random"},
