@@ -132,7 +132,7 @@ _SHIPPED: dict[str, Preset] = {
         },
     ),
     "rebll": Preset(
-        "Replay with RebLL's relabelling of missing labels, and distillation that decays where the old network is sure.",
+        "Replay with RebLL's relabelling of missing labels, and distillation that decays where it is over-confident.",
         "RebLL: Du et al., AAAI 2025",
         {
             "loss": {"kind": "bce"},
