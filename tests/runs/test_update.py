@@ -153,7 +153,10 @@ def test_versions_form_a_chain_that_can_be_moved_and_rolled_back(exact, stores, 
     assert main(["versions", str(moved)]) == 0
     assert "update" in capsys.readouterr().out
     assert main(["compare", str(moved)]) == 0
-    assert "mean of the 4 labels of all" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "mean of the 4 labels of all" in shown
+    assert main(["compare", str(moved), str(moved / "versions" / "2")]) == 0
+    assert capsys.readouterr().out == shown  # a version that is named again is shown once
     assert main(["compare", str(moved), "--on", str(stores["both"])]) == 0
     shown = capsys.readouterr().out
     assert "eel" in shown

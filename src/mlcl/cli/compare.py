@@ -28,7 +28,8 @@ def main(arguments: list[str]) -> int:
         help="measure every label on the test rows of this store, with intervals of the changes against the first run",
     )
     given = parser.parse_args(arguments)
-    folders = [version for folder in given.folders for version in every_version(folder)]
+    named = [version for folder in given.folders for version in every_version(folder)]
+    folders = list({folder.resolve(): folder for folder in named}.values())  # each once, in the order given
     if given.on is not None or (len(folders) > 1 and of_one_chain(folders)):
         found = measured_aucs(folders) if given.on is None else aucs_on(folders, given.on)
         make_console(sys.stdout).print(label_table(found))
