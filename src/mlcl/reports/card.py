@@ -68,9 +68,10 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
 
 def _summary(run: Run) -> str:
     labels, tasks = len(run.classes), run.matrix.tasks
+    how = "at once" if tasks == 1 else f"in {tasks} tasks, one after the other,"
     return (
         f"A multi-label tagger for {input_kind(run)}: it gives each input a probability for each of {labels} "
-        f"label{'s' * (labels != 1)}, which it learnt {'at once' if tasks == 1 else f'in {tasks} tasks, one after the other,'} with "
+        f"label{'s' * (labels != 1)}, which it learnt {how} with "
         f"the method {escaped(run.method)} of mlcl {__version__}. Measured by Macro-AUC: how well each label ranks the "
         f"rows that have it above those that do not, whatever its frequency."
     )
