@@ -88,8 +88,9 @@ def draw(sweeps: list[tuple[Sweep, Sweep]]) -> str:
         by_seconds(row[0], methods)
         by_bytes(row[1], points(kept))
         name = NAMES[methods.record["benchmark"]]
+        row[0].set_xlim(left=0)
+        row[1].set_xscale("log")
         for axis, text in zip(row, ("seconds", "bytes kept"), strict=True):
-            axis.set_xscale("log")
             axis.set_xlabel(text)
             axis.set_title(f"{name}: Macro-AUC against {text}", loc="left", fontsize=10)
             axis.spines[["top", "right"]].set_visible(False)
