@@ -34,6 +34,7 @@ def test_the_projection_is_to_principal_components_of_half_standardised_rows(lim
 def test_sparse_rows_and_dense_rows_give_the_same(limit, dimensions, monkeypatch):
     monkeypatch.setattr(module, "DENSE", limit)
     monkeypatch.setattr(module, "BLOCK", 100)  # many blocks
+    monkeypatch.setattr(module, "ROWS", 1)
     rows = rows_of() * (np.random.default_rng(1).random((200, 12)) < 0.3)
     one, other = fit_map(rows, dimensions=dimensions), fit_map(sparse.csr_matrix(rows), dimensions=dimensions)
     np.testing.assert_allclose(one.centre, other.centre, atol=1e-12)

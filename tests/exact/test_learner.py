@@ -100,6 +100,7 @@ def test_rows_come_in_blocks(monkeypatch):
     rows, labels, known = problem(0)
     once = together(rows, labels, known, Learner.begin(rows), weights=np.linspace(0, 2, 90))
     monkeypatch.setattr(features, "BLOCK", 20)
+    monkeypatch.setattr(features, "ROWS", 1)
     same(once, together(rows, labels, known, Learner.begin(rows), weights=np.linspace(0, 2, 90)))
     same(
         once,
