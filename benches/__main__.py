@@ -36,7 +36,7 @@ SUBJECTS = (
     "limits",
     "busy",
 )
-PATIENCE = 300  # seconds a subject
+PATIENCE = 600  # seconds a subject
 
 
 def run_subject(name: str, *, quick: bool) -> dict[str, Any]:
