@@ -46,7 +46,7 @@ class Patches(Backbone):
         centres: Number of patches.
         patch: Side of a patch in pixels.
         dimensions: Number of principal components, at most 4 * ``centres``.
-        mirror: Average over an image and its mirror image; None: as `fit` is told.
+        mirror: Average over an image and its mirror image; None: what `fit` is given.
     """
 
     kind = "vector"

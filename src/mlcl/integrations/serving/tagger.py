@@ -62,7 +62,7 @@ class Tagger:
         return "images" if len(self.trained.input_shape) == 3 else "vectors"
 
     def about(self) -> dict[str, Any]:
-        """Return what ``/version`` tells: no path of the machine is in it."""
+        """Return what ``/version`` shows: no path of the machine is in it."""
         result = self.trained.result
         return {
             "mlcl": __version__,
