@@ -30,8 +30,15 @@ def test_defaults_are_the_papers_method_on_the_embedded_benchmark():
     assert (config.loss.kind, config.memory.kind) == ("rldam", "wru")
 
 
-@pytest.mark.parametrize("method", PRESETS)
-@pytest.mark.parametrize("name", shipped())
+def all_pairs():
+    """Every preset with every shipped config; the inner loop has each of them at least once."""
+    fast = min(len(PRESETS), len(shipped()))
+    for i, name in enumerate(shipped()):
+        for j, method in enumerate(PRESETS):
+            yield pytest.param(name, method, marks=[pytest.mark.slow] if (i - j) % fast else [])
+
+
+@pytest.mark.parametrize(("name", "method"), all_pairs())
 def test_every_preset_resolves_on_every_shipped_config(name, method):
     config = resolve(name=name, given={"method": method})
     for part, wanted in PRESETS[method].parts.items():
@@ -257,3 +264,30 @@ def test_a_model_fits_the_kind_that_is_given():
     assert config_from({"method": "er"}, kind="features").model.kind == "mlp"
     assert config_from("c-enron", kind="images").model.kind == "resnet8"
     assert config_from({"model": "resnet8"}, kind="features").model.kind == "resnet8"
+
+
+def test_the_folder_of_a_store_is_recorded_absolute_and_a_name_as_it_is(tmp_path, monkeypatch):
+    for name in ("stores/mine", "digits", "voc2012-64"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "stores")
+    mine = str((tmp_path / "stores/mine").resolve())
+    given = [
+        {"given": {"benchmark": "mine"}},
+        {"given": {"data": "../stores/mine"}},
+        {"file": {"data": "~/stores/mine", "benchmark": "mine"}},
+        {"file": {"benchmark": "../stores/mine"}},
+    ]
+    assert [resolve(**layers).data for layers in given] == [mine] * 4
+    assert config_from(Config(data="mine")).data == mine
+    assert resolve(given={"data": "voc2012-64"}).data == "voc2012-64"  # in the cache, if anywhere
+    monkeypatch.chdir(tmp_path)
+    assert resolve().data == "digits"  # built in, whatever is in this folder
+    assert resolve(given={"data": "voc2012-64"}).data == str((tmp_path / "voc2012-64").resolve())
+
+
+def test_data_under_the_home_of_nobody_were_not_found():
+    from mlcl.datasets import load_dataset
+
+    with pytest.raises(InputError, match="dataset '~nobody-at-all/store' was not found"):
+        load_dataset(resolve(given={"data": "~nobody-at-all/store"}).data)

@@ -20,8 +20,10 @@ from helpers import label_settings, label_store
 from mlcl.datasets import open_store, read_ids
 from mlcl.errors import InputError
 from mlcl.reports.examine import confusions, examine, label_lines, mistakes, suspects
+from mlcl.runs.folder import read_config
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
+from mlcl.runs.update import update
 
 
 def test_measures_per_label_are_those_of_scikit_learn():
@@ -104,6 +106,19 @@ def test_the_rows_of_a_run(folder):
     expected = load_trained(folder / "run").probabilities(data.test.inputs)
     assert np.array_equal(found.probabilities, expected)
     assert np.array_equal(found.image(7), data.test.inputs[7])
+
+
+def test_a_store_that_was_named_from_another_folder_is_found(tmp_path, monkeypatch):
+    label_store(tmp_path, "store", [0, 1, 2, 3])
+    label_store(tmp_path, "more", [0, 4], seed=3)
+    (tmp_path / "elsewhere").mkdir()
+    quick = {"method": "exact", "model": {"kind": "fixed"}, "memory": {"size": 0}, "stream": {"tasks": 2}}
+    monkeypatch.chdir(tmp_path)
+    run({"benchmark": "store", **quick}, out="run")
+    update("run", "more", out="updated")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert list(examine("../run").ids) == read_ids(tmp_path / "store")[len(open_store("../store").train) :]
+    assert read_config(tmp_path / "updated").data == str((tmp_path / "more").resolve())
 
 
 def test_the_rows_of_another_store(folder):

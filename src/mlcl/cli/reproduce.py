@@ -13,7 +13,7 @@ from mlcl.cli.compare import print_section
 from mlcl.cli.messages import fail
 from mlcl.cli.options import parse_settings
 from mlcl.cli.terminal import make_console
-from mlcl.config.resolve import Layer, resolve, shipped
+from mlcl.config.resolve import Layer, resolve
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.reports.gather import sections
@@ -104,8 +104,6 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     own, given = parsed
     experiment = load_experiment(own["table"])
     benchmark = given.pop("benchmark", "c-digits")
-    if benchmark not in shipped() and Path(benchmark).is_dir():
-        benchmark = str(Path(benchmark).resolve())  # the same run from whatever folder, and on another node
     name = resolve(given={"benchmark": benchmark}).benchmark
     out = Path(own.get("out") or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
     engine = own.get("engine", "local")

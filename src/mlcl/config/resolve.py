@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import inspect
 import re
 import typing
@@ -25,6 +26,7 @@ from jsonargparse import ArgumentParser
 from mlcl.config.fitting import data_kind, fixed_features, with_fitting_model
 from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
+from mlcl.datasets import absolute_data
 from mlcl.datasets.base import Kind
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.files import read_bounded
@@ -285,6 +287,7 @@ def resolve(
     preset = _prune(preset, final)
     upper = [_prune(file, final), preset, given] if "method" in given else [preset, _used(file, final), given]
     merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method})
+    merged["data"] = absolute_data(merged["data"])
     if merged["model"].get("head") == "exact":
         merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods
     try:
@@ -345,7 +348,7 @@ def config_from(source: Config | Mapping[str, Any] | str | Path, *, kind: Kind |
     'random'
     """
     if isinstance(source, Config):
-        return source
+        return dataclasses.replace(source, data=absolute_data(source.data))
     if isinstance(source, Mapping):
         return resolve(given=checked(source, "config"), kind=kind)
     if str(source).endswith((".yaml", ".yml")):

@@ -32,6 +32,7 @@ __all__ = [
     "DatasetPlan",
     "Split",
     "StoreInfo",
+    "absolute_data",
     "cache_dir",
     "decode_image",
     "find_dataset",
@@ -155,12 +156,11 @@ def _check_listing(path: Path, *, overwrite: bool) -> None:
 
 def find_dataset(name_or_path: str) -> Path:
     """Return the folder of a store, given the folder or a name in the cache; the `InputError` names the place."""
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
+    if (path := _folder(name_or_path)) is not None:
         return path
     stores = cache_dir() / "stores"
     named = stores / name_or_path
-    if path.name == name_or_path and named.is_dir():
+    if Path(name_or_path).name == name_or_path and named.is_dir():
         return named
     command = _known_command(name_or_path)
     if command is None:
@@ -171,6 +171,28 @@ def find_dataset(name_or_path: str) -> Path:
         f"dataset {name_or_path!r} is not prepared yet: {named} was looked for; "
         f"make it with: {command} --out {named}"
     )
+
+
+def _folder(name_or_path: str) -> Path | None:
+    try:
+        path = Path(name_or_path).expanduser()
+    except RuntimeError:  # the home of a user that there is not
+        return None
+    return path if path.is_dir() else None
+
+
+def absolute_data(name_or_path: str) -> str:
+    """Return what a run records as its ``data``: of a store's folder the absolute path, a name as it is.
+
+    So that the store is found from whatever folder the run is looked at, while names hold on other machines too.
+
+    >>> absolute_data("digits"), absolute_data("voc2012-96")
+    ('digits', 'voc2012-96')
+    """
+    if name_or_path == "digits" or is_given_arrays(name_or_path):
+        return name_or_path
+    folder = _folder(name_or_path)
+    return name_or_path if folder is None else str(folder.resolve())
 
 
 def _known_command(name: str) -> str | None:

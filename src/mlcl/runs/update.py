@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 from mlcl.config.schema import Config, to_dict
+from mlcl.datasets import absolute_data
 from mlcl.errors import InputError
 from mlcl.runs import folder as files
 from mlcl.runs.added import extended_benchmark
@@ -48,7 +49,7 @@ def update(
         callback: called while training.
     """
     base = load_base(current_folder(Path(folder)))
-    settings = config or dataclasses.replace(base.trained.config, data=str(data))
+    settings = config or dataclasses.replace(base.trained.config, data=absolute_data(str(data)))
     _refuse_settings(base.trained.config, settings)
     if Path(out).resolve() in (base.folder.resolve(), Path(folder).resolve()):
         raise InputError(f"--out {out} is the run that is extended; expected another folder.")
