@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
+from mlcl.cli import explain
 from mlcl.cli.helping import COMMON, SHORT, short
 from mlcl.cli.main import VERBS, main
 from mlcl.config.resolve import settings, shipped
@@ -89,7 +91,8 @@ def test_explain_says_what_is_known_of_a_name(name, words, capsys):
         assert word in text, text
 
 
-def test_every_setting_is_explained(capsys):
+def test_every_setting_is_explained(capsys, monkeypatch):
+    monkeypatch.setattr(explain, "read_yaml", cache(explain.read_yaml))  # the shipped configs are read once
     for name in settings():
         first = shown(["explain", name], capsys).splitlines()[0]
         assert first.startswith(f"{name}: "), first
