@@ -16,6 +16,10 @@ from hypothesis import HealthCheck, settings
 
 from children import TOKEN, descendants
 
+# Container images set PYTHONDONTWRITEBYTECODE; every worker would then compile and rewrite all test modules each time,
+# which is half of the collection. What is written, __pycache__ as ever, is ignored by git.
+sys.dont_write_bytecode = False
+
 # A busy machine may take any time for an example.
 settings.register_profile("mlcl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mlcl")
