@@ -119,3 +119,15 @@ def test_unknown_classes_and_different_maps_are_refused():
     assert merged.classes == 6
     assert merged.sums.annotated_for(5).count == 90
     assert learner.remove(2).classes == 3
+
+
+def test_rows_of_many_blocks_are_counted_as_one_block_would_be(monkeypatch):
+    rows, labels, _ = problem(5, n=700)
+    labels[:, 2] = False  # a class without positives
+    whole = Learner.begin(rows).learn(rows, labels, range(4))
+    monkeypatch.setattr(features, "BLOCK", 64 * 5)
+    monkeypatch.setattr(features, "ROWS", 1)
+    cut = Learner.begin(rows).learn(rows, labels, range(4))
+    same(cut, whole)
+    for k in range(4):
+        np.testing.assert_allclose(cut.sums.positive[k].second, whole.sums.positive[k].second, rtol=1e-12)

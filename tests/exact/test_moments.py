@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mlcl.errors import InputError
 from mlcl.exact import Moments
-from mlcl.exact.moments import pack, packed_diagonal, unpack, unpack_upper
+from mlcl.exact.moments import Growing, pack, packed_diagonal, unpack, unpack_upper
 
 
 def rows_of(seed, n, d):
@@ -43,6 +43,18 @@ def test_sums_of_parts(seed, a, b):
     np.testing.assert_allclose((left + right).second, whole.second, atol=1e-12)
     np.testing.assert_allclose(whole.without(right).second, left.second, atol=1e-11)
     assert whole.without(right).count == whole.remainder(right).count == a
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 9), max_size=6), st.sampled_from([1, 7]))
+def test_moments_that_grow_block_by_block_are_those_of_all_rows(seed, sizes, patience):
+    rows = rows_of(seed, sum(sizes), 3)
+    growing = Growing(3, patience=patience)
+    for block in np.split(rows, np.cumsum(sizes)[:-1]) if sizes else []:
+        growing.add(block.copy())
+    found, whole = growing.moments(), Moments.of(rows)
+    assert found.count == whole.count
+    np.testing.assert_allclose(found.sum, whole.sum, atol=1e-12)
+    np.testing.assert_allclose(found.second, whole.second, atol=1e-12)
 
 
 def test_a_linear_map_of_moments_is_the_moments_of_mapped_rows():

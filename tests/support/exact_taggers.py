@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 
-from mlcl.datasets import load_dataset
+from data import shared_data
+from mlcl.datasets import load_dataset, prepare_source
 from mlcl.models.patches import patches
 
 
@@ -27,13 +27,13 @@ def digit_patches() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[A
         return encoder(train).numpy(), data.train.labels, encoder(test).numpy(), data.test.labels
 
 
+@cache
 def real(name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Training and test rows of a prepared store in the cache (skips where it is not there), or of the digits."""
+    """Training and test rows of a file of the shared real data (skips where that is not there), or of the digits."""
     if name == "digits":
         return digit_patches()
-    folder = Path.home() / ".cache/mlcl/stores" / name
-    if not (folder / "manifest.json").is_file():
-        pytest.skip(f"the prepared store {folder} is not here")
-    train = json.loads((folder / "manifest.json").read_text())["train"]
-    rows, labels = (np.load(folder / file) for file in ("inputs.npy", "labels.npy"))
-    return rows[:train], labels[:train], rows[train:], labels[train:]
+    source = next((shared_data() / "arff").glob(f"{name.capitalize()}.arff*"))
+    with tempfile.TemporaryDirectory(prefix="mlcl-test-") as place:
+        data = load_dataset(str(prepare_source("arff", source, out=Path(place) / name, jobs=1).path))
+        parts = [np.array(part) for half in (data.train, data.test) for part in (half.inputs, half.labels)]
+    return parts[0], parts[1], parts[2], parts[3]

@@ -7,17 +7,19 @@ positives of, and a class waits until it has so many that a matrix product pays.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.exact.features import FeatureMap
-from mlcl.exact.moments import FEW, Floats, Moments
+from mlcl.exact.moments import FEW, Floats, Growing, Moments
 from mlcl.exact.parts import Part
 from mlcl.exact.sums import Sums
 
 Ints = NDArray[np.int64]
+Key = TypeVar("Key", bound=Hashable)
 Pairs = tuple[Ints, Ints]
 """Rows of a batch, and for each the number of a label: one pair per tag."""
 
@@ -39,12 +41,9 @@ class Counter:
 
     def __init__(self, features: FeatureMap) -> None:
         self.features = features
-        d = features.dimension
-        # So many rows make a product worth its result of d x d numbers, and take half the space of a class's sums.
-        self._patience = max(FEW + 1, d // 4)
-        self._total = _Growing(d, 1)
-        self._positive: dict[str, _Growing] = {}
-        self._open = Part.empty(d)
+        self._total = Growing(features.dimension)
+        self._positive: dict[str, Growing] = {}
+        self._open = Part.empty(features.dimension)
 
     def add(
         self, rows: NDArray[np.generic], tags: Pairs, names: Sequence[str], annotated: Pairs | None = None
@@ -70,14 +69,7 @@ class Counter:
             self._total.add(z[~marked])
         else:
             self._total.add(z)
-        starts = _firsts(pairs[0])
-        for start, stop in itertools.pairwise([*starts, len(pairs[0])]):
-            self._of(names[pairs[0, start]]).add(z[pairs[1, start:stop]])
-
-    def _of(self, name: str) -> _Growing:
-        if name not in self._positive:
-            self._positive[name] = _Growing(self.features.dimension, self._patience)
-        return self._positive[name]
+        add_positives(self._positive, z, pairs, names)
 
     def part(self) -> Part:
         """Return the sums of all rows so far, labels in sorted order; this is the end of counting."""
@@ -91,48 +83,29 @@ class Counter:
         return both.over(sorted(both.names))
 
 
+def add_positives(growing: dict[Key, Growing], z: Floats, pairs: Ints, keys: Sequence[Key]) -> None:
+    """Add the positives of each class among rows to its moments.
+
+    Args:
+        growing: moments by key, with classes that have positives only; new ones are added.
+        z: rows, ``[n, d]``.
+        pairs: numbers of classes, ascending, and of the rows that are their positives, ``[2, m]``.
+        keys: of the classes, by number.
+    """
+    d = z.shape[1]
+    for start, stop in itertools.pairwise([*_firsts(pairs[0]), len(pairs[0])]):
+        key = keys[pairs[0, start]]
+        if key not in growing:
+            # So many rows make a product worth its result, and take half the space of a class's sums.
+            growing[key] = Growing(d, patience=max(FEW + 1, d // 4))
+        growing[key].add(z[pairs[1, start:stop]])
+
+
 def _firsts(ordered: Ints) -> list[int]:
     """Return where each value of a sorted array comes first."""
     if not len(ordered):
         return []
     return [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist()]
-
-
-class _Growing:
-    """Moments that grow in place; fewer rows than ``patience`` wait for more."""
-
-    def __init__(self, d: int, patience: int) -> None:
-        self.sums = Moments.zeros(d)
-        self.patience = patience
-        self.waiting: list[Floats] = []
-        self.held = 0
-
-    def add(self, rows: Floats) -> None:
-        """Add rows, which must not be a view of something larger: they may be kept for a while."""
-        if not len(rows):
-            return
-        self.waiting.append(rows)
-        self.held += len(rows)
-        if self.held >= self.patience:
-            self._flush()
-
-    def _flush(self) -> None:
-        rows = self.waiting[0] if len(self.waiting) == 1 else np.concatenate(self.waiting)
-        self.waiting, self.held = [], 0
-        more = Moments.of(rows)
-        if not self.sums.count:
-            self.sums = more
-            return
-        total, second = self.sums.sum, self.sums.second  # own arrays: nobody has seen them yet
-        total += more.sum
-        second += more.second
-        self.sums = Moments(self.sums.count + more.count, total, second)
-
-    def moments(self) -> Moments:
-        """Return the moments of all rows."""
-        if self.waiting:
-            self._flush()
-        return self.sums
 
 
 def _partly(

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
+from mlcl.exact.counting import add_positives
 from mlcl.exact.features import FeatureMap, blocks, fit_map
-from mlcl.exact.moments import Floats
+from mlcl.exact.moments import Floats, Growing, Moments
 from mlcl.exact.storing import ARRAYS, read_sums, sums_arrays
 from mlcl.exact.sums import Sums
 
@@ -183,8 +184,11 @@ class Learner:
         ids = list(range(self.classes)) if ids is None else [int(k) for k in ids]
         classes = max(self.classes, max(ids, default=-1) + 1)
         marks = positive.astype(np.bool_, copy=False)
+        pieces = list(blocks(rows.shape[0], max(self.features.features, self.features.dimension)))
+        if annotated is None and weights is None and len(pieces) > 1:
+            return self._counted(rows, marks, pieces).placed(ids, classes)
         seen: Sums | None = None
-        for piece in blocks(rows.shape[0], max(self.features.features, self.features.dimension)):
+        for piece in pieces:
             part = Sums.of(
                 self.features(rows[piece]),
                 marks[piece],
@@ -195,3 +199,15 @@ class Learner:
         if seen is None:
             seen = Sums.zeros(self.features.dimension, len(ids))
         return seen.placed(ids, classes)
+
+    def _counted(self, rows: Any, marks: NDArray[np.bool_], pieces: Sequence[slice]) -> Sums:
+        """Return the sums of rows that were annotated for all classes of ``marks``, added in place block by block."""
+        d, classes = self.features.dimension, range(marks.shape[1])
+        total, positive = Growing(d), dict[int, Growing]()
+        for piece in pieces:
+            z = self.features(rows[piece])
+            total.add(z)
+            add_positives(positive, z, np.stack(np.nonzero(marks[piece].T)), classes)
+        every, nothing = total.moments(), Moments.zeros(d)
+        own = tuple(positive.pop(k).moments() if k in positive else nothing for k in classes)
+        return Sums(every, (0,) * len(own), (every,) * min(len(own), 1), own)

@@ -62,7 +62,7 @@ class Moments:
         if weights is not None:
             roots = rows * np.sqrt(weights)[:, None]
             return cls(float(weights.sum()), weights @ rows, _second(roots))
-        return cls(float(n), np.ones(n) @ rows if n else np.zeros(d), _second(rows))
+        return cls(float(n), _column_sums(rows, np.zeros(d)), _second(rows))
 
     @property
     def dimension(self) -> int:
@@ -166,6 +166,55 @@ class Moments:
         return Moments(self.count, total + self.count * shift, pack(second))
 
 
+class Growing:
+    """Moments of rows that come in blocks, added in place.
+
+    Args:
+        d: numbers per row.
+        patience: fewer rows than this wait for more, so that a product is worth its result of d x d numbers; 1: none
+            waits, and the second moment is a whole matrix until the end, to which BLAS adds at its full speed.
+
+    >>> growing = Growing(1, patience=2)
+    >>> for block in (np.array([[1.0]]), np.array([[2.0], [3.0]])):
+    ...     growing.add(block)
+    >>> growing.moments().sum
+    array([6.])
+    """
+
+    def __init__(self, d: int, *, patience: int = 1) -> None:
+        self.patience = patience
+        self._count, self._sum = 0, np.zeros(d)
+        whole = patience <= 1
+        self._second = np.zeros((d, d), order="F") if whole else np.zeros(packed_size(d))
+        self._waiting: list[Floats] = []
+        self._held = 0
+
+    def add(self, rows: Floats) -> None:
+        """Add rows ``[n, d]``, which must not be a view of something larger: they may be kept for a while."""
+        self._waiting.append(rows)
+        self._held += len(rows)
+        if self._held >= self.patience:
+            self._flush()
+
+    def _flush(self) -> None:
+        rows = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
+        self._count += self._held
+        self._waiting, self._held = [], 0
+        self._sum = _column_sums(rows, self._sum)
+        if self.patience <= 1:
+            rows = np.ascontiguousarray(rows)
+            self._second = np.asarray(blas.dsyrk(1.0, rows.T, 1.0, self._second, overwrite_c=1))
+        else:
+            self._second += _second(rows)
+
+    def moments(self) -> Moments:
+        """Return the moments of all rows; this is the end of adding."""
+        if self._held:
+            self._flush()
+        second = pack(self._second) if self.patience <= 1 else self._second
+        return Moments(float(self._count), self._sum, second)
+
+
 def packed_size(d: int) -> int:
     """Return how many numbers the upper triangle of a ``d`` x ``d`` matrix has."""
     return d * (d + 1) // 2
@@ -227,6 +276,18 @@ def _is_positive(moments: Moments, slack: Floats) -> bool:
     upper *= scale
     upper[np.diag_indices_from(upper)] += scale == 0  # constant columns
     return not lapack.dpotrf(upper, lower=0, overwrite_a=1)[1]
+
+
+def _column_sums(rows: Floats, onto: Floats) -> Floats:
+    """Return ``onto``, changed in place, plus the sum of the rows.
+
+    By scipy's BLAS, as all products here: numpy brings another, and the threads of the one wait, spinning, where those
+    of the other work.
+    """
+    if not rows.size:
+        return onto
+    ones = np.ones(len(rows))
+    return np.asarray(blas.dgemv(1.0, np.ascontiguousarray(rows).T, ones, 1.0, onto, overwrite_y=1))
 
 
 def _second(rows: Floats) -> Floats:
