@@ -95,7 +95,7 @@ $(BACKBONES)/.installed: pyproject.toml constraints.txt constraints-backbones.tx
 $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 	$(call environment,$(EXTRAS),--constraint constraints-extras.txt --editable '.[dev$(COMMA)torchmetrics$(COMMA)lightning$(COMMA)ray$(COMMA)onnx]' pandas)
 
-# With the rivals, so that what is compared with is the real package.
+# With the packages that mlcl is compared with.
 $(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[parquet$(COMMA)torchmetrics$(COMMA)serve$(COMMA)onnx]' onnxruntime river)
 

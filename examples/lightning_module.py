@@ -74,12 +74,12 @@ def network() -> nn.Module:
     )
 
 
-def main(memory_size: int = 300, *, pictures: int = 6000, epochs: int = 4, seed: int = 0) -> float:
+def main(memory_size: int = 300, *, train_size: int = 6000, epochs: int = 4, seed: int = 0) -> float:
     """Learn the tasks one after the other and return the Macro-AUC over all labels at the end."""
     warnings.filterwarnings("ignore", module="lightning")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     lightning.seed_everything(seed, verbose=False)
-    digits = load_digits_dataset(train=pictures, test=1000)
+    digits = load_digits_dataset(train=train_size, test=1000)
     labels = digits.train.labels
     train, test = (
         TensorDataset(torch.from_numpy(np.array(part.inputs)) / 255, torch.from_numpy(part.labels).float())

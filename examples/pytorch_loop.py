@@ -28,10 +28,10 @@ def network() -> nn.Module:
     )
 
 
-def main(memory_size: int = 300, *, pictures: int = 6000, epochs: int = 4, seed: int = 0) -> float:
+def main(memory_size: int = 300, *, train_size: int = 6000, epochs: int = 4, seed: int = 0) -> float:
     """Learn the tasks one after the other and return the Macro-AUC over all labels at the end."""
     torch.manual_seed(seed)
-    digits = load_digits_dataset(train=pictures, test=1000)  # small images with 20 labels
+    digits = load_digits_dataset(train=train_size, test=1000)  # small images with 20 labels
     images, labels = torch.from_numpy(np.array(digits.train.inputs)) / 255, digits.train.labels
     dataset = TensorDataset(images, torch.from_numpy(labels).float())
     test_images = torch.from_numpy(np.array(digits.test.inputs)) / 255

@@ -379,8 +379,8 @@ def main() -> int:
                     if counts["crashed"] <= 3:
                         print(f"{file}\n{traceback.format_exc(limit=-4)}")
             total += counts.total()
-            told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-            print(f"{name:20} {told}   ({time.perf_counter() - started:.0f} s)", flush=True)
+            found = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+            print(f"{name:20} {found}   ({time.perf_counter() - started:.0f} s)", flush=True)
     print(f"{total} inputs, {crashes} crashes")
     return 1 if crashes else 0
 

@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 def test_the_example_learns_what_the_plain_loop_learns():
     """Equal numbers mean the same batches: Lightning has called ``set_epoch`` before each epoch."""
-    small = {"pictures": 500, "epochs": 2}
+    small = {"train_size": 500, "epochs": 2}
     plain, module = (
         runpy.run_path(str(EXAMPLES / name))["main"](100, **small)
         for name in ("pytorch_loop.py", "lightning_module.py")
@@ -32,10 +32,10 @@ def test_the_example_learns_what_the_plain_loop_learns():
 
 
 def test_the_example_runs_as_a_script(tmp_path):
-    """As it stands, but with fewer pictures."""
+    """As it stands, but with fewer images."""
     script = tmp_path / "lightning_module.py"
     text = (EXAMPLES / script.name).read_text(encoding="utf-8")
-    script.write_text(text.replace("pictures: int = 6000", "pictures: int = 400"), encoding="utf-8")
+    script.write_text(text.replace("train_size: int = 6000", "train_size: int = 400"), encoding="utf-8")
     done = complete([sys.executable, str(script), "50"])
     assert done.returncode == 0, done.stderr
     assert "after task 5: Macro-AUC" in done.stdout

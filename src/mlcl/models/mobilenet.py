@@ -224,7 +224,8 @@ def mobilenetv2(
 
     Args:
         input_shape: (C, H, W).
-        pretrained: File with pre-trained weights; images are then normalised by ImageNet's mean and deviation.
+        pretrained: File with pre-trained weights; images are then normalised by ImageNet's mean and standard
+            deviation.
         resize: Side in pixels to which images are resized before they reach the model.
 
     >>> mobilenetv2((3, 96, 96)).width

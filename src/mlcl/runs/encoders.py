@@ -134,7 +134,7 @@ def model_encoder(
     shape = data.train.inputs.shape[1:]
     network = build_model(model, shape, 1, seed=seed, pretrained=pretrained, resize=resize)
     backbone = network.backbone
-    # Statistics of all training images would tell the first task about the images of the last.
+    # Statistics of all training images would leak images of later tasks into the first.
     normaliser = Normaliser.fit(data.train, normalise=False)
     random: Provenance = {"model": model, "weights": None, "seed": seed}
     if backbone.fits:

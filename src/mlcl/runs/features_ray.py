@@ -15,7 +15,7 @@ from mlcl.errors import InputError, one_line
 from mlcl.runs.encoders import Recipe
 from mlcl.training.cluster import EngineFailure, connected, cores_of
 
-Rows = NDArray[np.float32]
+Features = NDArray[np.float32]
 
 
 class Actor:
@@ -34,7 +34,7 @@ class Actor:
                 f"a node has other weights of {recipe.model} than this machine; expected the same files on all nodes"
             )
 
-    def embed(self, start: int, stop: int) -> Rows | InputError:
+    def embed(self, start: int, stop: int) -> Features | InputError:
         """Return the features of rows, or what is wrong."""
         if self.problem is not None:
             return self.problem
@@ -46,7 +46,7 @@ class Actor:
 
 def embed_on_ray(
     recipe: Recipe, ranges: Sequence[Chunk], *, sha256: str | None, jobs: int | None, address: str | None
-) -> Iterator[tuple[Chunk, Rows]]:
+) -> Iterator[tuple[Chunk, Features]]:
     """Yield ranges of rows with their features, in any order.
 
     An actor that is lost with its node gives its ranges to the others.

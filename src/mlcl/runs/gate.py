@@ -142,11 +142,11 @@ def release(
     """Take a finished version into use if it passes the gate; else it stays where it is, and nothing changes.
 
     A version that lies in the folder ``versions`` of its run becomes the current one; one that was written elsewhere
-    is only judged. The verdict is kept in the version's folder.
+    is only compared. The verdict is kept in the version's folder.
 
     Args:
         folder: of the new version; it names the version before.
-        gate: the store to judge on; None: no gate.
+        gate: the store to compare on; None: no gate.
         allow: points of AUC that a label may lose.
         why: for the history of versions.
 
@@ -171,7 +171,7 @@ def release(
 
 
 def check_gate(folder: Path, gate: str | Path, *, allow: float) -> None:
-    """Refuse before training a gate that cannot judge what follows from a run."""
+    """Refuse before training a gate that cannot compare what follows from a run."""
     check_number("--allow", allow, high=100)
     trained, data = load_trained(folder), load_dataset(str(gate))
     check_inputs(trained, data, gate)

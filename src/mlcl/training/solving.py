@@ -108,7 +108,8 @@ class ExactHead:
         """Return weights ``[K, D]`` and biases ``[K]``; zeros for classes to come.
 
         Args:
-            like: the scores of all rows so far have these means and deviations. Not given: scores are log-odds.
+            like: the scores of all rows so far have these means and standard deviations. Not given: scores are
+                log-odds.
         """
         if self.learner is None:
             raise InputError("the exact head has learnt no rows yet.")

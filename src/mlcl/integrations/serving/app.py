@@ -173,9 +173,9 @@ def media_type(request: Request) -> str:
 
 async def body(request: Request, limit: int, seconds: float) -> bytes:
     """Read a request of at most so many bytes, within so many seconds."""
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told[:20]) > limit:
-        raise Refused(413, f"the request has {told[:20]} bytes; at most {limit} were expected")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limit:
+        raise Refused(413, f"the request has {declared[:20]} bytes; at most {limit} were expected")
     found = bytearray()
     try:
         async with asyncio.timeout(seconds):
