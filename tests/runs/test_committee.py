@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -43,13 +44,24 @@ class StopAt(Callback):
             raise Interrupted
 
 
+@pytest.fixture(scope="module")
+def uninterrupted():
+    """A function from a kind to its benchmark, its config and its whole run, which is made once."""
+
+    @cache
+    def made(kind):
+        benchmark = small_benchmark(images=kind == "images")
+        config = config_from(merge(SMALL_IMAGES, PATCHES, BOTH) if kind == "images" else merge(SMALL, BOTH))
+        return benchmark, config, run(config, benchmark=benchmark)
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("kind", "task", "step"), [("vectors", 0, 2), ("vectors", 0, None), ("vectors", 1, 2), ("images", 1, 2)]
 )
-def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, task, step, tmp_path):
-    benchmark = small_benchmark(images=kind == "images")
-    config = config_from(merge(SMALL_IMAGES, PATCHES, BOTH) if kind == "images" else merge(SMALL, BOTH))
-    whole = run(config, benchmark=benchmark)
+def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, task, step, tmp_path, uninterrupted):
+    benchmark, config, whole = uninterrupted(kind)
     with pytest.raises(Interrupted):
         run(config, benchmark=benchmark, out=tmp_path / "run", callback=StopAt(task, step))
     result = resume(tmp_path / "run", benchmark=benchmark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -39,13 +40,24 @@ class StopAt(Callback):
             raise Interrupted
 
 
+@pytest.fixture(scope="module")
+def uninterrupted():
+    """A function from a kind to its benchmark, its config and its whole run, which is made once."""
+
+    @cache
+    def made(kind):
+        benchmark = small_benchmark(images=kind == "images")
+        # Small batches: a row's features must not depend on which other rows were computed before.
+        config = config_from(merge(WITHOUT_STEPS[kind], {"train": {"eval_batch_size": 7}}))
+        return benchmark, config, run(config, benchmark=benchmark)
+
+    return made
+
+
 @pytest.mark.parametrize("kind", WITHOUT_STEPS)
 @pytest.mark.parametrize(("event", "task"), [("start", 0), ("end", 0), ("start", 1), ("end", 1)])
-def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, event, task, tmp_path):
-    benchmark = small_benchmark(images=kind == "images")
-    # Small batches: a row's features must not depend on which other rows were computed before.
-    config = config_from(merge(WITHOUT_STEPS[kind], {"train": {"eval_batch_size": 7}}))
-    whole = run(config, benchmark=benchmark)
+def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, event, task, tmp_path, uninterrupted):
+    benchmark, config, whole = uninterrupted(kind)
     with pytest.raises(Interrupted):
         run(config, benchmark=benchmark, out=tmp_path / "run", callback=StopAt(event, task))
     result = resume(tmp_path / "run", benchmark=benchmark)
