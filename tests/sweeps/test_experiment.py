@@ -83,6 +83,17 @@ def test_the_axis_multiplies_rows_and_references_follow_it():
     assert {row.reference for row in margins} == {margins[0].label}
 
 
+def test_a_row_may_have_other_settings_on_some_benchmarks():
+    text = """
+rows:
+  - {label: a, method: er, threshold: 0.5, train: {lr: 0.1}, benchmarks: {c-coco: {threshold: 0.7, train: {epochs: 2}}}}
+"""
+    experiment = parse_experiment("mine", text, source="mine.yaml")
+    voc, coco = (experiment.rows_on(name)[0].settings for name in ("c-voc-small", "c-coco-small"))
+    assert (voc["threshold"], voc["train"]) == (0.5, {"lr": 0.1})
+    assert (coco["threshold"], coco["train"]) == (0.7, {"lr": 0.1, "epochs": 2})
+
+
 def test_presets_are_all_methods_except_for_the_base():
     labels = [row.label for row in load_experiment("presets").rows_on("c-digits")]
     assert labels == [name for name in PRESETS if name != "replay"]
@@ -109,6 +120,12 @@ def test_presets_are_all_methods_except_for_the_base():
         ("rows: [{label: a}]\naxis: {setting: memory.sise, values: [1]}", "Did you mean 'memory.size'"),
         ("rows: [{label: a, memory: {size: 3}}]\naxis: {setting: memory.size, values: [1]}", "is the axis"),
         ("rows: [{label: a, published: 7}]", "published is 7"),
+        ("rows: [{label: a, benchmarks: 7}]", "row 'a': benchmarks is 7; expected benchmarks with settings"),
+        ("rows: [{label: a, benchmarks: {c-coco: {lr: 1}}}]", "row 'a' on c-coco: unknown field 'lr'"),
+        (
+            "rows: [{label: a, benchmarks: {b: {memory: {size: 3}}}}]\naxis: {setting: memory.size, values: [1]}",
+            "is the axis",
+        ),
         ("rows: [{label: a, published: {c-voc: {macro_auc: high}}}]", "published macro_auc is 'high'"),
         ("rows: [{label: a, published: {c-voc: {auc: 1}}}]", "published metric is 'auc'"),
         ("rows: [{label: a}]\ncommon: x", "common is 'x'; expected a mapping"),

@@ -56,6 +56,27 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Series:
+    """An entry of ``rows``, before the axis multiplies it.
+
+    Attributes:
+        label: its name.
+        settings: the settings of its runs.
+        benchmarks: settings that override them on some benchmarks.
+        published: benchmark to metric to what the paper reports.
+    """
+
+    label: str
+    settings: Layer
+    benchmarks: Mapping[str, Layer] = field(default_factory=dict)
+    published: Published = field(default_factory=dict)
+
+    def settings_on(self, benchmark: str) -> Layer:
+        """Return the settings on a benchmark."""
+        return merge(self.settings, of_benchmark(self.benchmarks, benchmark, {}))
+
+
+@dataclass(frozen=True)
 class TableRow:
     """One row of a table.
 
@@ -84,7 +105,7 @@ class Experiment:
         name: its name on the command line.
         title: the title of the table.
         claim: what the paper concludes from it.
-        series: label, settings and published numbers of each row, before the axis multiplies them.
+        series: the entries of ``rows``.
         reference: label that differences are taken against: of a series (then each row is compared with the
             row of that series at its own value of the axis) or of one row.
         metric: the metric that rows are compared by.
@@ -95,7 +116,7 @@ class Experiment:
     name: str
     title: str
     claim: str
-    series: tuple[tuple[str, Layer, Published], ...]
+    series: tuple[Series, ...]
     reference: str
     metric: str = "macro_auc"
     figure: str = "points"
@@ -109,24 +130,31 @@ class Experiment:
         """
         if self.axis is None:
             return tuple(
-                TableRow(label, settings, label, None, self.reference, _published(published, benchmark, None))
-                for label, settings, published in self.series
+                TableRow(
+                    label=one.label,
+                    settings=one.settings_on(benchmark),
+                    series=one.label,
+                    x=None,
+                    reference=self.reference,
+                    published=_published(one.published, benchmark, None),
+                )
+                for one in self.series
             )
         axis = self.axis
-        labels = [label for label, _, _ in self.series]
+        labels = [one.label for one in self.series]
         rows = []
         for value in of_benchmark(axis.benchmarks, benchmark, axis.values):
-            for label, settings, published in self.series:
+            for one in self.series:
                 rows.append(
                     TableRow(
-                        label=_at(label, axis.name, value),
-                        settings=merge(settings, nested(axis.setting, value)),
-                        series=label,
+                        label=_at(one.label, axis.name, value),
+                        settings=merge(one.settings_on(benchmark), nested(axis.setting, value)),
+                        series=one.label,
                         x=value,
                         reference=_at(self.reference, axis.name, value)
                         if self.reference in labels
                         else self.reference,
-                        published=_published(published, benchmark, value),
+                        published=_published(one.published, benchmark, value),
                     )
                 )
         if rows[0].reference not in [row.label for row in rows]:
@@ -195,7 +223,7 @@ def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
     _known(content, _FIELDS, source)
     axis = _axis(content.get("axis"), source)
     series = _series(content["rows"], _layer(content.get("common", {}), source, "common"), source)
-    labels = [label for label, _, _ in series]
+    labels = [one.label for one in series]
     metric = check_choice(f"{source}: metric", content.get("metric", "macro_auc"), METRICS)
     figure = check_choice(f"{source}: figure", content.get("figure", "points"), FIGURES)
     reference = str(content.get("reference", labels[0]))
@@ -203,36 +231,44 @@ def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
         raise InputError(f"{source}: reference {reference!r} is not a row; rows are: {', '.join(labels)}.")
     if figure in ("lines", "imbalance") and axis is None:
         raise InputError(f"{source}: figure {figure!r} needs an 'axis'.")
-    for label, settings, _ in series:
-        if axis is not None and _has(settings, axis.setting):
-            raise InputError(f"{source}: row {label!r} sets {axis.setting}, which is the axis.")
+    for one in series:
+        if axis is not None and any(
+            _has(own, axis.setting) for own in (one.settings, *one.benchmarks.values())
+        ):
+            raise InputError(f"{source}: row {one.label!r} sets {axis.setting}, which is the axis.")
     title, claim = str(content.get("title", name)), str(content.get("claim", ""))
     return Experiment(name, title, claim, series, reference, metric, figure, axis)
 
 
-def _series(rows: Any, common: Layer, source: str) -> tuple[tuple[str, Layer, Published], ...]:
+def _series(rows: Any, common: Layer, source: str) -> tuple[Series, ...]:
     if rows == "presets":  # every method; `replay` is a base for others, and the same as er
         rows = [{"label": name, "method": name} for name in PRESETS if name != "replay"]
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{source}: rows is {rows!r}; expected a list of rows, or 'presets'.")
-    found: dict[str, tuple[str, Layer, Published]] = {}
+    found: dict[str, Series] = {}
     for number, entry in enumerate(rows):
-        label, own, published = _entry(entry, number, source)
-        if slug(label) in found:
-            raise InputError(f"{source}: rows {found[slug(label)][0]!r} and {label!r} have the same name.")
-        found[slug(label)] = (label, merge(common, own), published)
+        one = _entry(entry, number, common, source)
+        if slug(one.label) in found:
+            raise InputError(
+                f"{source}: rows {found[slug(one.label)].label!r} and {one.label!r} have the same name."
+            )
+        found[slug(one.label)] = one
     return tuple(found.values())
 
 
-def _entry(content: Any, number: int, source: str) -> tuple[str, Layer, Published]:
-    """Return the label, the settings and the published numbers of one entry of ``rows``."""
+def _entry(content: Any, number: int, common: Layer, source: str) -> Series:
+    """Return one entry of ``rows``."""
     label = content.get("label") if isinstance(content, dict) else None
     if not isinstance(label, str) or not slug(label):
         raise InputError(f"{source}: row {number} has no 'label'.")
-    settings = {key: value for key, value in content.items() if key not in ("label", "published")}
-    published = content.get("published", {})
-    _check_published(published, f"{source}: row {label!r}")
-    return label, _layer(settings, source, f"row {label!r}"), published
+    own = {key: value for key, value in content.items() if key not in ("label", "published", "benchmarks")}
+    place = f"row {label!r}"
+    published, others = content.get("published", {}), content.get("benchmarks", {})
+    _check_published(published, f"{source}: {place}")
+    if not isinstance(others, dict):
+        raise InputError(f"{source}: {place}: benchmarks is {others!r}; expected benchmarks with settings.")
+    layers = {str(name): _layer(layer, source, f"{place} on {name}") for name, layer in others.items()}
+    return Series(label, merge(common, _layer(own, source, place)), layers, published)
 
 
 def _axis(content: Any, source: str) -> Axis | None:
