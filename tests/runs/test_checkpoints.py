@@ -65,11 +65,12 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bits(method, tmp_path):
     """Stopped inside the first, second and third task, at the end of an epoch, and with checkpoints by the step."""
     images = method in CONVOLUTIONAL
     benchmark = small_benchmark(images=images)
-    config = settings_for(method)
+    short = {"train": {"epochs": 2}}
+    config = settings_for(method, **short)
     whole = run(config, benchmark=benchmark, out=tmp_path / "whole")
     per_epoch = -(-len(benchmark.tasks[0].train) // 16)
-    points = (7, 31) if images else (1, per_epoch, 3 * per_epoch + 2, 6 * per_epoch + 5)
-    every = {"checkpoint": {"every": 5}}
+    points = (7, 31) if images else (1, per_epoch, 2 * per_epoch + 2, 4 * per_epoch + 5)
+    every = {"checkpoint": {"every": 5}, **short}
     for point in points:
         folder = tmp_path / f"at{point}"
         by_step = settings_for(method, **every) if point == points[-1] else config

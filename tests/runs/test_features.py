@@ -405,6 +405,7 @@ def test_the_documented_commands_on_real_thumbnails(tmp_path, monkeypatch, capsy
     assert record["pooled"]["macro_auc"] > 65  # of 150 images; random weights are near 50
 
 
+@pytest.mark.slow
 def test_patches_are_learnt_from_the_training_split_without_labels(store, tmp_path):
     """No warning of random weights; the store says where its features come from, and runs take them."""
     with warnings.catch_warnings():
