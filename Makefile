@@ -59,6 +59,7 @@ results: install  ## docs/results.md, docs/beyond.md and the table of the first 
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
 	$(BIN)/python tools/calibration.py
+	$(BIN)/python tools/mlcil_page.py
 	$(BIN)/python tools/summary.py
 	$(BIN)/python tools/regime.py
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import InputError, one_line
-from mlcl.files import cache_dir
+from mlcl.files import cache_dir, read_bounded
 from mlcl.registry import REGISTRATIONS
 
 GROUP = "mlcl.plugins"
@@ -78,13 +78,9 @@ def find_plugin(source: str | Path) -> Plugin:
     if name.lower().endswith(".py"):
         path = Path(name).expanduser().resolve()
         try:
-            if path.stat().st_size > MAX_BYTES:
-                raise InputError(f"plugin {path}: larger than {MAX_BYTES} bytes; expected a Python file.")
-            code = path.read_bytes()
-        except OSError as error:
-            raise InputError(
-                f"plugin {path}: cannot be read: {error.strerror}; expected a Python file."
-            ) from None
+            code = read_bounded(path, limit=MAX_BYTES, expected="a Python file")
+        except InputError as error:
+            raise InputError(f"plugin {error}") from None
         return Plugin(str(path), hashlib.sha256(code).hexdigest(), code)
     if not all(part.isidentifier() for part in name.split(".")):
         raise InputError(f"plugin {name!r} is neither FILE.py nor package.module.")

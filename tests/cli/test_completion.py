@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from children import LIMIT
 from mlcl.cli.completion import USE, options, script
 from mlcl.cli.main import VERBS, main
 
@@ -88,7 +89,7 @@ class Zsh:
         """Return what is shown; a shell that has died raises an OSError, one that hangs fails."""
         text = ""
         while end not in text:
-            assert select.select([self.screen], [], [], 120)[0], text
+            assert select.select([self.screen], [], [], LIMIT)[0], text
             text += os.read(self.screen, 65536).decode(errors="replace")
         return text
 
@@ -110,9 +111,11 @@ class Zsh:
 def zsh(request, scripts, tmp_path_factory):
     """A zsh that has sourced the script, without and with a completion system set up before."""
     shell = Zsh(tmp_path_factory.mktemp("zsh"))
-    shell.type(f"{request.param}source {scripts / 'zsh'}\n")
-    yield shell
-    shell.close()
+    try:
+        shell.type(f"{request.param}source {scripts / 'zsh'}\n")
+        yield shell
+    finally:
+        shell.close()
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")

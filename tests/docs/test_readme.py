@@ -20,3 +20,22 @@ def test_a_block_of_the_readme_runs(block):
 def test_there_is_a_block_for_each_piece():
     for word in ("MarginLoss", "select_wru", "macro_auc", "mlcl.run("):
         assert any(word in block for block in BLOCKS), word
+
+
+def test_what_a_newcomer_looks_for_is_at_most_two_hops_away():
+    """The three questions of docs/architecture.md: the training loop, the place of a new loss, the memory weight."""
+    root, text = README.parent, README.read_text(encoding="utf-8")
+
+    def linked(path: str) -> str:
+        assert f"]({path})" in text, path
+        return (root / path).read_text(encoding="utf-8")
+
+    assert re.search(r"^def train\(", linked("src/mlcl/training/loop.py"), re.MULTILINE)
+    extending = linked("docs/extending.md")
+    assert re.search(r"^## A loss .*\n(.*\n)*?```python\n(.*\n)*?@LOSSES\.register", extending, re.MULTILINE)
+    assert re.search(
+        r'^#+ <a id="memory-weight"></a>.*\n(.*\n)*?.*`w_i` is', linked("docs/specification.md"), re.M
+    )
+    table = linked("docs/architecture.md").partition('id="three-questions"')[2].partition("\n## ")[0]
+    for place in ("src/mlcl/training/loop.py", "extending.md#a-loss", "specification.md#memory-weight"):
+        assert place in table, place

@@ -23,6 +23,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
+from children import LIMIT, child
 from helpers import label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
@@ -299,12 +300,12 @@ def test_a_body_that_is_too_long_or_never_comes_is_given_up():
 
 
 def test_an_error_inside_is_no_traceback_and_too_many_requests_wait_elsewhere(runs, monkeypatch):
-    tagger = Tagger(runs["vectors"][0], limits=Limits(waiting=1, seconds=5))
+    tagger = Tagger(runs["vectors"][0], limits=Limits(waiting=1, seconds=LIMIT))
     started, go = threading.Event(), threading.Event()
 
     def tag(inputs):
         started.set()
-        assert go.wait(30)
+        assert go.wait(LIMIT)
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(tagger, "tag", tag)
@@ -312,18 +313,18 @@ def test_an_error_inside_is_no_traceback_and_too_many_requests_wait_elsewhere(ru
     client, answers = Client(make_app(tagger)), []
     worker = threading.Thread(target=lambda: answers.append(client.post("/predict", json=row)))
     worker.start()
-    assert started.wait(30)
+    assert started.wait(LIMIT)
     busy = client.post("/predict", json=row)
     assert busy.status_code == 503
     assert busy.headers["Retry-After"] == "1"
     assert client.get("/health").status_code == 200
     go.set()
-    worker.join(30)
+    worker.join(LIMIT)
     assert answers[0].status_code == 500
     assert answers[0].json() == {"error": "internal error"}
     slow = Tagger(runs["vectors"][0], limits=Limits(seconds=0.01))
     hold = threading.Event()
-    monkeypatch.setattr(slow, "tag", lambda inputs: hold.wait(30))
+    monkeypatch.setattr(slow, "tag", lambda inputs: hold.wait(LIMIT))
     late = Client(make_app(slow)).post("/predict", json=row)
     hold.set()
     assert late.status_code == 503
@@ -346,24 +347,33 @@ def test_a_head_that_never_ends_closes_the_connection(monkeypatch):
         await send({"type": "http.response.body", "body": b""})
 
     async def talk():
-        config = uvicorn.Config(app, http=server.Patient, ws="none", lifespan="off", log_level="critical")
+        config = uvicorn.Config(
+            app,
+            http=server.Patient,
+            ws="none",
+            lifespan="off",
+            log_level="critical",
+            timeout_keep_alive=int(LIMIT),
+        )
         running = uvicorn.Server(config)
         with listen("127.0.0.1", 0) as place:
             task = asyncio.create_task(running.serve(sockets=[place]))
             port = place.getsockname()[1]
-            silent, half, drip = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-            half[1].write(b"GET / HT")
+            drip = await asyncio.open_connection("127.0.0.1", port)
             whole = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
             for _ in range(2):
                 drip[1].write(whole)
                 assert (await drip[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+            monkeypatch.setattr(server, "HEAD", 0.2)
+            silent, half = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            half[1].write(b"GET / HT")
             drip[1].write(whole[:9])
             for reader, _ in (silent, half, drip):
-                assert await asyncio.wait_for(reader.read(), 60) == b""
+                assert await asyncio.wait_for(reader.read(), LIMIT) == b""
             running.should_exit = True
             await task
 
-    monkeypatch.setattr(server, "HEAD", 0.2)
+    monkeypatch.setattr(server, "HEAD", LIMIT)
     asyncio.run(talk())
 
 
@@ -393,28 +403,25 @@ def test_bad_arguments_are_one_sentence(tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 def test_the_process_ends_cleanly_on_sigterm(runs, capsys):
     command = [sys.executable, "-m", "mlcl", "serve", str(runs["vectors"][0]), "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    try:
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with child(command, text=True, **pipes) as process:
         for line in process.stderr:
             if found := re.search(r"on (http://127\.0\.0\.1:\d+)", line):
                 break
         request = urllib.request.Request(
             f"{found.group(1)}/predict", data=json.dumps({"vector": [0.0] * 8}).encode(), headers=JSON
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             assert "tags" in json.load(answer)
         taken = found.group(1).rpartition(":")[2]
         rng = np.random.default_rng(0)
         for _ in range(50):  # what is no HTTP at all
-            with socket.create_connection(("127.0.0.1", int(taken)), timeout=60) as raw:
+            with socket.create_connection(("127.0.0.1", int(taken)), timeout=LIMIT) as raw:
                 raw.sendall(rng.bytes(300) + b"\r\n\r\n")
                 assert raw.recv(12) == b"HTTP/1.1 400"
         assert main(["serve", str(runs["vectors"][0]), "--port", taken]) == 2
         assert "cannot be listened on" in capsys.readouterr().err
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT) == 0
         assert "Traceback" not in rest
-    finally:
-        process.kill()
-        process.wait()

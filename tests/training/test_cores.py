@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from children import complete
-from mlcl.training import cores
+from mlcl.training import cores, launching
 
 
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
@@ -19,6 +19,25 @@ def test_waiting_threads_leave_their_cores_unless_the_user_decided(given, busy, 
     cores.share_cores()
     spins = cores.BUSY_SPINS if busy else cores.SPINS
     assert os.environ == (given or {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": spins})
+
+
+def test_processes_that_python_launches_leave_their_cores_too(monkeypatch):
+    """The first process may have loaded torch long before; the others have not."""
+
+    class Launched(Exception):
+        pass
+
+    def popen(command, env, **_):
+        raise Launched(env["OMP_WAIT_POLICY"], env["GOMP_SPINCOUNT"])
+
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cores, "running", lambda: 1)
+    monkeypatch.setattr(launching.subprocess, "Popen", popen)
+    with pytest.raises(Launched) as found:
+        launching._Children(2, b"")
+    assert found.value.args == ("PASSIVE", cores.SPINS)
+    assert "GOMP_SPINCOUNT" not in os.environ
 
 
 def test_what_the_machine_says_of_itself(tmp_path):
@@ -33,9 +52,9 @@ def test_a_policy_that_the_user_chose_stays():
     code = """
 import os
 from mlcl.training.cores import ask_for_short_slices
-os.nice(3)
+nice = os.nice(3)  # more than what these tests run with
 ask_for_short_slices()
-assert os.sched_getscheduler(0) == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, 0) == 3
+assert os.sched_getscheduler(0) == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, 0) == nice
 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 assert not ask_for_short_slices() and os.sched_getscheduler(0) == os.SCHED_BATCH
 """

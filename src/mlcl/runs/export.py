@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_choice
 from mlcl.files import write_bytes
 from mlcl.runs.trained import Trained, load_trained
 
@@ -70,8 +70,7 @@ def export(folder: str | Path, out: str | Path, *, format: Format = "torch", log
         format: ``torch`` (load with ``torch.export.load(file).module()``) or ``onnx`` (needs ``mlcl[onnx]``).
         logits: give logits instead of probabilities.
     """
-    if format not in SUFFIXES:
-        raise InputError(f"format is {format!r}; expected one of: {', '.join(SUFFIXES)}.")
+    check_choice("format", format, SUFFIXES)
     if format == "onnx":
         require_onnx()
     trained = load_trained(folder)

@@ -26,10 +26,16 @@ def share_cores() -> None:
 
     The number of threads stays as it is, and so does every result.
     """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
-        spins = BUSY_SPINS if running() > (os.cpu_count() or 1) else SPINS
-        os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT=spins)
+    os.environ.update(waiting_threads())
     ask_for_short_slices()
+
+
+def waiting_threads() -> dict[str, str]:
+    """Return the settings of OpenMP threads that wait, also for a process to launch; none if the user has decided."""
+    if {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
+        return {}
+    spins = BUSY_SPINS if running() > (os.cpu_count() or 1) else SPINS
+    return {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": spins}
 
 
 def running(source: str = "/proc/loadavg") -> int:

@@ -24,6 +24,7 @@ from typing import Any
 
 from mlcl.errors import InputError
 from mlcl.plugins import ensure_loaded, loaded_plugins
+from mlcl.training.cores import waiting_threads
 
 PATIENCE = 20.0
 """Seconds after which this process ends itself if another one failed and it did not notice: it hangs in a transfer."""
@@ -139,7 +140,7 @@ class _Children:
         for rank in range(1, devices):
             self.processes[rank] = subprocess.Popen(
                 [sys.executable, "-c", "from mlcl.training.launching import follow; follow()"],
-                env={**os.environ, **paths},
+                env={**os.environ, **waiting_threads(), **paths},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for the first process, which stops the others

@@ -50,26 +50,17 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
         workers: threads at work at once; others wait.
     """
     app = FastAPI(title="mlcl", version=__version__, docs_url=None, redoc_url=None)
-    counters, limits = Counters(), tagger.limits
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="mlcl-serve")
+    counters = Counters()
+    _add_pages(app, tagger, counters)
+    _add_predictions(app, tagger, counters, ThreadPoolExecutor(workers, thread_name_prefix="mlcl-serve"))
+    _add_refusals(app)
+    _add_guard(app, counters, waiting=tagger.limits.waiting)
+    return app
+
+
+def _add_pages(app: FastAPI, tagger: Tagger, counters: Counters) -> None:
+    """Add what the service says of itself."""
     page = (resources.files("mlcl.integrations.serving") / "page.html").read_text(encoding="utf-8")
-
-    async def answer(read: Callable[[float], Any]) -> list[dict[str, Any]]:
-        """Decode and tag in a thread of the pool, within the time that is allowed; ``read`` is given its end."""
-        end = time.monotonic() + limits.seconds
-
-        def work() -> list[dict[str, Any]]:
-            return tagger.tag(read(end))
-
-        try:
-            async with asyncio.timeout(limits.seconds):
-                found = await asyncio.get_running_loop().run_in_executor(pool, work)
-        except InputError as error:
-            raise Refused(400, one_line(error, limit=300)) from None
-        except TimeoutError:
-            raise Refused(503, f"no answer within {limits.seconds:g} seconds") from None
-        counters.tagged(len(found), sum(len(each["tags"]) for each in found))
-        return found
 
     @app.get("/", response_model=None, response_class=HTMLResponse, summary="A page to try the model.")
     async def home() -> str:
@@ -91,6 +82,28 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
     )
     async def metrics() -> Response:
         return PlainTextResponse(counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_predictions(app: FastAPI, tagger: Tagger, counters: Counters, pool: ThreadPoolExecutor) -> None:
+    """Add the routes that tag: one item, or a batch."""
+    limits = tagger.limits
+
+    async def answer(read: Callable[[float], Any]) -> list[dict[str, Any]]:
+        """Decode and tag in a thread of the pool, within the time that is allowed; ``read`` is given its end."""
+        end = time.monotonic() + limits.seconds
+
+        def work() -> list[dict[str, Any]]:
+            return tagger.tag(read(end))
+
+        try:
+            async with asyncio.timeout(limits.seconds):
+                found = await asyncio.get_running_loop().run_in_executor(pool, work)
+        except InputError as error:
+            raise Refused(400, one_line(error, limit=300)) from None
+        except TimeoutError:
+            raise Refused(503, f"no answer within {limits.seconds:g} seconds") from None
+        counters.tagged(len(found), sum(len(each["tags"]) for each in found))
+        return found
 
     @app.post(
         "/predict",
@@ -124,6 +137,10 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
         encoded = [decoded(value, place) for place, value in enumerate(values)]
         return {"results": await answer(lambda end: tagger.images(encoded, end=end))}
 
+
+def _add_refusals(app: FastAPI) -> None:
+    """Answer what is refused with a status and a reason."""
+
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:
         return reason(error.status, error.reason)
@@ -132,15 +149,17 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
     async def not_here(_: Request, error: HTTPException) -> JSONResponse:
         return reason(error.status_code, one_line(error.detail, limit=300))
 
+
+def _add_guard(app: FastAPI, counters: Counters, *, waiting: int) -> None:
+    """Put a guard before all routes; at most ``waiting`` requests wait for an answer."""
+
     @app.middleware("http")
     async def guard(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         """Count every request, turn away what is too much, and let no error out as it is."""
         started = time.perf_counter()
         route = request.url.path if request.url.path in ROUTES else "other"
-        if request.method == "POST" and not counters.enter(limits.waiting):
-            response: Response = reason(
-                503, f"{limits.waiting} requests are waiting already; try again later"
-            )
+        if request.method == "POST" and not counters.enter(waiting):
+            response: Response = reason(503, f"{waiting} requests are waiting already; try again later")
             response.headers["Retry-After"] = "1"
         else:
             try:
@@ -157,8 +176,6 @@ def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
         for name, value in HEADERS.items():
             response.headers[name] = value
         return response
-
-    return app
 
 
 def reason(status: int, words: str) -> JSONResponse:
