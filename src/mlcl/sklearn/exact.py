@@ -19,6 +19,7 @@ from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.metrics import Goal, macro_auc
 from mlcl.metrics.decisions import GoalKind
 from mlcl.metrics.scaling import expit
+from mlcl.sklearn.array_files import names_of_features, set_features
 from mlcl.sklearn.exact_inputs import read_annotations, read_features
 from mlcl.sklearn.exact_saving import read_exact, write_exact
 from mlcl.sklearn.targets import Name, check_names, class_array
@@ -323,13 +324,12 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             overwrite: replace an existing file.
         """
         check_is_fitted(self, "classes_")
-        names = getattr(self, "feature_names_in_", None)
         write_exact(
             Path(path),
             self.learner_,
             params=self.get_params(),
             classes=self.classes_.tolist(),
-            feature_names=None if names is None else list(names),
+            feature_names=names_of_features(self),
             overwrite=overwrite,
         )
 
@@ -342,9 +342,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             tagger._options()
         except (TypeError, InputError) as error:
             raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
-        tagger.n_features_in_ = learner.features.features
-        if feature_names is not None:
-            tagger.feature_names_in_ = np.array(feature_names, dtype=object)
+        set_features(tagger, learner.features.features, feature_names)
         return tagger._become(learner, classes)
 
     def _learn(

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.errors import InputError, one_line
+from mlcl.errors import InputError
 from mlcl.exact import Learner
-from mlcl.files import require_folder
-from mlcl.sklearn.array_files import read_arrays, write_arrays
+from mlcl.sklearn.array_files import (
+    check_target,
+    read_arrays,
+    read_feature_names,
+    reading,
+    tagger_header,
+    write_arrays,
+)
 from mlcl.sklearn.targets import Name, check_names
 
 FORMAT, VERSION = "mlcl-exact-tagger", 1
@@ -44,19 +49,9 @@ def write_exact(
     beside: Beside | None = None,
 ) -> None:
     """Write a tagger; a failure leaves no partial file."""
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
-    require_folder(path)
+    check_target(path, overwrite=overwrite)
     arrays = learner.arrays()
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
-    state = plain.get("random_state")
-    header: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "params": plain | {"random_state": state if isinstance(state, int) else None},
-        "classes": classes,
-        "feature_names": feature_names,
-    }
+    header = tagger_header(FORMAT, VERSION, params, classes, feature_names)
     if beside is not None:
         header["beside"] = dict(beside.header)
         arrays |= {_BESIDE + name: value for name, value in beside.arrays.items()}
@@ -73,12 +68,8 @@ def read_exact_beside(
 ) -> tuple[Learner, dict[str, Any], list[Name], list[str] | None, Beside | None]:
     """Return what `read_exact` does, and what else was written into the file."""
     header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind="an ExactTagger")
-    try:
+    with reading(path):
         return (*_restore(header, arrays), _read_beside(header, arrays))
-    except KeyError as missing:
-        raise InputError(f"{path} is corrupt: it has no entry {one_line(missing)}.") from None
-    except Exception as error:  # names, shapes and values come from a file
-        raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
 
 
 def _restore(
@@ -89,11 +80,7 @@ def _restore(
     learner = Learner.from_arrays(arrays)
     if learner.classes != len(classes):
         raise InputError(f"the sums have {learner.classes} classes; expected {len(classes)}")
-    names, features = header["feature_names"], learner.features.features
-    if names is not None and (
-        not isinstance(names, list) or len(names) != features or not all(type(name) is str for name in names)
-    ):
-        raise InputError(f"feature_names is {names!r}; expected {features} strings, or null")
+    names = read_feature_names(header["feature_names"], learner.features.features)
     return learner, dict(header["params"]), classes, names
 
 

@@ -11,13 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mlcl.errors import InputError, check_int, one_line
-from mlcl.files import require_folder
+from mlcl.errors import InputError, check_int
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
 from mlcl.metrics import LogOddsLines
 from mlcl.models import Network
-from mlcl.sklearn.array_files import read_arrays, write_arrays
+from mlcl.sklearn.array_files import (
+    check_target,
+    read_arrays,
+    read_feature_names,
+    reading,
+    tagger_header,
+    write_arrays,
+)
 from mlcl.sklearn.held_out import HeldOut
 from mlcl.sklearn.learning import Ids, Learnt, new_network
 from mlcl.sklearn.targets import Name, check_names
@@ -37,17 +43,8 @@ def write_tagger(
     overwrite: bool,
 ) -> None:
     """Write a tagger; a failure leaves no partial file."""
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
-    require_folder(path)
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
-    state = plain.get("random_state")
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "params": plain | {"random_state": state if isinstance(state, int) else None},
-        "classes": classes,
-        "feature_names": feature_names,
+    check_target(path, overwrite=overwrite)
+    header = tagger_header(FORMAT, VERSION, params, classes, feature_names) | {
         "model": learnt.model,
         "label_sets": [ids.tolist() for ids in learnt.label_sets],
         "total": learnt.counts.total,
@@ -73,12 +70,8 @@ def _arrays(learnt: Learnt) -> dict[str, NDArray[Any]]:
 def read_tagger(path: Path) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
     """Return the state, the parameters, the class names and the feature names of a saved tagger."""
     header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind="a ContinualTagger")
-    try:
+    with reading(path):
         return _restore(header, arrays)
-    except KeyError as missing:
-        raise InputError(f"{path} is corrupt: it has no entry {one_line(missing)}.") from None
-    except Exception as error:  # names, shapes and values come from a file
-        raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
 
 
 def _restore(
@@ -105,7 +98,7 @@ def _restore(
         seed=check_int("seed", header["seed"], 0),
         calls=check_int("calls", header["calls"], 1),
     )
-    return learnt, dict(header["params"]), classes, _read_feature_names(header["feature_names"], features)
+    return learnt, dict(header["params"]), classes, read_feature_names(header["feature_names"], features)
 
 
 def _read_lines(arrays: Mapping[str, NDArray[Any]], classes: int) -> LogOddsLines:
@@ -197,14 +190,6 @@ def _read_network(
     network = new_network(dict(model), features, classes, 0)
     network.load_state_dict(weights)
     return network.eval()
-
-
-def _read_feature_names(names: Any, features: int) -> list[str] | None:
-    if names is None:
-        return None
-    if not isinstance(names, list) or len(names) != features or not all(type(name) is str for name in names):
-        raise InputError(f"feature_names is {names!r}; expected {features} strings, or null")
-    return names
 
 
 def _section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from mlcl.memories import Memory
 from mlcl.metrics import Goal, macro_auc
 from mlcl.metrics.decisions import GoalKind
 from mlcl.models import MODELS
+from mlcl.sklearn.array_files import names_of_features, set_features
 from mlcl.sklearn.learning import Inputs, Learnt, Settings, begin, learn, scores
 from mlcl.sklearn.saving import read_tagger, write_tagger
 from mlcl.sklearn.targets import class_array, read_targets
@@ -228,13 +229,12 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             overwrite: replace an existing file.
         """
         check_is_fitted(self, "classes_")
-        names = getattr(self, "feature_names_in_", None)
         write_tagger(
             Path(path),
             self._learnt,
             params=self.get_params(),
             classes=self.classes_.tolist(),
-            feature_names=None if names is None else list(names),
+            feature_names=names_of_features(self),
             overwrite=overwrite,
         )
 
@@ -248,9 +248,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         except (TypeError, InputError) as error:
             raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
         tagger._learnt, tagger.classes_ = learnt, class_array(classes)
-        tagger.n_features_in_ = learnt.inputs.shape[1]
-        if feature_names is not None:
-            tagger.feature_names_in_ = np.array(feature_names, dtype=object)
+        set_features(tagger, learnt.inputs.shape[1], feature_names)
         return tagger
 
     def _inputs(self, X: ArrayLike, *, reset: bool) -> Inputs:
