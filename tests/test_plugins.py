@@ -11,13 +11,16 @@ import sys
 import textwrap
 from importlib import metadata
 
+import numpy as np
 import pytest
 
 from children import child, complete, wait_until
+from helpers import small_arrays
 from mlcl import plugins
 from mlcl.cli.main import main
 from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import config_from
+from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
 from mlcl.files import cache_dir
 from mlcl.memories import MEMORIES
@@ -56,6 +59,24 @@ def _clean(monkeypatch):
     shutil.rmtree(cache_dir() / plugins.TRUSTED, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """What a run on a store of a hundred rows is given: it trains in no time."""
+    folder = tmp_path_factory.mktemp("small")
+    rows = dict(
+        zip(
+            ("x_train", "y_train", "x_test", "y_test"),
+            (*small_arrays(n=100), *small_arrays(seed=1)),
+            strict=True,
+        )
+    )
+    np.savez(folder / "arrays.npz", **rows)
+    prepare_source("arrays", folder / "arrays.npz", out=folder / "store", jobs=1)
+    given = {"benchmark": folder / "store", "model": "mlp", "model.hidden": 8, "model.depth": 1}
+    given |= {"stream.tasks": 2, "memory.size": 40, "train.epochs": 1, "train.batch_size": 8}
+    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "my_parts.py"
@@ -71,12 +92,12 @@ def command(*arguments, **options):
 
 
 @pytest.mark.slow
-def test_a_memory_from_a_file_is_listed_run_and_takes_an_option(file, tmp_path, capsys):
+def test_a_memory_from_a_file_is_listed_run_and_takes_an_option(file, small, tmp_path, capsys):
     assert main(["ls", "memories", "--plugin", str(file)]) == 0
     assert "newest" in capsys.readouterr().out
     out = tmp_path / "run"
     given = ["--memory", "newest", "--memory.fraction", "0.5", "--out", str(out), "--quiet"]
-    assert main(["run", "--plugin", str(file), *QUICK, *given]) == 0
+    assert main(["run", "--plugin", str(file), *small, *given]) == 0
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["memory"]["fraction"] == 0.5
     assert sum(result["memory"]) == 20
@@ -92,29 +113,55 @@ def test_without_the_plugin_its_names_are_unknown(capsys):
     assert "unknown option '--memory.fraction'" in capsys.readouterr().err
 
 
+# A run that stays in the second step of its second task, so that it cannot end before it is killed.
+STAYING = """
+import sys, time
+from mlcl.cli.main import main
+from mlcl.training.learner import Learner
+learn, calls = Learner.learn, 0
+def staying(self, *args):
+    global calls
+    calls += self.task_index == 1
+    if calls == 3:
+        time.sleep(6000)
+    return learn(self, *args)
+Learner.learn = staying
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.slow
-def test_a_run_with_a_plugin_survives_kill_and_resume(file, tmp_path):
+def test_a_run_with_a_plugin_survives_kill_and_resume(file, small, tmp_path):
     """SIGKILL in the middle, then resume in a new process that is given nothing but the folder."""
     out, whole = tmp_path / "killed", tmp_path / "whole"
-    given = [*QUICK, "--train.epochs", "3", "--train.threads", "1", "--memory", "newest", "--quiet"]
-    given += ["--plugin", str(file), "--checkpoint.every", "2"]
-    line = [sys.executable, "-m", "mlcl", "run", *given, "--out", str(out)]
+    given = [*small, "--train.threads", "1", "--memory", "newest", "--quiet"]
+    given += ["--plugin", str(file), "--checkpoint.every", "1"]
+    assert main(["run", *given, "--out", str(whole)]) == 0
+    line = [sys.executable, "-c", STAYING, "run", *given, "--out", str(out)]
     with child(line, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL) as process:
-        wait_until(lambda: any(int(p.stem) >= 3 for p in out.glob("checkpoints/0*.json")), process)
+        wait_until(lambda: any(in_second_task(path) for path in out.glob("checkpoints/0*.json")), process)
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not (out / "result.json").exists()
     resumed = command("resume", out, "--quiet")
     assert resumed.returncode == 0, resumed.stderr
-    assert command("run", *given, "--out", whole).returncode == 0
     matrices = [json.loads((folder / "result.json").read_text())["matrix"] for folder in (out, whole)]
     assert matrices[0] == matrices[1]
 
 
+def in_second_task(manifest):
+    """Whether a checkpoint was written after a step of the second task; it may be gone already."""
+    try:
+        position = json.loads(manifest.read_text())["position"]
+    except FileNotFoundError:
+        return False
+    return position["task"] == 1 and position["step"] > 0
+
+
 @pytest.fixture
-def finished(file, tmp_path):
+def finished(file, small, tmp_path):
     out = tmp_path / "run"
-    arguments = ["--plugin", str(file), *QUICK, "--memory", "newest", "--out", str(out), "--quiet"]
+    arguments = ["--plugin", str(file), *small, "--memory", "newest", "--out", str(out), "--quiet"]
     assert main(["run", *arguments]) == 0
     return out
 
@@ -126,14 +173,10 @@ def forget_loaded():
 
 
 def predict(folder, tmp_path, *more):
-    from mlcl.datasets import load_dataset
-
-    images = tmp_path / "images.npy"
-    import numpy as np
-
-    np.save(images, load_dataset("digits").test.inputs[:3])
+    rows = tmp_path / "rows.npy"
+    np.save(rows, small_arrays(n=3)[0])
     scores = tmp_path / "scores.csv"
-    return main(["predict", str(folder), str(images), "--out", str(scores), "--overwrite", *more])
+    return main(["predict", str(folder), str(rows), "--out", str(scores), "--overwrite", *more])
 
 
 @pytest.mark.slow
@@ -316,9 +359,9 @@ def test_every_kind_of_part_can_come_from_a_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_that_train_together_have_the_plugin_too(file, tmp_path):
+def test_processes_that_train_together_have_the_plugin_too(file, small, tmp_path):
     out = tmp_path / "two"
-    arguments = ["--plugin", file, *QUICK, "--memory", "newest", "--stream.tasks", "2", "--devices", "2"]
+    arguments = ["--plugin", file, *small, "--memory", "newest", "--devices", "2"]
     done = command("run", *arguments, "--out", out, "--quiet")
     assert done.returncode == 0, done.stderr
     assert sum(json.loads((out / "result.json").read_text())["memory"]) == 40
