@@ -99,7 +99,10 @@ def test_every_setting_is_explained(capsys, monkeypatch):
         assert len(first) > len(name) + 5, first
 
 
-@pytest.mark.parametrize("name", [*shipped(), *experiments()])
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in experiments() if name != "core"]
+
+
+@pytest.mark.parametrize("name", [*shipped(), "core", *LONG])
 @pytest.mark.filterwarnings("ignore:.* of the file is not used")
 def test_a_copy_of_everything_shipped_is_valid(name, tmp_path, capsys):
     file = tmp_path / "my file.yaml"

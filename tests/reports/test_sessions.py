@@ -39,6 +39,7 @@ def test_the_page_of_one_run_has_each_session_and_their_mean(runs):
     assert "over the sessions" not in joint
 
 
+@pytest.mark.slow
 def test_curves_are_drawn_where_rows_are_compared_by_sessions(sweep, runs):
     (section,) = sections([sweep])
     assert "over the sessions" not in render_page([section])

@@ -58,7 +58,13 @@ def uninterrupted():
 
 
 @pytest.mark.parametrize(
-    ("kind", "task", "step"), [("vectors", 0, 2), ("vectors", 0, None), ("vectors", 1, 2), ("images", 1, 2)]
+    ("kind", "task", "step"),
+    [
+        ("vectors", 0, 2),
+        ("vectors", 0, None),
+        ("vectors", 1, 2),
+        pytest.param("images", 1, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, task, step, tmp_path, uninterrupted):
     benchmark, config, whole = uninterrupted(kind)

@@ -321,6 +321,7 @@ def test_features_without_a_record_are_warned_of(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:after task")
+@pytest.mark.slow
 def test_a_pretrained_encoder_from_images_to_the_report(tmp_path, monkeypatch, capsys):
     """The documented commands on small images: prepare, features by the encoder's file, run, report."""
     monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))

@@ -100,6 +100,7 @@ def test_a_forgotten_label_is_gone_and_the_others_stay(place, tmp_path, capsys):
     assert set(LABELS[[0, 2, 3]]) == set(result["classes"])
 
 
+@pytest.mark.slow
 def test_rows_of_an_update_are_forgotten_too_and_ids_of_two_stores_are_asked_about(place, tmp_path):
     (tmp_path / "rows.txt").write_text("\n".join(read_ids(place / "second")[:3]))
     with pytest.raises(InputError, match=r"say which one: --data STORE"):

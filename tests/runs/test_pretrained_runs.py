@@ -240,6 +240,7 @@ def test_without_weights_there_is_nothing_to_record(store, tmp_path):
     assert record["features"] is None
 
 
+@pytest.mark.slow
 def test_a_pretrained_encoder_in_a_committee_is_fetched_once_and_recorded(fetched, store, tmp_path):
     class Stop(Callback):
         def on_task_end(self, learner):
