@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -33,7 +34,7 @@ def test_processes_that_python_launches_leave_their_cores_too(monkeypatch):
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cores, "running", lambda: 1)
-    monkeypatch.setattr(launching.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     with pytest.raises(Launched) as found:
         launching._Children(2, b"")
     assert found.value.args == ("PASSIVE", cores.SPINS)
