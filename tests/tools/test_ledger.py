@@ -15,7 +15,9 @@ import ledger  # noqa: E402
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["ledger.py", "beyond.py", "mlcil_page.py", "summary.py", "calibration.py"])
+@pytest.mark.parametrize(
+    "script", ["ledger.py", "beyond.py", "mlcil_page.py", "summary.py", "calibration.py"]
+)
 def test_the_pages_are_up_to_date(script):
     command = [sys.executable, str(ROOT / "tools" / script), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
