@@ -19,7 +19,8 @@ from mlcl.training.learner import Learner
 
 
 def settings(**memory):
-    return config_from(merge(SMALL_IMAGES, {"method": "er", "memory": {"size": 10, **memory}}))
+    given = {"method": "er", "memory": {"size": 10, **memory}, "train": {"epochs": 1}}
+    return config_from(merge(SMALL_IMAGES, given))
 
 
 @given(st.integers(1, 4), st.integers(0, 2**32 - 1))
