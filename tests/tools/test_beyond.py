@@ -79,7 +79,7 @@ def test_a_goal_is_reached_only_if_its_interval_says_so(tmp_path):
     assert state(inside, rows={"committee": [83.4, 84.6], MASKED: top})[2] == "within noise"
     assert state(inside, rows={"committee": [82.4, 84.4], MASKED: top})[2] == "**no**"
     assert state(inside, rows={"committee": [83.4], MASKED: top}) == ["+0.00", "1", "one seed"]
-    assert state("M 200", rows={"committee": [1.0], MASKED: top}) == ["-", "0", "not measured"]
+    assert state("M 200: at most", rows={"committee": [1.0], MASKED: top}) == ["-", "0", "not measured"]
     forgetting = {"committee": [0.5, 0.51]}
     assert state("M 500: forgetting", rows={"committee": [1.0, 1.0]}, forgetting=forgetting)[2] == "yes"
     forgetting = {"committee": [1.5, 0.6]}
