@@ -1,6 +1,6 @@
 """Choose learning rate and threshold of each row of `mlcil` on the validation part: results/trials/mlcil.csv.
 
-    python tools/mlcil.py BENCHMARK... [--lr 0.005 0.01 0.02]
+    python tools/mlcil.py BENCHMARK... [--lr 0.005 0.01 0.02 0.04 0.08]
 
 A run gives every threshold: they are applied to the scores after each session. docs/mlcil.md says what was chosen.
 """
@@ -51,7 +51,7 @@ def main() -> None:
     """Run all rows on all benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("benchmarks", nargs="+")
-    parser.add_argument("--lr", type=float, nargs="+", default=[0.005, 0.01, 0.02])
+    parser.add_argument("--lr", type=float, nargs="+", default=[0.005, 0.01, 0.02, 0.04, 0.08])
     parser.add_argument("--rows", nargs="*", default=[], help="labels of rows; all by default")
     given = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
