@@ -65,8 +65,14 @@ def read_runs(folder: Path, record: SweepRecord) -> dict[Place, KeptRun]:
     return found
 
 
-def join(first: Path, others: Sequence[Path]) -> list[Place]:
-    """Write the joined table into the first folder and return which runs were taken from the others."""
+def join(first: Path, others: Sequence[Path], *, made_again: bool = False) -> list[Place]:
+    """Write the joined table into the first folder and return which runs were taken from the others.
+
+    Args:
+        first: the table to complete.
+        others: where to take missing runs from.
+        made_again: take runs whose data have another fingerprint, too.
+    """
     record = read_record(first)
     runs, classes = read_runs(first, record), _classes(first)
     rows = load_experiment(record.table).rows_on(record.benchmark)
@@ -77,7 +83,8 @@ def join(first: Path, others: Sequence[Path]) -> list[Place]:
         _check(first, record, folder, other)
         for place, run in read_runs(folder, other).items():
             if place not in runs and run.label in labels:
-                _check_data(first, runs, folder, run)
+                if not made_again:
+                    _check_data(first, runs, folder, run)
                 runs[place] = run
                 classes |= {place: _classes(folder).get(place, [])}
                 taken.append(place)
@@ -156,9 +163,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("first", type=Path, help="the table to complete")
     parser.add_argument("others", type=Path, nargs="+", help="where to take missing runs from")
+    parser.add_argument(
+        "--made-again",
+        action="store_true",
+        help="also where fingerprints differ: the same data, made again on another machine (runs.csv shows them)",
+    )
     given = parser.parse_args()
     try:
-        taken = join(given.first, given.others)
+        taken = join(given.first, given.others, made_again=given.made_again)
     except InputError as error:
         sys.stderr.write(f"join: {error}\n")
         return 2

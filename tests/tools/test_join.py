@@ -49,3 +49,16 @@ def test_other_benchmarks_and_other_settings_are_refused(tmp_path):
     (part / "sweep.yaml").write_text(record.replace("settings:\n", "settings:\n  seed: 3\n"))
     with pytest.raises(InputError, match="has settings"):
         join(part, [whole])
+
+
+def test_other_data_are_taken_only_where_somebody_answers_for_them(tmp_path):
+    whole = RESULTS / "beyond-c-voc-small"
+    part, other = (shutil.copytree(whole, tmp_path / name) for name in ("part", "other"))
+    lines = (whole / "runs.csv").read_text().splitlines(keepends=True)
+    (part / "runs.csv").write_text("".join(line for line in lines if not line.startswith("er,2")))
+    fingerprint = lines[1].split(",")[-2]
+    (other / "runs.csv").write_text("".join(lines).replace(fingerprint, "another"))
+    with pytest.raises(InputError, match="er, seed 2 is of other data"):
+        join(part, [other])
+    assert join(part, [other], made_again=True) == [("er", 2)]
+    assert "another" in (part / "runs.csv").read_text()
