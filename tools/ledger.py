@@ -155,7 +155,7 @@ def _pairs(claim: dict[str, Any], sweep: Sweep) -> Iterator[tuple[str, str]]:
 
 def command(record: dict[str, Any]) -> str:
     """Return the command without folders and options of one machine; with ``--done`` it would start no run."""
-    text = re.sub(r" --(out|jobs) \S+| --done\b", "", str(record["command"]))
+    text = re.sub(r" --(out|jobs) \S+| --(done|overwrite)\b", "", str(record["command"]))
     return re.sub(r" --reuse( (?!--)\S+)+", "", text)
 
 
