@@ -465,6 +465,8 @@ def test_datasets_are_found_by_name(raw, tmp_path, monkeypatch):
         load_dataset("voc2012-61")
     with pytest.raises(InputError, match=r"'voc2012_16' was not found.*Did you mean 'voc2012-16'"):
         load_dataset("voc2012_16")
+    with pytest.raises(InputError, match=r"'x+' was not found"):
+        load_dataset(300 * "x")  # longer than a name in a file system can be
     with pytest.raises(InputError, match="was not found"):
         load_dataset("../raw-16")
     assert load_dataset("digits").name == "digits"

@@ -160,7 +160,7 @@ def find_dataset(name_or_path: str) -> Path:
         return path
     stores = cache_dir() / "stores"
     named = stores / name_or_path
-    if Path(name_or_path).name == name_or_path and named.is_dir():
+    if Path(name_or_path).name == name_or_path and _is_folder(named):
         return named
     command = _known_command(name_or_path)
     if command is None:
@@ -178,7 +178,14 @@ def _folder(name_or_path: str) -> Path | None:
         path = Path(name_or_path).expanduser()
     except RuntimeError:  # the home of a user that there is not
         return None
-    return path if path.is_dir() else None
+    return path if _is_folder(path) else None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, as one in a damaged file may be
+        return False
 
 
 def absolute_data(name_or_path: str) -> str:
