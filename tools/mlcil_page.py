@@ -12,19 +12,11 @@ from collections.abc import Iterator, Sequence
 
 from ledger import ROOT, Sweep, command, write
 
+from mlcl.reports.tables import NAMES
+from mlcl.sweeps.experiment import SESSION_METRICS
+
 PAGE = ROOT / "docs" / "mlcil.md"
-MEASURES = {
-    "map_avg": "mAP avg",
-    "map_last": "mAP last",
-    "cf1_avg": "CF1 avg",
-    "cf1_last": "CF1 last",
-    "of1_avg": "OF1 avg",
-    "of1_last": "OF1 last",
-    "fpr_avg": "FPR avg",
-    "fpr_last": "FPR last",
-    "map_forgetting": "mAP forgetting",
-    "pooled_macro_auc": "pooled Macro-AUC",
-}
+MEASURES = {name: NAMES[name] for name in (*SESSION_METRICS, "pooled_macro_auc")}
 JOINT = "joint"
 """Rows of this name have one session, so they have no mean over sessions."""
 _MARKED = re.compile(r"(<!-- table ([^>]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
