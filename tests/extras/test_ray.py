@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -13,10 +14,12 @@ import shard_files
 from children import complete
 from helpers import small_arrays
 from mlcl.datasets import open_store, prepare_source
+from mlcl.runs import features_ray
 from mlcl.runs.features import embed_store
 from mlcl.sklearn import ExactTagger, shard_engines
 from mlcl.sklearn.shard_parts import count
 from mlcl.sklearn.shards import Stopped, learn_shards
+from mlcl.training.cluster import EngineFailure, connected
 from shard_files import distance, made_up, one_process, write_shards
 
 ray = pytest.importorskip("ray", reason="ray is an extra")
@@ -56,6 +59,25 @@ def killing(cluster, node, number):
     return progress
 
 
+@contextlib.contextmanager
+def occupied_core(cluster):
+    """Take a core of the cluster, as the work of somebody else would."""
+
+    class Idle:  # here, so that it is pickled by value: Ray's workers do not have this file
+        def ready(self):
+            return True
+
+    named = {"name": "idle", "namespace": "tests"}
+    with connected(address=cluster.address, jobs=None) as engine:
+        idle = engine.remote(Idle).options(num_cpus=1, lifetime="detached", **named).remote()
+        engine.get(idle.ready.remote())
+    try:
+        yield
+    finally:
+        with connected(address=cluster.address, jobs=None) as engine:
+            engine.kill(engine.get_actor(**named))
+
+
 def test_shards_with_a_node_that_is_killed(cluster, second, tmp_path):
     shards = made_up(24, rows=4000, d=24)
     write_shards(tmp_path / "data", shards)
@@ -74,26 +96,50 @@ def test_shards_with_a_node_that_is_killed(cluster, second, tmp_path):
     assert local.path.read_bytes() == found.path.read_bytes()
 
 
-@pytest.mark.filterwarnings("ignore:model 'resnet8' has random weights")
-def test_features_with_a_node_that_is_killed(cluster, second, tmp_path):
+@pytest.fixture
+def embedded(tmp_path):
+    """A store of images, the same embedded in this process, and a comparison with what a cluster made of it."""
     train, test = (small_arrays(images=True, n=n, seed=i) for i, n in enumerate((1500, 300)))
     arrays = dict(zip(("x_train", "y_train", "x_test", "y_test"), (*train, *test), strict=True))
     np.savez(tmp_path / "images.npz", **arrays)
     store = prepare_source("arrays", tmp_path / "images.npz", out=tmp_path / "store", jobs=1).path
-    here = embed_store(str(store), "resnet8", out=tmp_path / "here")
-    there = embed_store(
-        str(store),
-        "resnet8",
-        out=tmp_path / "there",
-        engine="ray",
-        address=cluster.address,
-        jobs=5,  # more than there are cores
-        progress=killing(cluster, second, 2),
-    )
-    mine, theirs = open_store(here.path), open_store(there.path)
-    for one, other in ((mine.train, theirs.train), (mine.test, theirs.test)):
-        np.testing.assert_allclose(one.inputs, other.inputs, atol=1e-5)
-        assert np.array_equal(one.labels, other.labels)
+    here = open_store(embed_store(str(store), "resnet8", out=tmp_path / "here").path)
+
+    def compare(**options):
+        made = embed_store(str(store), "resnet8", out=tmp_path / "there", engine="ray", **options)
+        there = open_store(made.path)
+        for one, other in ((here.train, there.train), (here.test, there.test)):
+            np.testing.assert_allclose(one.inputs, other.inputs, atol=1e-5)
+            assert np.array_equal(one.labels, other.labels)
+
+    return compare
+
+
+@pytest.mark.filterwarnings("ignore:model 'resnet8' has random weights")
+def test_features_with_a_node_that_is_killed(cluster, second, embedded):
+    # More actors than there are cores.
+    embedded(address=cluster.address, jobs=5, progress=killing(cluster, second, 2))
+
+
+@pytest.mark.filterwarnings("ignore:model 'resnet8' has random weights")
+def test_features_where_an_actor_never_gets_a_place(cluster, second, embedded):
+    """As after the loss of a node that the cluster still counts."""
+    signal.alarm(600)  # without the fix this would wait for ever
+    try:
+        with occupied_core(cluster):
+            embedded(address=cluster.address, jobs=2)
+    finally:
+        signal.alarm(0)
+
+
+@pytest.mark.filterwarnings("ignore:model 'resnet8' has random weights")
+def test_features_without_a_place_end_in_a_sentence(cluster, embedded, monkeypatch):
+    monkeypatch.setattr(features_ray, "PATIENCE", 2.0)
+    with (
+        occupied_core(cluster),
+        pytest.raises(EngineFailure, match=r"^no encoder was ready on the cluster within 2 s: "),
+    ):
+        embedded(address=cluster.address, jobs=1)
 
 
 def test_a_killed_worker_loses_nothing(cluster, tmp_path, monkeypatch):

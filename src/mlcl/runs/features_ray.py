@@ -17,6 +17,9 @@ from mlcl.training.cluster import EngineFailure, connected, cores_of
 
 Features = NDArray[np.float32]
 
+PATIENCE = 600.0
+"""Seconds to wait for an encoder while nothing is embedded: a cluster may still be growing, or load weights."""
+
 
 class Actor:
     """An encoder on a node, which loads store and weights there."""
@@ -33,6 +36,10 @@ class Actor:
             self.problem = InputError(
                 f"a node has other weights of {recipe.model} than this machine; expected the same files on all nodes"
             )
+
+    def ready(self) -> InputError | None:
+        """Return what is wrong, if anything; an actor without a place on a node never answers."""
+        return self.problem
 
     def embed(self, start: int, stop: int) -> Features | InputError:
         """Return the features of rows, or what is wrong."""
@@ -63,26 +70,36 @@ def embed_on_ray(
         actor: Any = ray.remote(Actor).options(num_cpus=1, num_gpus=1 if gpus else 0)
         places = gpus or cores_of(ray)  # an actor without one would never answer
         count = min(jobs or places, places, len(ranges))
-        team = [actor.remote(recipe, sha256) for _ in range(count)]
         queue = deque(ranges)
-        busy: dict[Any, tuple[Any, Chunk]] = {}
-        reason = ""
-        while queue or busy:
-            for one in team:
-                if queue and one not in [owner for owner, _ in busy.values()]:
-                    chunk = queue.popleft()
-                    busy[one.embed.remote(*chunk)] = (one, chunk)
-            if not busy:
+        free: list[Any] = []
+        # Rows are given to actors that have answered: the cluster may still count a node that was lost, and an actor
+        # without a place would keep its rows for ever.
+        team = [actor.remote(recipe, sha256) for _ in range(count)]
+        asked: dict[Any, tuple[Any, Chunk | None]] = {one.ready.remote(): (one, None) for one in team}
+        reason = "no actor answered"
+        while queue or any(chunk for _, chunk in asked.values()):
+            while queue and free:
+                one, chunk = free.pop(), queue.popleft()
+                asked[one.embed.remote(*chunk)] = (one, chunk)
+            if not asked:
                 raise EngineFailure(f"all encoders on the cluster were lost: {reason}")
-            ready, _ = ray.wait(list(busy), num_returns=1)
-            one, chunk = busy.pop(ready[0])
+            working = any(chunk for _, chunk in asked.values())
+            answers, _ = ray.wait(list(asked), num_returns=1, timeout=None if working else PATIENCE)
+            if not answers:
+                raise EngineFailure(
+                    f"no encoder was ready on the cluster within {PATIENCE:g} s: there is no free place, or weights "
+                    "are still being loaded"
+                )
+            one, done = asked.pop(answers[0])
             try:
-                found = ray.get(ready[0])
+                found = ray.get(answers[0])
             except ray.exceptions.RayError as error:
                 reason = one_line(error)
-                team.remove(one)
-                queue.appendleft(chunk)
+                if done:
+                    queue.appendleft(done)
                 continue
             if isinstance(found, InputError):
                 raise found
-            yield chunk, found
+            free.append(one)
+            if done:
+                yield done, found
