@@ -196,7 +196,7 @@ def test_every_setting_is_explained():
 
 def test_an_alias_is_written_down_by_its_name_and_options_of_replaced_parts_go():
     config = config_from({"method": "best"})
-    assert config.method == "committee"
+    assert config.method == "taught-committee"
     assert (config.regulariser.kind, config.regulariser.options) == ("lwf", {"distance": "huber"})
     other = config_from({"method": "best", "regulariser": "ewc"})
     assert (other.regulariser.kind, other.regulariser.options) == ("ewc", {})
@@ -205,12 +205,12 @@ def test_an_alias_is_written_down_by_its_name_and_options_of_replaced_parts_go()
 @pytest.mark.parametrize(
     ("settings", "meant"),
     [
-        ({"benchmark": "c-digits"}, "committee"),
-        ({"benchmark": "c-voc-small"}, "committee"),
+        ({"benchmark": "c-digits"}, "taught-committee"),
+        ({"benchmark": "c-voc-small"}, "taught-committee"),
         ({"benchmark": "c-scene"}, "exact"),
         ({"benchmark": "c-coco-features"}, "exact"),
         ({"model": {"kind": "mobilenetv2", "pretrained": "a.safetensors"}}, "exact"),
-        ({"model": "mobilenetv2"}, "committee"),
+        ({"model": "mobilenetv2"}, "taught-committee"),
     ],
 )
 def test_the_recommended_method_is_exact_where_features_are_fixed(settings, meant):

@@ -66,3 +66,11 @@ def test_the_seed_decides_the_encoders_weights_and_leaves_the_networks():
     assert torch.equal(one.member("encoder").features(rows), two.member("encoder").features(rows))
     assert not torch.equal(one.member("encoder").features(rows), other.member("encoder").features(rows))
     assert torch.equal(one.network(rows), other.network(rows))
+
+
+def test_an_encoder_of_weight_0_is_not_asked():
+    """It has only taught the network, which then predicts alone."""
+    committee = solved(weight=0.0)
+    rows = torch.randn(3, 5)
+    committee.member("encoder").encoder = None
+    assert torch.equal(committee(rows), committee.network(rows))

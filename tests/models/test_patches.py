@@ -28,7 +28,7 @@ def fitted(*, mirror=False, seed=0, **options):
 
 
 def by_definition(batch, centres, mean, whiten, side):
-    """Mean triangle response of every centre in every quadrant; the middle of an odd side is in both halves."""
+    """Mean triangle response of every centre in every quadrant, then its maximum; odd sides share their middle."""
     found = []
     for image in batch.double().numpy():
         rows, columns = (length - side + 1 for length in image.shape[1:])
@@ -45,7 +45,7 @@ def by_definition(batch, centres, mean, whiten, side):
             for top in (slice(None, half[0]), slice(rows - half[0], None))
             for left in (slice(None, half[1]), slice(columns - half[1], None))
         ]
-        found.append(np.stack(quadrants, 1).ravel())
+        found.append(np.concatenate([np.stack(quadrants, 1).ravel(), responses.max((1, 2))]))
     return np.array(found)
 
 
@@ -61,6 +61,19 @@ def test_features_are_those_of_the_definition():
     centres, mean, whiten = (value.double().numpy() for value in (centres, mean, whiten))
     expected = by_definition(batch, centres, mean, whiten, 4)
     np.testing.assert_allclose(encoder.pooled(batch).numpy(), expected, atol=2e-4)
+
+
+def test_means_and_maxima_weigh_the_same_in_the_principal_components():
+    """The components are those of the pooled responses with the maxima scaled to the spread of the means."""
+    encoder = fitted()
+    pooled = encoder.pooled(images(40)).double().numpy()
+    pooled -= pooled.mean(0)
+    means, maxima = pooled[:, :48], pooled[:, 48:]
+    maxima *= np.sqrt(means.var(0).mean() / maxima.var(0).mean())
+    _, values, directions = np.linalg.svd(np.concatenate([means, maxima], 1), full_matrices=False)
+    expected = np.concatenate([means, maxima], 1) @ directions[:10].T
+    found = encoder(images(40)).double().numpy()
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=2e-3 * values[0])
 
 
 def test_components_of_the_images_it_has_seen_are_centred_and_uncorrelated():
@@ -136,7 +149,7 @@ def test_one_colour_gives_finite_features():
 
 
 def test_there_are_no_more_dimensions_than_responses():
-    assert patches(SHAPE, centres=3, patch=4, dimensions=100).width == 12
+    assert patches(SHAPE, centres=3, patch=4, dimensions=100).width == 15
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from mlcl.training.callbacks import Callback, Interrupted
 
 BOTH = {
     "method": "committee",
-    "committee": {"moments": 0.5},
     "exact": {"ridge": 0.3, "exponent": 0.0},
     "train": {"epochs": 2},
 }
@@ -49,25 +48,28 @@ def uninterrupted():
     """A function from a kind to its benchmark, its config and its whole run, which is made once."""
 
     @cache
-    def made(kind):
+    def made(kind, method):
         benchmark = small_benchmark(images=kind == "images")
-        config = config_from(merge(SMALL_IMAGES, PATCHES, BOTH) if kind == "images" else merge(SMALL, BOTH))
+        small = merge(SMALL_IMAGES, PATCHES) if kind == "images" else SMALL
+        config = config_from(merge(small, BOTH, {"method": method}))
         return benchmark, config, run(config, benchmark=benchmark)
 
     return made
 
 
 @pytest.mark.parametrize(
-    ("kind", "task", "step"),
+    ("kind", "method", "task", "step"),
     [
-        ("vectors", 0, 2),
-        ("vectors", 0, None),
-        ("vectors", 1, 2),
-        pytest.param("images", 1, 2, marks=pytest.mark.slow),
+        ("vectors", "committee", 0, 2),
+        ("vectors", "committee", 0, None),
+        ("vectors", "committee", 1, 2),
+        ("vectors", "taught-committee", 1, None),
+        ("vectors", "taught-committee", 1, 2),
+        pytest.param("images", "taught-committee", 1, 2, marks=pytest.mark.slow),
     ],
 )
-def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, task, step, tmp_path, uninterrupted):
-    benchmark, config, whole = uninterrupted(kind)
+def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, method, task, step, tmp_path, uninterrupted):
+    benchmark, config, whole = uninterrupted(kind, method)
     with pytest.raises(Interrupted):
         run(config, benchmark=benchmark, out=tmp_path / "run", callback=StopAt(task, step))
     result = resume(tmp_path / "run", benchmark=benchmark)
@@ -105,9 +107,10 @@ def make_store(folder, name, columns):
     return folder / name
 
 
-def test_a_finished_committee_learns_more_classes(tmp_path):
+@pytest.mark.parametrize("method", ["committee", "taught-committee"])
+def test_a_finished_committee_learns_more_classes(method, tmp_path):
     old, new = make_store(tmp_path, "old", [0, 1, 2, 3]), make_store(tmp_path, "new", [4, 5])
-    settings = merge(SMALL, BOTH, {"benchmark": str(old), "stream": {"tasks": 2}})
+    settings = merge(SMALL, BOTH, {"method": method, "benchmark": str(old), "stream": {"tasks": 2}})
     first = run(config_from(settings), out=tmp_path / "first")
     whole = extend(tmp_path / "first", new, out=tmp_path / "second")
     assert np.allclose(whole.matrix[:2, :2], first.matrix)

@@ -62,7 +62,7 @@ def test_best_and_joint_masked_run_on_every_benchmark(name, tmp_path):
     config = resolve(name=name, given=given | members)
     result = run(config)
     tasks = len(result.matrix)
-    assert config.method == ("exact" if has_features(name) else "committee")
+    assert config.method == ("exact" if has_features(name) else "taught-committee")
     sizes = {"voc": 5, "coco": 8, "nus": 9, "scene": 3, "enron": 5}
     assert tasks == ({"voc": 6, "coco": 5} if "-b" in name else sizes)[kind]
     assert result.matrix.shape == (tasks, tasks)

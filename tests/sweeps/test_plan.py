@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mlcl.config.resolve import config_from
 from mlcl.config.schema import flat, to_dict
 from mlcl.errors import InputError
 from mlcl.plugins import Plugin
@@ -121,6 +122,19 @@ def test_a_run_from_before_a_setting_existed_had_its_default(done):
     del result["config"]["train"]["eval_batch_size"], result["config"]["augment"]
     path.write_text(json.dumps(result))
     assert earlier(done, "abc").result is not None
+
+
+def test_a_committee_from_before_a_setting_of_committees_existed_had_its_default(done):
+    """A section that only some runs have; its defaults are not among those of every config."""
+    committee = replace(done, config=config_from({"method": "committee"}))
+    path = done.folder / "result.json"
+    result = json.loads(path.read_text())
+    result["config"] = to_dict(committee.config)
+    del result["config"]["committee"]["teach"]
+    path.write_text(json.dumps(result))
+    assert earlier(committee, "abc").result is not None
+    taught = replace(done, config=config_from({"method": "committee", "committee": {"teach": 1.0}}))
+    assert earlier(taught, "abc").other == "committee.teach is 0.0 there and 1.0 here"
 
 
 @pytest.mark.parametrize(

@@ -71,20 +71,20 @@ def test_a_goal_is_reached_only_if_its_interval_says_so(tmp_path):
 
     inside = "M 500: at most 0.5 below masked"
     top = [83.4, 85.4, 99.0]
-    assert state(inside, rows={"committee": [83.0, 85.0], MASKED: top}) == [
+    assert state(inside, rows={beyond.BEST: [83.0, 85.0], MASKED: top}) == [
         "-0.40 [-0.40, -0.40]",
         "2",
         "yes",
     ]
-    assert state(inside, rows={"committee": [83.4, 84.6], MASKED: top})[2] == "within noise"
-    assert state(inside, rows={"committee": [82.4, 84.4], MASKED: top})[2] == "**no**"
-    assert state(inside, rows={"committee": [83.4], MASKED: top}) == ["+0.00", "1", "one seed"]
-    assert state("M 200: at most", rows={"committee": [1.0], MASKED: top}) == ["-", "0", "not measured"]
-    forgetting = {"committee": [0.5, 0.51]}
-    assert state("M 500: forgetting", rows={"committee": [1.0, 1.0]}, forgetting=forgetting)[2] == "yes"
-    forgetting = {"committee": [1.5, 0.6]}
+    assert state(inside, rows={beyond.BEST: [83.4, 84.6], MASKED: top})[2] == "within noise"
+    assert state(inside, rows={beyond.BEST: [82.4, 84.4], MASKED: top})[2] == "**no**"
+    assert state(inside, rows={beyond.BEST: [83.4], MASKED: top}) == ["+0.00", "1", "one seed"]
+    assert state("M 200: at most", rows={beyond.BEST: [1.0], MASKED: top}) == ["-", "0", "not measured"]
+    forgetting = {beyond.BEST: [0.5, 0.51]}
+    assert state("M 500: forgetting", rows={beyond.BEST: [1.0, 1.0]}, forgetting=forgetting)[2] == "yes"
+    forgetting = {beyond.BEST: [1.5, 0.6]}
     assert (
-        state("M 500: forgetting", rows={"committee": [1.0, 1.0]}, forgetting=forgetting)[2] == "within noise"
+        state("M 500: forgetting", rows={beyond.BEST: [1.0, 1.0]}, forgetting=forgetting)[2] == "within noise"
     )
 
 

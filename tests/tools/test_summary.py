@@ -29,7 +29,7 @@ def test_a_cell_is_the_mean_over_seeds_and_what_is_missing_is_a_dash(tmp_path):
             tmp_path, {"exact, u 0.1": [94.0, 95.0], "er": [96.0], "exact, u 1": [1.0]}
         ),
         "beyond-c-digits": sweep(
-            tmp_path, {"committee": [90.0], "joint + RLDAM": [99.0], "joint-masked + RLDAM": [98.0]}
+            tmp_path, {"taught-committee": [90.0], "joint + RLDAM": [99.0], "joint-masked + RLDAM": [98.0]}
         ),
     }
     head, _, *lines = summary.table(found)

@@ -161,6 +161,11 @@ def test_joint_training_can_have_a_committee(protocol):
             "committee.encoder_options.centres is 'x'; expected int",
         ),
         ({"model": {"head": "exact"}}, "model.head is 'exact', which is solved alone"),
+        ({"committee": {"teach": -1.0}}, "committee.teach is -1.0; expected a number of at least 0"),
+        (
+            {"committee": {"encoder": None, "teach": 2.0}},
+            "committee.teach is 2, but there is no committee.enc",
+        ),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
@@ -179,6 +184,7 @@ def test_settings_of_members_are_refused_where_there_is_none():
         "encoder_options": {},
         "weight": 1.0,
         "moments": 0.5,
+        "teach": 0.0,
     }
 
 
@@ -193,3 +199,147 @@ def test_an_encoder_with_random_weights_is_warned_of():
     learner = Learner(config(committee={"encoder": "mlp"}), small_benchmark())
     with pytest.warns(UserWarning, match="'mlp' has random weights, which the exact learner does not train"):
         learner.start_task(learner.tasks[0])
+
+
+TAUGHT = {"method": "taught-committee"}
+
+
+def begun_at(task, **changes):
+    """A learner that is about to learn a task, and has learnt those before."""
+    learner = Learner(config(**merge(TAUGHT, changes)), small_benchmark())
+    if task:
+        with pytest.raises(Interrupted):
+            train(learner, callback=StopAfter(task))
+    learner.start_task(learner.tasks[task])
+    return learner
+
+
+def test_a_lesson_is_what_the_exact_method_says_after_the_task():
+    """Before the network has seen a row of the task: log-odds, less the prior of each class."""
+    learner = begun_at(1)
+    exact = Learner(config_from(merge(EXACT, {"method": "exact"})), small_benchmark())
+    with pytest.raises(Interrupted):
+        train(exact, callback=StopAfter(2))
+    rows = np.concatenate([learner.tasks[1].train, learner.memory.rows])
+    inputs, seen = learner.data.train.inputs, np.concatenate([task.classes for task in learner.tasks[:2]])
+    wanted = exact.predict(inputs[rows])[:, seen]
+    counts = [task.counts for task in learner.tasks[:2]]
+    positive = np.concatenate([one.positive for one in counts]) + 0.5
+    negative = np.concatenate([one.negative for one in counts]) + 0.5
+    found = learner.lesson.scores.numpy()[:, seen]
+    np.testing.assert_allclose(found, wanted - np.log(positive / negative), atol=1e-3)
+    assert learner.lesson.defined.numpy()[seen].all()
+    assert not learner.lesson.defined.numpy()[learner.tasks[2].classes].any()
+
+
+def batch_of(learner):
+    """The first step's rows and slots, with labels, the classes that each row was annotated for, and the others."""
+    rows, tags, slots = learner.plan.step(0)
+    own = learner.annotated[torch.from_numpy(tags)]
+    labels = learner.labels[torch.from_numpy(rows)] * own
+    return rows, slots, labels.float(), own, learner.context.seen & ~own
+
+
+def balanced_loss(scores, labels, own):
+    """The mean over classes with positives and negatives of the mean logistic loss of both, one after the other."""
+    each = []
+    for k in range(scores.shape[1]):
+        of = {sign: scores[own[:, k] & (labels[:, k] == sign), k] for sign in (0, 1)}
+        if len(of[0]) and len(of[1]):
+            each.append(np.log1p(np.exp(-of[1])).mean() + np.log1p(np.exp(of[0])).mean())
+    return np.mean(each)
+
+
+@pytest.mark.parametrize("size", [0.1, 6.0])
+def test_the_penalty_is_the_loop_over_cells_without_a_label(size):
+    """A network that ranks the labels of the batch better than its teacher listens less."""
+    learner = begun_at(1)
+    rows, slots, labels, own, missing = batch_of(learner)
+    n, train_rows = len(learner.tasks[1].train), list(learner.tasks[1].train)
+    at = [n + slot if slot >= 0 else train_rows.index(row) for row, slot in zip(rows, slots, strict=True)]
+    taught = learner.lesson.scores[at].numpy().astype(np.float64)
+    torch.manual_seed(0)
+    logits = (size * (2 * labels - 1) + 0.1 * torch.randn(labels.shape)).requires_grad_()
+    found = learner.lesson.penalty(logits, labels, own, missing, rows, slots)
+    values, marks = logits.detach().numpy().astype(np.float64), (labels.numpy(), own.numpy())
+    gaps = np.abs(values - taught)[missing.numpy()]
+    ratio = balanced_loss(values, *marks) / balanced_loss(taught, *marks)
+    assert (ratio < 1) == (size > 1)
+    wanted = min(1.0, ratio) * np.where(gaps < 1, gaps**2, 2 * gaps - 1).mean()
+    assert (slots >= 0).any()
+    assert (slots < 0).any()
+    assert found.item() == pytest.approx(wanted, rel=1e-4)
+    found.backward()
+    assert torch.equal(logits.grad != 0, missing)
+
+
+def test_nothing_is_taught_in_the_first_task_where_no_label_is_missing():
+    learner = begun_at(0)
+    rows, slots, labels, own, missing = batch_of(learner)
+    assert learner.lesson.penalty(torch.zeros(missing.shape), labels, own, missing, rows, slots) is None
+
+
+def test_a_loss_that_is_not_balanced_is_taught_log_odds_with_the_prior():
+    balanced, plain = begun_at(1), begun_at(1, loss={"kind": "bce"})
+    counts = plain.tasks[1].counts
+    prior = np.log((counts.positive + 0.5) / (counts.negative + 0.5))
+    # Networks differ, and so may their memories: the rows of the task are the same.
+    n, classes = len(plain.tasks[1].train), plain.tasks[1].classes
+    found = (plain.lesson.scores - balanced.lesson.scores[: len(plain.lesson.scores)]).numpy()[:n, classes]
+    np.testing.assert_allclose(found, np.broadcast_to(prior, found.shape), atol=1e-3)
+
+
+def test_the_network_learns_what_it_is_taught(learnt):
+    taught = train(Learner(config(**TAUGHT), small_benchmark()))
+    inputs, rows = learnt.data.test.inputs, np.arange(len(learnt.data.test))
+    member = taught.committee.committee.member("encoder")
+
+    def agreement(learner):
+        logits = learner._evaluate(learner.network, inputs, rows)
+        scores = taught._evaluate(lambda x: member.linear(member.features(x)), inputs, rows)
+        return np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(logits.T, scores.T, strict=True)])
+
+    assert agreement(taught) > agreement(learnt) + 0.02
+
+
+def test_a_taught_run_that_was_interrupted_inside_a_task_has_the_same_bits():
+    class StopInside(Callback):
+        def on_step(self, learner, loss):
+            if learner.task_index == 1 and learner.step == 3:
+                raise Interrupted
+
+    whole = train(Learner(config(**TAUGHT), small_benchmark()))
+    first = Learner(config(**TAUGHT), small_benchmark())
+    with pytest.raises(Interrupted):
+        train(first, callback=StopInside())
+    second = Learner(config(**TAUGHT), small_benchmark())
+    second.load_state(first.state())
+    resumed = train(second)
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, resumed.network.state_dict()[name]), name
+    assert np.array_equal(whole.predict(whole.data.test.inputs), resumed.predict(whole.data.test.inputs))
+
+
+@pytest.mark.parametrize("memory", [{"kind": "none"}, {"size": 5, "downscale": 2}])
+def test_stored_images_teach_as_they_are_stored(memory):
+    settings = merge(
+        SMALL_IMAGES, EXACT, {"method": "taught-committee"}, {"train": {"epochs": 1}, "memory": memory}
+    )
+    learner = Learner(config_from(settings), small_benchmark(images=True))
+    first, then = learner.tasks[:2]
+    learner.start_task(first)
+    learner.finish_task(first)
+    learner.start_task(then)
+    assert len(learner.lesson.scores) == len(then.train) + len(learner.memory)
+    if len(learner.memory):
+        images = learner.data.train.inputs[learner.memory.rows].astype(np.float64)
+        small = images.reshape(len(images), 3, 8, 2, 8, 2).mean((3, 5)).round().repeat(2, 2).repeat(2, 3)
+        scores = []
+        for rows in (images, small):
+            member = learner.committee.committee.member("encoder")
+            features = learner._evaluate(member.features, rows.astype(np.uint8), np.arange(len(rows)))
+            solved = learner.committee.heads["encoder"].solution(learner.committee.begun)
+            scores.append(solved.scores(features) - np.log(solved.prior / (1 - solved.prior)))
+        found = learner.lesson.scores.numpy()[len(then.train) :]
+        np.testing.assert_allclose(found, scores[1], atol=1e-3)
+        assert np.abs(found - scores[0]).max() > 0.01

@@ -72,8 +72,13 @@ class Terminate(Callback):
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_is_stopped_and_goes_on(tmp_path):
-    config = {**SMALL, "train": {**SMALL["train"], "epochs": 2, "devices": 2, "device": "cpu"}}
+@pytest.mark.parametrize("method", ["rldam-wru", "taught-committee"])
+def test_a_run_of_two_processes_is_stopped_and_goes_on(method, tmp_path):
+    config = {
+        **SMALL,
+        "method": method,
+        "train": {**SMALL["train"], "epochs": 2, "devices": 2, "device": "cpu"},
+    }
     benchmark, terminate = small_benchmark(), Terminate()
     with Signals() as signals, pytest.raises(Interrupted):
         run(config, benchmark=benchmark, out=tmp_path / "run", callback=CallbackList(terminate, signals))

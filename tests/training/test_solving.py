@@ -183,7 +183,7 @@ def test_dimensions_project_features_and_patches_keep_theirs():
     settings = {"model": {"kind": "patches", "centres": 20}, "exact": {"dimensions": 7}}
     learner = learnt(benchmark, **settings)
     assert learner.exact.learner.features.dimension == 7
-    assert learner.network.head.linear.weight.shape == (6, 80)  # folded back
+    assert learner.network.head.linear.weight.shape == (6, 100)  # folded back
     assert learner.evaluations.matrix[-1][0] > 0.7
 
 

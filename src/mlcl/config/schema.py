@@ -372,15 +372,22 @@ class CommitteeConfig:
         weight: of the encoder's score, where the network's logit has 1; both are brought to the same scale.
         moments: the same of a member on the network's own features, whose sums are carried over from task to task; 0:
             none.
+        teach: how strongly the encoder's member teaches the network while it is trained, for the classes that a row
+            was not annotated for; 0: not at all.
     """
 
     encoder: str | None = None
     encoder_options: dict[str, Any] = field(default_factory=dict)
     weight: float = 1.0
     moments: float = 0.0
+    teach: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least("committee.", self, weight=0, moments=0)
+        _at_least("committee.", self, weight=0, moments=0, teach=0)
+        if self.teach and self.encoder is None:
+            raise InputError(
+                f"committee.teach is {self.teach:g}, but there is no committee.encoder, whose member would teach."
+            )
 
     def __bool__(self) -> bool:
         return self.encoder is not None or self.moments > 0

@@ -3,7 +3,7 @@
 Two kinds of layers can be members: one on the features of a fixed encoder, which drift with nothing that is learnt,
 and one on the network's own features. Whoever solves them (`mlcl.training.committee`) brings their scores to the scale
 of the network's logits, so that the committee's score is a weighted mean of logits. Members are never trained, and the
-network does not see them: it learns the same weights as without a committee.
+network does not see them: unless a member teaches it, it learns the same weights as without a committee.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Committee(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the scores [B, K]: the weighted mean of the network's logits and the members' scores."""
         scores = self.of_network(inputs)
-        if ENCODER in self.members:
+        if self.shares.get(ENCODER):  # a member of weight 0 has only taught the network
             scores = scores + self.of_encoder(self.member(ENCODER).features(inputs))
         return scores
 

@@ -2,8 +2,9 @@
 
 `Patches.fit` looks at the first task's images once: patches of them are contrast-normalised, whitened and clustered.
 From then on every place of an image responds to every centre by how much closer than average it is (the "triangle"
-activation), and an image's features are the mean responses in each quadrant, for the image and its mirror image; then
-their principal components. Nothing is trained, so what later tasks learn on these features cannot change them.
+activation), and an image's features are the mean responses in each quadrant and the largest response anywhere, for the
+image and its mirror image; then their principal components. Nothing is trained, so what later tasks learn on these
+features cannot change them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ CONTRAST, WHITEN = 0.01, 0.1
 """What is added to the variance of a patch of pixels in [0, 1], and to the variances of normalised patches."""
 DRAWN, PATCHES, IMAGES = 2_000, 50_000, 8_000
 """How many images patches are drawn from, how many patches, and how many images show the principal components."""
+POOLED = 5
+"""Numbers per patch: the means of four quadrants and the maximum."""
 PIECE = 8
 """Images at once: their maps of responses fit into a core's cache, which is 1.5 times faster than 64 at once."""
 
@@ -38,14 +41,20 @@ def batches(rows: Tensor, size: int) -> Iterator[Tensor]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
+def spread(rows: Tensor) -> Tensor:
+    """Return the root of the mean variance of the columns; 1 where all rows are the same."""
+    found = rows.var(0, correction=0).mean().sqrt()
+    return found if found > 0 else torch.ones_like(found)
+
+
 class Patches(Backbone):
-    """The responses of whitened patches, averaged over quadrants, as principal components.
+    """The responses of whitened patches, their means over quadrants and their maxima, as principal components.
 
     Args:
         input_shape: (C, H, W).
         centres: Number of patches.
         patch: Side of a patch in pixels.
-        dimensions: Number of principal components, at most 4 * ``centres``.
+        dimensions: Number of principal components, at most 5 * ``centres``.
         mirror: Average over an image and its mirror image; None: what `fit` is given.
     """
 
@@ -69,7 +78,8 @@ class Patches(Backbone):
         filters = torch.randn(centres + numbers, input_shape[0], patch, patch) / numbers**0.5
         self.register_buffer("filters", filters)
         self.register_buffer("bias", torch.zeros(centres + numbers))
-        self.register_buffer("components", torch.randn(dimensions, 4 * centres) / (4 * centres) ** 0.5)
+        numbers = POOLED * centres
+        self.register_buffer("components", torch.randn(dimensions, numbers) / numbers**0.5)
         self.register_buffer("offset", torch.zeros(dimensions))
 
     def get_extra_state(self) -> Tensor:
@@ -103,8 +113,12 @@ class Patches(Backbone):
             self.filters.copy_((filters - filters.mean(1, keepdim=True)).view_as(self.filters))
             rows = order[:IMAGES].sort().values
             pooled = torch.cat([self.pooled(inputs[piece]).cpu() for piece in batches(rows, 512)])
-            centre, directions = principal_components(pooled, self.width)
-            self.components.copy_(directions)
+            # Means and maxima on one scale: what a place in the image adds to a mean is small.
+            means = (POOLED - 1) * self.centres
+            scale = torch.ones(pooled.shape[1], dtype=pooled.dtype)
+            scale[means:] = spread(pooled[:, :means]) / spread(pooled[:, means:])
+            centre, directions = principal_components(pooled * scale, self.width)
+            self.components.copy_(directions * scale)
             self.offset.copy_(-directions @ centre)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -112,16 +126,16 @@ class Patches(Backbone):
         return F.linear(self.pooled(inputs), self.components, self.offset)
 
     def pooled(self, images: Tensor) -> Tensor:
-        """Return the mean response of every centre in every quadrant, [B, 4 * centres]."""
+        """Return the mean response of every centre in every quadrant, then the largest of each, [B, 5 * centres]."""
         if torch.compiler.is_compiling():  # an exported graph takes any number of images
             return self._pooled(images)
         return torch.cat([self._pooled(piece) for piece in batches(images, PIECE)])
 
     def _pooled(self, images: Tensor) -> Tensor:
-        found = self._quadrants(images)
-        return (found + self._quadrants(images.flip(-1))) / 2 if self.mirrors else found
+        found = self._responses(images)
+        return (found + self._responses(images.flip(-1))) / 2 if self.mirrors else found
 
-    def _quadrants(self, images: Tensor) -> Tensor:
+    def _responses(self, images: Tensor) -> Tensor:
         images = images.contiguous(memory_format=torch.channels_last)
         mean = F.avg_pool2d(images.mean(1, keepdim=True), self.patch, 1)
         square = F.avg_pool2d(images.square().mean(1, keepdim=True), self.patch, 1)
@@ -134,7 +148,8 @@ class Patches(Backbone):
         responses = (distance.mean(1, keepdim=True) - distance).relu_()
         sides = [-(-side // 2) for side in responses.shape[2:]]  # of odd maps the middle is in both halves
         steps = [side - half for side, half in zip(responses.shape[2:], sides, strict=True)]
-        return F.avg_pool2d(responses, sides, steps).flatten(1)
+        means = F.avg_pool2d(responses, sides, steps)
+        return torch.cat([means.flatten(1), responses.amax((2, 3))], 1)
 
 
 @MODELS.register(
@@ -156,7 +171,7 @@ def patches(
         input_shape: (C, H, W).
         centres: Number of patches.
         patch: Side of a patch in pixels; at most one pixel less than the images.
-        dimensions: Number of features, principal components of four per patch.
+        dimensions: Number of features, principal components of five per patch.
         mirror: Average over image and mirror image. Not set: where the dataset's augmentation has a flip.
 
     >>> encoder = patches((3, 16, 16), centres=8, dimensions=5)
@@ -169,7 +184,7 @@ def patches(
     check_int("dimensions", dimensions, 1)
     image_channels("patches", input_shape, smallest=patch + 1)
     return Patches(
-        input_shape, centres=centres, patch=patch, dimensions=min(dimensions, 4 * centres), mirror=mirror
+        input_shape, centres=centres, patch=patch, dimensions=min(dimensions, POOLED * centres), mirror=mirror
     )
 
 
@@ -191,7 +206,7 @@ def fixed(
         input_shape: (C, H, W) or (D,).
         centres: Number of patches.
         patch: Side of a patch in pixels; at most one pixel less than the images.
-        dimensions: Number of features, principal components of four per patch.
+        dimensions: Number of features, principal components of five per patch.
         mirror: Average over image and mirror image. Not set: where the dataset's augmentation has a flip.
 
     >>> fixed((12,)).width, fixed((3, 16, 16), dimensions=64).width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from mlcl.config.parts import part_settings, used_plugins
 from mlcl.config.resolve import Layer, merge, resolve
-from mlcl.config.schema import PARTS, Config, flat, to_dict
+from mlcl.config.schema import PARTS, Config, flat, from_dict, to_dict
 from mlcl.errors import InputError, nearest
 from mlcl.files import slug
 from mlcl.plugins import Plugin
@@ -162,9 +163,11 @@ def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
         environment = read_environment(run.folder)
     except InputError as error:
         return Earlier(broken=str(error))
-    # Settings that are newer than the run had their defaults.
-    then = flat(merge(to_dict(Config()), result["config"]))
-    now = flat(json.loads(json.dumps(to_dict(run.config))))
+    # Settings that are newer than the run had their defaults; those of a section that is in use are known to it alone.
+    then = merge(to_dict(Config()), result["config"])
+    with contextlib.suppress(InputError, TypeError):  # settings that there are no longer
+        then = to_dict(from_dict(then))
+    then, now = (flat(json.loads(json.dumps(one))) for one in (then, to_dict(run.config)))
     for key in sorted({*then, *now}):
         if then.get(key) != now.get(key) and not key.startswith("checkpoint."):
             return Earlier(other=f"{key} is {_shown(then.get(key))} there and {_shown(now.get(key))} here")

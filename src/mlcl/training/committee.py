@@ -3,6 +3,10 @@
 A member's scores are brought to the scale of the network's logits, class by class: the same mean and standard deviation
 over all rows so far. Those of a member follow from its sums; those of the network are estimated on the rows at hand,
 where a stored row stands for as many rows of its task as the task had per stored row. No row of a later task is needed.
+
+The member on a fixed encoder depends on nothing that the network learns, so it is solved before the network is trained
+on a task, and can then teach it (`Lesson`): for the classes that a row was not annotated for it knows more than the old
+network, because the rows of every task are among its negatives.
 """
 
 from __future__ import annotations
@@ -14,17 +18,21 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlcl.config.schema import Config
 from mlcl.datasets.base import Split
-from mlcl.labels import Labels
+from mlcl.exact import Learner as ExactLearner
+from mlcl.labels import LabelCounts, Labels
+from mlcl.losses import LOSSES
 from mlcl.memories import Memory
+from mlcl.methods.regularisers.distillation import distillation_loss
+from mlcl.metrics.scaling import prior_shift
 from mlcl.models import Backbone, Network, build_committee
 from mlcl.models.committee import ENCODER, MOMENTS
 from mlcl.seeds import derive_seed
 from mlcl.streams import Task
-from mlcl.training.batches import Normaliser
+from mlcl.training.batches import Normaliser, Rows
 from mlcl.training.caching import FeatureCache, Floats
 from mlcl.training.processes import Processes
 from mlcl.training.solving import ExactHead, Spread
@@ -67,6 +75,53 @@ def row_weights(task: Task, memory: Memory) -> NDArray[np.float64]:
     return np.concatenate([np.ones(len(task.train)), *stored])
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What the member on the encoder says of the rows of a task and of the memory, for the network to learn.
+
+    Attributes:
+        place: of each row of the training split among the task's rows, -1 for others.
+        count: n, the number of the task's rows.
+        scores: log-odds of the task's rows, then of the memory's, ``[n + m, K]``.
+        defined: the classes that have two positives and two negatives so far, ``[K]``.
+        compare: the loss ``ru``, by which member and network are compared on the labels that there are.
+        strength: factor on the penalty.
+    """
+
+    place: NDArray[np.int64]
+    count: int
+    scores: Tensor
+    defined: Tensor
+    compare: nn.Module
+    strength: float
+
+    def penalty(
+        self, logits: Tensor, labels: Tensor, known: Tensor, missing: Tensor, rows: Rows, slots: Rows
+    ) -> Tensor | None:
+        """Return the mean Huber loss of logits and scores over the cells without a label; None if there is none.
+
+        It is multiplied by the ratio of the network's loss to the member's on the cells with a label, if that is below
+        1: a network that is better than the member learns less from it.
+
+        Args:
+            logits: of the network, [B, K].
+            labels: zero where they are not known, [B, K].
+            known: the classes that a row was annotated for, [B, K].
+            missing: the other classes so far, [B, K].
+            rows: row numbers in the training split, [B].
+            slots: their places in the memory, -1 for rows of the task.
+        """
+        cells = missing & self.defined
+        if not bool(cells.any()):
+            return None
+        at = np.where(slots >= 0, self.count + slots, self.place[rows])
+        taught = self.scores[torch.from_numpy(at).to(self.scores.device)]
+        with torch.no_grad():
+            mine, theirs = (self.compare(one, labels, mask=known).item() for one in (logits, taught))
+        trust = min(1.0, mine / theirs) if theirs > 0 else 1.0
+        return self.strength * trust * distillation_loss(logits[cells], taught[cells], distance="huber")
+
+
 class CommitteeSolver:
     """The sums behind the members of a committee.
 
@@ -79,10 +134,13 @@ class CommitteeSolver:
     Attributes:
         committee: the network and its members, one module that scores inputs.
         heads: the sums of each member.
+        begun: the sums of the encoder's member with those of the task that is being learnt.
     """
 
     def __init__(self, config: Config, network: Network, split: Split, normaliser: Normaliser) -> None:
         chosen, shape = config.committee, split.inputs.shape[1:]
+        self.strength = chosen.teach
+        self.begun: ExactLearner | None = None
         self.committee = build_committee(
             network,
             shape,
@@ -118,25 +176,66 @@ class CommitteeSolver:
         """Return whether features before and after a task are compared."""
         return MOMENTS in self.heads
 
-    def learn(self, rows: AtHand, encoded: FeatureCache | None, processes: Processes) -> None:
+    def begin(
+        self,
+        task: Task,
+        labels: Labels,
+        annotated: NDArray[np.bool_] | None,
+        *,
+        counts: LabelCounts,
+        balanced: bool,
+        encoded: FeatureCache,
+        stored: Callable[[], Floats],
+        processes: Processes,
+    ) -> Lesson | None:
+        """Add a task to the sums of the encoder's member, and return what it has to teach, if it is to teach.
+
+        Args:
+            task: the task.
+            labels: of its rows and classes.
+            annotated: which of them are known; None: all.
+            counts: of all classes so far.
+            balanced: whether the network learns log-odds at equal numbers of positives and negatives, or at those of
+                the tasks.
+            encoded: the encoder's features of the training split.
+            stored: returns those of the memory's rows.
+            processes: of the run; the first one solves.
+        """
+        head, features = self.heads[ENCODER], encoded(task.train)
+        self.begun = head.after(features, labels, task.classes, annotated)
+        if not self.strength:
+            return None
+        weights, bias, defined = processes.from_first(partial(_log_odds, head, self.begun, balanced=balanced))
+        place = np.full(len(encoded.batch_of), -1)
+        place[task.train] = np.arange(len(task.train))
+        scores = np.concatenate([rows @ weights.T for rows in (features, stored())]) + bias
+        device = self.inputs.scale.device
+        return Lesson(
+            place,
+            len(features),
+            torch.from_numpy(scores).to(device),
+            torch.from_numpy(defined).to(device),
+            LOSSES.build("ru", counts).to(device),
+            self.strength,
+        )
+
+    def learn(self, rows: AtHand, processes: Processes) -> None:
         """Add a task to the sums of all members, and give them the weights that follow.
 
         Args:
             rows: at hand.
-            encoded: the encoder's features of the training split.
             processes: of the run; the first one solves.
         """
         task = rows.task
         like = Spread.of(rows.apply(self.committee.network), rows.weights)
         for name, head in self.heads.items():
-            if name == ENCODER and encoded is not None:
-                features = encoded(task.train)
+            if name == ENCODER:
+                head.learner, self.begun = self.begun, None
             else:
                 now = rows.apply(self.committee.network.features)
                 if rows.teacher is not None:
                     head.carry(rows.apply(rows.teacher.features), now)
-                features = now[: len(task.train)]
-            head.learn(features, rows.labels, task.classes, rows.annotated)
+                head.learn(now[: len(task.train)], rows.labels, task.classes, rows.annotated)
             head.write(*processes.from_first(partial(head.solve, like)))
 
     def add_encoded(self, scores: Floats, features: Floats) -> Floats:
@@ -158,3 +257,16 @@ class CommitteeSolver:
         """Take the sums from `state`."""
         for name, head in self.heads.items():
             head.load_state(without_prefix(state, name))
+
+
+def _log_odds(
+    head: ExactHead, learner: ExactLearner, *, balanced: bool
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Return weights and biases of log-odds, ``balanced``: at a share of 1/2, and for which classes they say something.
+
+    Those are the classes with two positives and two negatives: of unseen rows, one of them says nothing.
+    """
+    found, sums = head.solution(learner), learner.sums
+    bias = found.intercepts + (prior_shift(found.prior, np.full_like(found.prior, 0.5)) if balanced else 0.0)
+    counts = [[side.count for side in sums.sides(k, found.choice.unlabelled)] for k in range(sums.classes)]
+    return found.weights.astype(np.float32), bias.astype(np.float32), np.min(counts, axis=1) > 1

@@ -35,6 +35,7 @@ from mlcl.models import (
     frozen_copy,
     share_statistics,
 )
+from mlcl.models.committee import ENCODER
 from mlcl.models.provenance import mark_leak
 from mlcl.seeds import derive_seed, numpy_generator, torch_generator
 from mlcl.streams import Benchmark, Task
@@ -52,7 +53,7 @@ from mlcl.training.batches import (
     slices,
 )
 from mlcl.training.caching import FeatureCache, feature_caches
-from mlcl.training.committee import AtHand, CommitteeSolver, row_weights
+from mlcl.training.committee import AtHand, CommitteeSolver, Lesson, row_weights
 from mlcl.training.evaluation import Evaluations
 from mlcl.training.freezing import freeze, frozen_layers, training_mode
 from mlcl.training.optimisation import (
@@ -88,6 +89,7 @@ class Learner:
         scorer: what scores inputs: the network, or the committee that it is part of.
         exact: the sums behind an exact head.
         committee: the sums behind the members of a committee.
+        lesson: what the committee's member on a fixed encoder teaches the network in this task; None: nothing.
         memory: samples of earlier tasks.
         evaluations: what was measured so far.
         steps: number of steps made so far, over all tasks.
@@ -174,7 +176,7 @@ class Learner:
             self.scorer = self.committee.committee
             if self.committee.encoder is None:
                 return
-            backbone, features = self.committee.encoder, self.committee.committee.member("encoder").features
+            backbone, features = self.committee.encoder, self.committee.committee.member(ENCODER).features
         else:
             return
         compute = partial(self._of_batches, features)
@@ -211,6 +213,7 @@ class Learner:
         self.started = begun
         self.parts.labels.start_task(self.context)
         self.parts.regulariser.start_task(self.context)
+        self.begin_committee()
         self.start_epoch(task)
 
     def _fit_backbones(self, task: Task) -> None:
@@ -273,6 +276,9 @@ class Learner:
         self.stored = self._stored_logits() if self.parts.regulariser.needs_stored else None
         decay = settings.average
         self.average = None if decay is None else RunningAverage(self.network, decay=decay)
+        self.lesson: Lesson | None = None
+        if self.committee is not None:
+            self.committee.begun = None
 
     def add_classes(self, task: Task) -> None:
         """Add a task's classes and constants; a head of sessions grows by one."""
@@ -333,6 +339,10 @@ class Learner:
         penalty = self.parts.regulariser.penalty(step)
         if penalty is not None:
             loss = loss + penalty
+        if self.lesson is not None:
+            missing = self.context.seen & ~own
+            penalty = self.lesson.penalty(logits, known, own, missing, rows, slots)
+            loss = loss if penalty is None else loss + penalty
         value: float = loss.item()
         if not math.isfinite(value):
             raise TrainingError(
@@ -372,7 +382,7 @@ class Learner:
             self.average.give()
         self._check_finite()
         self.network.eval()
-        labels = self.data.train.labels[task.train][:, task.classes]
+        labels = self._labels_of(task)
         self._solve(task, labels)
         samples = TaskSamples(task.index, task.classes, task.counts, task.train, labels)
         if self.parts.regulariser.needs_stored:
@@ -390,9 +400,41 @@ class Learner:
         self.evaluations.task_seconds.append(self.spent + time.perf_counter() - self.started)
         self.task_index, self.epoch, self.step, self.in_task = task.index + 1, 0, 0, False
 
+    def begin_committee(self) -> None:
+        """Let the committee's member on an encoder, if there is one, take the task in, unless it has."""
+        if self.committee is None or self.committee.encoder is None or self.committee.begun is not None:
+            return
+        task, memory = self.tasks[self.task_index], self.memory
+        encoded, encoder = self.caches["train"], self.committee.committee.member(ENCODER)
+
+        def stored() -> NDArray[np.float32]:
+            if not len(memory):
+                return np.zeros((0, encoder.linear.in_features), np.float32)
+            whole = self.config.memory.downscale == 1
+            return encoded(memory.rows) if whole else self._of_memory(encoder.features)
+
+        self.lesson = self.committee.begin(
+            task,
+            self._labels_of(task),
+            self._annotated_of(task),
+            counts=self.counts,
+            balanced=bool(getattr(self.criterion, "balanced", False)),
+            encoded=encoded,
+            stored=stored,
+            processes=self.processes,
+        )
+
+    def _labels_of(self, task: Task) -> Labels:
+        """Return the labels of a task's rows and classes."""
+        return self.data.train.labels[task.train][:, task.classes]
+
+    def _annotated_of(self, task: Task) -> NDArray[np.bool_] | None:
+        """Return which of them are known; None: all."""
+        return None if self.row_mask is None else self.row_mask[self._tensor(task.train)].cpu().numpy()
+
     def _solve(self, task: Task, labels: Labels) -> None:
         """Add a task's rows to the sums, and give what is solved the weights that follow."""
-        own = None if self.row_mask is None else self.row_mask[self._tensor(task.train)].cpu().numpy()
+        own = self._annotated_of(task)
         if self.exact is not None:
             self.exact.learn(self.caches["train"](task.train), labels, task.classes, own)
             self.rows += len(task.train)
@@ -406,12 +448,12 @@ class Learner:
                 apply=partial(self._of_rows_at_hand, task),
                 teacher=self.context.teacher,
             )
-            self.committee.learn(rows, self.caches.get("train"), self.processes)
+            self.committee.learn(rows, self.processes)
 
     def _scores(self, split: Literal["train", "test"], rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the scores of all K classes for rows of a split."""
         inputs = getattr(self.data, split).inputs
-        if not self.caches:
+        if not self.caches or (self.committee is not None and not self.committee.committee.shares[ENCODER]):
             return self._evaluate(self.scorer, inputs, rows)
         if self.committee is not None:
             found = self._evaluate(self.committee.committee.of_network, inputs, rows)
@@ -467,11 +509,13 @@ class Learner:
     def _of_rows_at_hand(self, task: Task, function: Callable[[Tensor], Tensor]) -> NDArray[np.float32]:
         """Apply a function of the network to a task's training data, and then to the memory's, as it is stored."""
         found = self._of_task(function, task)
-        if not len(self.memory):
-            return found
+        return np.concatenate([found, self._of_memory(function)]) if len(self.memory) else found
+
+    def _of_memory(self, function: Callable[[Tensor], Tensor]) -> NDArray[np.float32]:
+        """Apply a function of the network to the memory's data, as it is stored."""
         factor = self.config.memory.downscale
         stored = enlarged(reduced(gather(self.data.train.inputs, self.memory.rows), factor), factor).numpy()
-        return np.concatenate([found, self._evaluate(function, stored, np.arange(len(stored)))])
+        return self._evaluate(function, stored, np.arange(len(stored)))
 
     def _of_batches(
         self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], batches: Sequence[NDArray[np.int64]]

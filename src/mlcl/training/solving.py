@@ -20,6 +20,7 @@ from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, carried, solve
 from mlcl.exact.ridge import Choice
+from mlcl.exact.solving import Solution
 from mlcl.labels import Labels
 from mlcl.training.batches import Rows
 
@@ -69,6 +70,7 @@ class ExactHead:
         self.dimensions = config.dimensions or (None if projects else DIMENSIONS)
         self.learner: ExactLearner | None = None
         self.choice: Choice | None = None
+        self._solved: tuple[ExactLearner, Solution] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -78,7 +80,13 @@ class ExactHead:
     def learn(
         self, features: Floats, labels: Labels, classes: Rows, annotated: NDArray[np.bool_] | None = None
     ) -> None:
-        """Add the rows of a task to the sums; the first ones also fix the feature map.
+        """Add the rows of a task to the sums; the arguments are those of `after`."""
+        self.learner = self.after(features, labels, classes, annotated)
+
+    def after(
+        self, features: Floats, labels: Labels, classes: Rows, annotated: NDArray[np.bool_] | None = None
+    ) -> ExactLearner:
+        """Return the learner that has also seen the rows of a task; the first ones also fix the feature map.
 
         Args:
             features: ``[n, D]``.
@@ -86,13 +94,11 @@ class ExactHead:
             classes: their ids.
             annotated: which labels are known; all by default.
         """
-        if self.learner is None:
-            self.learner = ExactLearner.begin(features, dimensions=self.dimensions, seed=self.seed)
-        if (total := self.linear.out_features) > self.learner.classes:
+        learner = self.learner or ExactLearner.begin(features, dimensions=self.dimensions, seed=self.seed)
+        if (total := self.linear.out_features) > learner.classes:
             # All classes at once: those that no row was annotated for yet then share their empty sums.
-            nothing = np.zeros((0, total), np.uint8)
-            self.learner = self.learner.learn(features[:0], nothing, range(total))
-        self.learner = self.learner.learn(features, labels, classes.tolist(), annotated=annotated)
+            learner = learner.learn(features[:0], np.zeros((0, total), np.uint8), range(total))
+        return learner.learn(features, labels, classes.tolist(), annotated=annotated)
 
     def carry(self, old: Floats, new: Floats) -> None:
         """Carry all sums over to features that have drifted; a head without sums has nothing to carry.
@@ -113,13 +119,7 @@ class ExactHead:
         """
         if self.learner is None:
             raise InputError("the exact head has learnt no rows yet.")
-        config, sums = self.config, self.learner.sums
-        found = solve(
-            self.learner,
-            Options(
-                unlabelled=config.unlabelled, goal=config.goal, ridge=config.ridge, exponent=config.exponent
-            ),
-        )
+        found, sums = self.solution(self.learner), self.learner.sums
         self.choice = found.choice
         known = np.array([sums.annotated_for(k).count > 0 for k in range(sums.classes)])
         weights, bias = found.weights, found.intercepts
@@ -128,6 +128,16 @@ class ExactHead:
             ratio = np.divide(like.deviations, spread, out=np.zeros_like(spread), where=spread > 0)
             weights, bias = ratio[:, None] * weights, ratio * (bias - found.means) + like.means
         return weights.astype(np.float32), np.where(known, bias, 0).astype(np.float32)
+
+    def solution(self, learner: ExactLearner) -> Solution:
+        """Return the solution for a learner's sums; that of the last learner is kept, not solved again."""
+        if self._solved is None or self._solved[0] is not learner:
+            config = self.config
+            options = Options(
+                unlabelled=config.unlabelled, goal=config.goal, ridge=config.ridge, exponent=config.exponent
+            )
+            self._solved = learner, solve(learner, options)
+        return self._solved[1]
 
     def write(self, weights: Floats, bias: Floats) -> None:
         """Put what `solve` found into the layer."""
