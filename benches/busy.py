@@ -1,5 +1,10 @@
 """The demo on this machine alone, and beside four busy loops: ``python -m benches busy``.
 
+Linux shares the cores between sessions first, where ``kernel.sched_autogroup_enabled`` is 1 (the default) and no other
+control group applies, and then between the threads of a session. Beside loops of another session, as of another
+terminal or a service, the demo so has half of the cores; beside loops of its own session it has as many shares as it
+has threads. Both are timed.
+
 ``python -m benches.busy`` prints, instead, milliseconds per step of a small network beside the loops under several
 settings of OpenMP, in turns: how the settings of `mlcl.training.cores` were chosen.
 """
@@ -9,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,25 +61,35 @@ print(1e3 * (time.perf_counter() - start) / steps, 1e3 * (time.process_time() - 
 def measure(*, quick: bool) -> list[Row]:
     """Time the demo once alone and once beside the loops, start included; two runs of each would take too long."""
     options = ["--train.epochs", "1", "--stream.tasks", "2"] if quick else []
-    quiet = demo(options)
-    with busy_loops(LOOPS):
-        time.sleep(1)
-        beside = demo(options)
+    quiet, rows = demo(options), []
     size = "mlcl run" + "".join(f" {word}" for word in options)
-    return [within(f"demo beside {LOOPS} busy loops", size, beside, "the same alone", quiet, GOAL)]
+    for whose in ("another", "its own"):
+        with busy_loops(LOOPS, apart=whose == "another"):
+            time.sleep(1)
+            beside = demo(options)
+        subject = f"demo beside {LOOPS} busy loops of {whose} session"
+        rows.append(within(subject, size, beside, "the same alone", quiet, GOAL))
+    return rows
 
 
 @contextlib.contextmanager
-def busy_loops(count: int) -> Iterator[None]:
-    """Keep so many processes busy; they end with this one, also where it is killed."""
-    loop = "import os; mine = os.getppid()\nwhile os.getppid() == mine: pass"
-    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(count)]
+def busy_loops(count: int, *, apart: bool = False) -> Iterator[None]:
+    """Keep so many processes busy; they end with this one, also where it is killed.
+
+    Args:
+        count: number of loops.
+        apart: in a session of their own, as if they were started in another terminal.
+    """
+    loop = f"import os\nfor _ in range({count - 1}):\n    if not os.fork(): break\nmine = os.getppid()\n"
+    loop += "while os.getppid() == mine: pass"
+    first = subprocess.Popen(
+        [sys.executable, "-c", loop], start_new_session=apart, process_group=None if apart else 0
+    )
     try:
         yield
     finally:
-        for process in loops:
-            process.kill()
-            process.wait()
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
 
 
 def demo(options: list[str]) -> float:
