@@ -45,8 +45,8 @@ def _both(label: str) -> tuple[str, str]:
 _JOINT = (BOUNDS["macro_auc"]["RLDAM"], BOUNDS["pooled_macro_auc"]["RLDAM"])
 _REGRESSION = ("in-task", "pooled")
 LINES = (
-    Line("**`--method best`**", _both("exact, u 0.1"), _both("committee")),
-    Line("`committee`", _both("committee"), _both("committee")),
+    Line("**`--method best`**", _both("exact, u 0.1"), _both("taught-committee")),
+    Line("`taught-committee`", _both("taught-committee"), _both("taught-committee")),
     Line("`exact`, u 0", _both("exact, u 0"), _both("exact, u 0")),
     Line("`exact`, u 1", _both("exact, u 1"), _both("exact, u 1")),
     Line("distilled replay", _both("distilled-replay"), _both("distilled-replay")),
