@@ -25,6 +25,7 @@ from mlcl.errors import InputError
 from mlcl.runs.checkpoints import Checkpoint, Identity, refuse_changes, warn_of_versions
 from mlcl.runs.run import resume, run
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
+from mlcl.training.launching import leave
 from mlcl.training.learner import Learner
 from mlcl.training.processes import Processes, settled
 from mlcl.training.state import State
@@ -132,6 +133,26 @@ def test_torchrun(store, tmp_path, capsys):
     assert main(["run", *options(store, 2), "--quiet", "--out", str(tmp_path / "alone")]) == 0
     assert np.allclose(matrix(tmp_path / "run"), matrix(tmp_path / "alone"), atol=1e-3)
     capsys.readouterr()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have names in /proc")
+def test_leaving_a_group_ends_its_threads():
+    """A thread of a group that outlives its owner may abort the process when Python ends."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    def threads():
+        return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    try:
+        wrapped = DistributedDataParallel(torch.nn.Linear(2, 2))
+        wrapped.itself = [wrapped]  # a cycle, as wrapped networks of a run are in
+        wrapped(torch.ones(1, 2)).sum().backward()
+        del wrapped
+        assert "pt_gloo_runloop" in threads()
+    finally:
+        leave()
+    assert "pt_gloo_runloop" not in threads()
 
 
 def test_a_learner_of_several_processes_does_not_begin_alone():
