@@ -143,7 +143,8 @@ def test_leaving_a_group_ends_its_threads():
     def threads():
         return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
 
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    alone = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=alone)
     try:
         wrapped = DistributedDataParallel(torch.nn.Linear(2, 2))
         wrapped.itself = [wrapped]  # a cycle, as wrapped networks of a run are in
