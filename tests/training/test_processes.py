@@ -136,15 +136,15 @@ def test_torchrun(store, tmp_path, capsys):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have names in /proc")
-def test_leaving_a_group_ends_its_threads():
+def test_leaving_a_group_ends_its_threads(tmp_path):
     """A thread of a group that outlives its owner may abort the process when Python ends."""
     from torch.nn.parallel import DistributedDataParallel
 
     def threads():
         return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
 
-    alone = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True)
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=alone)
+    meeting = f"file://{tmp_path / 'meeting'}"
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
     try:
         wrapped = DistributedDataParallel(torch.nn.Linear(2, 2))
         wrapped.itself = [wrapped]  # a cycle, as wrapped networks of a run are in
