@@ -154,9 +154,17 @@ def _pairs(claim: dict[str, Any], sweep: Sweep) -> Iterator[tuple[str, str]]:
 
 
 def command(record: dict[str, Any]) -> str:
-    """Return the command without folders and options of one machine; with ``--done`` it would start no run."""
+    """Return the command that makes the whole table.
+
+    The recorded one is without folders and options of one machine (with ``--done`` it would start no run). Where a table
+    was completed by later commands, it has the number of seeds and the rows that the table has now.
+    """
     text = re.sub(r" --(out|jobs) \S+| --(done|overwrite)\b", "", str(record["command"]))
-    return re.sub(r" --reuse( (?!--)\S+)+", "", text)
+    text = re.sub(r" --reuse( (?!--)\S+)+", "", text)
+    text = re.sub(r" --seeds \d+", f" --seeds {record['seeds']}", text)
+    if {row["label"] for row in record["rows"]} <= {run["label"] for run in record["runs"]}:
+        text = re.sub(r" --rows( (?!--)\S+)+", "", text)
+    return text
 
 
 def words(text: str) -> str:

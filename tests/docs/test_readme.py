@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -15,6 +16,15 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_a_block_of_the_readme_runs(block):
     exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_end_of_the_demo_is_a_cell_of_the_committed_tables():
+    """The demo has one thread, as tables have, so it is the first run of its row."""
+    shown = README.read_text(encoding="utf-8").partition("Its output ends with")[2].partition("runs/demo")[0]
+    with (README.parent / "results/beyond-c-digits/runs.csv").open(newline="") as file:
+        cell = next(row for row in csv.DictReader(file) if (row["label"], row["seed"]) == ("rldam-wru", "0"))
+    names = ["macro_auc", "forgetting", "head", "medium", "tail", "pooled_macro_auc", "pooled_map"]
+    assert re.findall(r"\d+\.\d\d", shown) == [f"{float(cell[name]):.2f}" for name in names]
 
 
 def test_there_is_a_block_for_each_piece():

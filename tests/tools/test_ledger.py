@@ -54,12 +54,13 @@ def test_a_claim_of_several_parts_is_as_good_as_its_worst_part(tmp_path):
     assert (word, evidence) == ("does not hold", "8.00 points between c (9.03) and b (1.03)")
 
 
-def test_the_command_is_shown_without_the_folders_of_one_machine():
-    record = {
-        "command": "mlcl reproduce table2 --benchmark c-digits --jobs 2 --out /tmp/x --reuse /tmp/a /tmp/b "
-        "--done --seeds 3"
-    }
-    assert ledger.command(record) == "mlcl reproduce table2 --benchmark c-digits --seeds 3"
+def test_the_command_is_shown_as_it_makes_the_whole_table():
+    told = "mlcl reproduce table2 --benchmark c-digits --jobs 2 --out /tmp/x --reuse /tmp/a /tmp/b --rows er --seeds 1"
+    rows = [{"label": "er"}, {"label": "ft"}]
+    record = {"command": f"{told} --done", "seeds": 3, "rows": rows, "runs": [{"label": "er", "seed": 2}]}
+    shown = "mlcl reproduce table2 --benchmark c-digits"
+    assert ledger.command(record) == f"{shown} --rows er --seeds 3"
+    assert ledger.command({**record, "runs": [*record["runs"], {"label": "ft", "seed": 0}]}) == f"{shown} --seeds 3"
 
 
 def test_recorded_text_is_shown_in_todays_words():
