@@ -22,6 +22,7 @@ from mlcl.runs.run import run
 from mlcl.sweeps import load_experiment
 from mlcl.training.callbacks import Callback
 from mlcl.training.learner import Learner
+from mlcl.training.optimisation import TrainingError
 
 OUT = Path("results/trials/mlcil.csv")
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.52, 0.54, 0.56, 0.58, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
@@ -69,7 +70,11 @@ def main() -> None:
                     lr = {} if solved else {"train": {"lr": rate}}
                     settings = merge(row.settings, {"validate": True, "train": {"threads": 1}}, lr)
                     watch = Sessions()
-                    run(resolve(name=benchmark, given=settings), callback=watch)
+                    try:
+                        run(resolve(name=benchmark, given=settings), callback=watch)
+                    except TrainingError:
+                        sys.stdout.write(f"{benchmark} {row.label} {rate}: diverged\n")
+                        continue
                     for threshold, sessions in watch.found.items():
                         mean = session_means(sessions)
                         values = [f"{100 * mean[name]:.3f}" for name in ("map", "cf1", "of1", "fpr")]
