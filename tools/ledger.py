@@ -156,8 +156,8 @@ def _pairs(claim: dict[str, Any], sweep: Sweep) -> Iterator[tuple[str, str]]:
 def command(record: dict[str, Any]) -> str:
     """Return the command that makes the whole table.
 
-    The recorded one is without folders and options of one machine (with ``--done`` it would start no run). Where a table
-    was completed by later commands, it has the number of seeds and the rows that the table has now.
+    The recorded one is without folders and options of one machine (with ``--done`` it would start no run). Where a
+    table was completed by later commands, it has the number of seeds and the rows that the table has now.
     """
     text = re.sub(r" --(out|jobs) \S+| --(done|overwrite)\b", "", str(record["command"]))
     text = re.sub(r" --reuse( (?!--)\S+)+", "", text)
