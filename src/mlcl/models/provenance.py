@@ -167,8 +167,8 @@ def mark_leak(
         warnings.warn(provenance["leak"], UserWarning, stacklevel=3)
 
 
-ENCODER = ("sha256", "resize", "normalised")
-"""What decides whether features are of the same encoder: its tensors, and how images reach it."""
+ENCODER = {"sha256": "the weights", "resize": "the resizing of images", "normalised": "their normalisation"}
+"""What decides whether features are of the same encoder: its tensors, and how images reach it. So does their size."""
 
 
 def check_encoder(
@@ -177,7 +177,7 @@ def check_encoder(
     """Refuse features of another encoder than the one whose features a run was trained on.
 
     Both may have the same width, so nothing else would show that the scores mean nothing. Where one of the two is not
-    recorded, this warns.
+    recorded, or the size of its images is not, this warns.
 
     Args:
         trained: provenance of the features that the run was trained on; None if it is not recorded.
@@ -191,7 +191,8 @@ def check_encoder(
     Traceback (most recent call last):
     ...
     mlcl.errors.InputError: store has features of another encoder (resnet18, weights bb.pth, data not known, sha256
-    bbbbbbbbbbbb) than runs/a was trained on (resnet18, weights aa.pth, data not known, sha256 aaaaaaaaaaaa).
+    bbbbbbbbbbbb) than runs/a was trained on (resnet18, weights aa.pth, data not known, sha256 aaaaaaaaaaaa); what
+    differs: the weights.
     """
     if trained is None and given is None:
         return
@@ -202,17 +203,44 @@ def check_encoder(
             UserWarning,
             stacklevel=3,
         )
-    elif any(trained.get(key) != given.get(key) for key in ENCODER):
+        return
+    different = [what for key, what in ENCODER.items() if trained.get(key) != given.get(key)]
+    before, now = _size_seen(trained), _size_seen(given)
+    if before and now and before != now:
+        different.append(f"the size of images ({now}, not {before})")
+    if different:
         names = [describe(each) + _preparation(each) for each in (given, trained)]
         raise InputError(
-            f"{data} has features of another encoder ({names[0]}) than {run} was trained on ({names[1]})."
+            f"{data} has features of another encoder ({names[0]}) than {run} was trained on ({names[1]}); what "
+            f"differs: {', '.join(different)}."
         )
+    if before != now:
+        warnings.warn(
+            f"{data if before else run} does not record the size of the images that its features were made from; "
+            f"expected: {before or now}.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _size_seen(provenance: Mapping[str, Any]) -> str | None:
+    """Return the size in which images reached an encoder; None in records that are older than this field.
+
+    >>> _size_seen({"image_size": [64, 48]}), _size_seen({"image_size": [64, 48], "resize": 96}), _size_seen({})
+    ('64 x 48', '96 x 96', None)
+    """
+    resize, sides = provenance.get("resize"), provenance.get("image_size")
+    if resize:
+        sides = [resize, resize]
+    return " x ".join(map(str, sides)) if isinstance(sides, list) else None
 
 
 def _preparation(provenance: Mapping[str, Any]) -> str:
     """Return how images reached an encoder, where that is known."""
     resize, normalised = provenance.get("resize"), provenance.get("normalised")
-    sized = f", resized to {resize}" if resize else ""
+    images = _size_seen({"image_size": provenance.get("image_size")})
+    sized = f", images of {images}" if images else ""
+    sized += f", resized to {resize}" if resize else ""
     return sized + (f", normalised {normalised}" if normalised else "")
 
 
