@@ -391,7 +391,7 @@ def test_a_pretrained_encoder_from_images_to_the_report(tmp_path, monkeypatch, c
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "mobilenetv2, weights mobilenetv2_in1k.safetensors, trained on ImageNet-1k" in page
-    assert data.origin["sha256"][:12] in page
+    assert f"sha256 {data.origin['sha256'][:12]}, sha256 of the file {checksum}" in page
 
 
 @pytest.mark.slow

@@ -257,3 +257,13 @@ def describe(provenance: Mapping[str, Any]) -> str:
     weights = provenance.get("weights")
     of_weights = f"weights {weights}, {known}" if weights else "random weights"
     return f"{made}, {of_weights}, sha256 {str(provenance.get('sha256'))[:12]}"
+
+
+def describe_in_full(provenance: Mapping[str, Any]) -> str:
+    """Return provenance in one line that ends with the SHA-256 of the file (that of ``sha256sum``) where it is known.
+
+    >>> describe_in_full({"model": "resnet18", "weights": "w.pth", "sha256": "0123456789abcdef", "file_sha256": "fedc"})
+    'resnet18, weights w.pth, data not known, sha256 0123456789ab, sha256 of the file fedc'
+    """
+    file = provenance.get("file_sha256")
+    return describe(provenance) + (f", sha256 of the file {file}" if file else "")
