@@ -242,6 +242,34 @@ def test_features_that_are_no_numbers_are_refused(store, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_weights_that_are_no_numbers_are_refused_by_features_and_run(tmp_path, capsys):
+    inputs, labels = small_arrays(images=True, n=60, seed=1)
+    inputs = inputs.repeat(2, axis=2).repeat(2, axis=3)
+    np.savez(tmp_path / "a.npz", x_train=inputs, y_train=labels, x_test=inputs, y_test=labels)
+    prepare_source("arrays", tmp_path / "a.npz", out=tmp_path / "a", jobs=1)
+    tensors = build_model("mobilenetv2", (3, 32, 32), 1, seed=4).backbone.model.state_dict()
+    tensors["conv_stem.weight"][0] = torch.nan
+    weights = tmp_path / "nan.safetensors"
+    save_file(tensors, weights)
+    for words in (
+        ["data", "features", str(tmp_path / "a"), "--model", "mobilenetv2", "--pretrained", str(weights)],
+        [
+            "run",
+            "--benchmark",
+            str(tmp_path / "a"),
+            "--model",
+            "mobilenetv2",
+            "--model.pretrained",
+            str(weights),
+        ],
+    ):
+        assert main([*words, "--quiet", "--out", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert f"{weights}: 27 of 864 values of 'conv_stem.weight' are no finite numbers" in error
+        assert not (tmp_path / "out").exists()
+
+
 def embedded(folder, name, columns, *, seed, enlarge=1):
     """Return a store of features of a small store, with some of its classes, by the random weights of a seed."""
     inputs, labels = small_arrays(images=True, n=120, seed=3)
