@@ -59,8 +59,37 @@ def test_weights_of_the_benchmarks_images_leak():
     text = leaks(weights="tresnet_m_224_21k.pth", trained_on=trained_on("tresnet_m_224_21k.pth"))
     assert "'tresnet_m_224_21k.pth' were trained on MS-COCO" in text
     assert "MS_COCO_TRresNet_M_224_81.8.pth" in text  # what the file was before it was renamed
-    assert leaks(trained_on=["MS-COCO"], data="voc2012", classes=20) is None
     assert leaks(trained_on=["ImageNet-21k"], outputs=[21841]) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mobilenetv2_coco.safetensors",
+        "tresnet_m_224_21k.pth",
+        "COCO_WITH_VOC_LABELS_V1",
+        "eva02_m38m_coco_det.pth",
+    ],
+)
+def test_weights_of_coco_have_seen_the_classes_of_voc(name):
+    text = leaks(weights=name, trained_on=trained_on(name), data="voc2012", classes=20)
+    assert text.startswith(
+        f"the weights '{name}' were trained on MS-COCO: other images than those of this benchmark"
+    )
+    assert "labels of all 20 classes of PASCAL VOC" in text
+    assert ("KRT's README" in text) == (name == "tresnet_m_224_21k.pth")
+    with pytest.warns(UserWarning, match="trained on MS-COCO: other images"):
+        mark_leak({"weights": name, "trained_on": trained_on(name)}, data=["c-voc-small"], classes=20)
+
+
+def test_images_of_coco_without_labels_or_weights_of_voc_itself_are_another_matter():
+    eva = "mim_m38m_ft_in22k_in1k"
+    assert leaks(weights=eva, trained_on=trained_on(eva), data="voc2012", classes=20) is None
+    assert "the images of this benchmark" in leaks(weights=eva, trained_on=trained_on(eva))
+    both = ["MS-COCO", "PASCAL VOC"]
+    assert "PASCAL VOC, the images of this benchmark" in leaks(trained_on=both, data="voc2012", classes=20)
+    assert leaks(trained_on=["PASCAL VOC"]) is None
+    assert leaks(trained_on=["MS-COCO"], data="nus-wide", classes=81) is None
 
 
 @pytest.mark.parametrize("width", [80, 90, 91])

@@ -24,6 +24,8 @@ class KnownWeights(NamedTuple):
     note: str = ""
 
 
+_MERGED = "Merged-30M or -38M"
+
 KNOWN = (
     # The README of KRT (Dong et al., ICCV 2023) gives MS_COCO_TRresNet_M_224_81.8.pth of the ASL model zoo as
     # "TResNetM pretrained on ImageNet 21k", and asks to rename it to this.
@@ -38,9 +40,7 @@ KNOWN = (
     KnownWeights(r"(?<![a-z])voc(?![a-z]|_labels)|pascal", ("PASCAL VOC",)),
     KnownWeights(r"nus[-_ ]?wide", ("NUS-WIDE",)),
     # EVA and EVA-02: masked image modelling on a merge of datasets with the images of COCO's training split.
-    KnownWeights(
-        r"(?<![a-z0-9])m(30|38)m(?![a-z0-9])", ("Merged-30M or -38M", "MS-COCO"), "images without labels"
-    ),
+    KnownWeights(r"(?<![a-z0-9])m(30|38)m(?![a-z0-9])", (_MERGED, "MS-COCO"), "images without labels"),
     KnownWeights(r"in(w)?2[12]k|imagenet[-_ ]?2[12]k|(?<![0-9])2[12]k(?![0-9])", ("ImageNet-21k",)),
     KnownWeights(r"in12k", ("ImageNet-12k",)),
     KnownWeights(r"in1k|imagenet1k", ("ImageNet-1k",)),
@@ -123,7 +123,7 @@ def images_of(*names: str) -> str | None:
 def leak(
     provenance: Mapping[str, Any], *, data: Iterable[str], classes: int, fingerprint: str | None = None
 ) -> str | None:
-    """Return a sentence if the weights were, or may have been, trained on the images of the benchmark.
+    """Return a sentence if the weights were, or may have been, trained on the images or the classes of the benchmark.
 
     Args:
         provenance: of the weights.
@@ -144,6 +144,12 @@ def leak(
     if images is not None and images in provenance.get("trained_on", ()):
         said = "".join(f" ({note})" for note in notes(name))
         return f"the weights {name!r} were trained on {images}, the images of this benchmark, {effect}{said}."
+    if images == "PASCAL VOC" and _labels_of_coco(provenance):
+        said = "".join(f" ({note})" for note in notes(name))
+        return (
+            f"the weights {name!r} were trained on MS-COCO: other images than those of this benchmark, but with labels "
+            f"of all 20 classes of PASCAL VOC, so no class is new to the network{said}."
+        )
     suspects = {classes, *(_COCO_OUTPUTS if images == "MS-COCO" else ())} - {1}
     if "ImageNet-1k" in provenance.get("trained_on", ()):
         suspects.discard(1000)
@@ -154,6 +160,12 @@ def leak(
             f"trained on the images of this benchmark, its scores are no measure of continual learning."
         )
     return None
+
+
+def _labels_of_coco(provenance: Mapping[str, Any]) -> bool:
+    """Return whether weights were trained on the labels of COCO, and not on its images alone, as EVA was."""
+    data = provenance.get("trained_on", ())
+    return "MS-COCO" in data and (_MERGED not in data or "coco" in str(provenance.get("weights")).lower())
 
 
 def mark_leak(
