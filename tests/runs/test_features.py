@@ -316,6 +316,7 @@ def test_features_of_two_encoders_are_never_mixed(tmp_path):
             f"resnet8, random weights, sha256 {origin['sha256'][:12]}" in sentence for origin in origins
         )
         assert "\n" not in sentence
+        assert sentence.startswith(f"{alien} has features of another encoder")  # the store, not its dataset
     assert not (tmp_path / "bad").exists()
     assert predict(tmp_path / "run", same).values.shape[1] == 4
     extended = extend(tmp_path / "run", same, out=tmp_path / "good")
