@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlcl.models.provenance import describe, images_of, leak, mark_leak, trained_on
+from mlcl.errors import InputError
+from mlcl.models.provenance import check_encoder, describe, images_of, leak, mark_leak, trained_on
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,37 @@ def test_weights_of_the_benchmarks_images_leak():
     text = leaks(weights="tresnet_m_224_21k.pth", trained_on=trained_on("tresnet_m_224_21k.pth"))
     assert "'tresnet_m_224_21k.pth' were trained on MS-COCO" in text
     assert "MS_COCO_TRresNet_M_224_81.8.pth" in text  # what the file was before it was renamed
-    assert leaks(trained_on=["MS-COCO"], data="voc2012", classes=20) is None
     assert leaks(trained_on=["ImageNet-21k"], outputs=[21841]) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mobilenetv2_coco.safetensors",
+        "tresnet_m_224_21k.pth",
+        "COCO_WITH_VOC_LABELS_V1",
+        "eva02_m38m_coco_det.pth",
+    ],
+)
+def test_weights_of_coco_have_seen_the_classes_of_voc(name):
+    text = leaks(weights=name, trained_on=trained_on(name), data="voc2012", classes=20)
+    assert text.startswith(
+        f"the weights '{name}' were trained on MS-COCO: other images than those of this benchmark"
+    )
+    assert "labels of all 20 classes of PASCAL VOC" in text
+    assert ("KRT's README" in text) == (name == "tresnet_m_224_21k.pth")
+    with pytest.warns(UserWarning, match="trained on MS-COCO: other images"):
+        mark_leak({"weights": name, "trained_on": trained_on(name)}, data=["c-voc-small"], classes=20)
+
+
+def test_images_of_coco_without_labels_or_weights_of_voc_itself_are_another_matter():
+    eva = "mim_m38m_ft_in22k_in1k"
+    assert leaks(weights=eva, trained_on=trained_on(eva), data="voc2012", classes=20) is None
+    assert "the images of this benchmark" in leaks(weights=eva, trained_on=trained_on(eva))
+    both = ["MS-COCO", "PASCAL VOC"]
+    assert "PASCAL VOC, the images of this benchmark" in leaks(trained_on=both, data="voc2012", classes=20)
+    assert leaks(trained_on=["PASCAL VOC"]) is None
+    assert leaks(trained_on=["MS-COCO"], data="nus-wide", classes=81) is None
 
 
 @pytest.mark.parametrize("width", [80, 90, 91])
@@ -100,3 +130,58 @@ def test_provenance_in_one_line():
     assert describe({"model": "resnet8", "weights": None, "sha256": "0" * 64}) == (
         f"resnet8, random weights, sha256 {'0' * 12}"
     )
+
+
+def features_of(size=None, resize=None):
+    """Return the provenance of features of one encoder; without a size as before sizes were recorded."""
+    record = {"model": "m", "weights": "f.pth", "sha256": "ab", "resize": resize, "normalised": "to [0, 1]"}
+    return record if size is None else record | {"image_size": [size, size]}
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "different"),
+    [
+        (features_of(96), features_of(64), "the size of images (64 x 64, not 96 x 96)"),
+        (features_of(96), features_of(64, resize=96), "the resizing of images"),
+        (
+            features_of(64),
+            features_of(64, 96),
+            "the resizing of images, the size of images (96 x 96, not 64 x 64)",
+        ),
+        (features_of(96), features_of(96) | {"normalised": "x"}, "their normalisation"),
+    ],
+)
+def test_images_of_another_size_make_another_encoder(trained, given, different):
+    with pytest.raises(InputError) as caught:
+        check_encoder(trained, given, run="runs/a", data="store")
+    sentence = str(caught.value)
+    assert sentence.startswith("store has features of another encoder (m, weights f.pth, ")
+    assert sentence.endswith(f"; what differs: {different}.")
+    for record in (trained, given):
+        assert f", images of {record['image_size'][0]} x {record['image_size'][0]}" in sentence
+
+
+@pytest.mark.parametrize(
+    ("trained", "given"),
+    [
+        (features_of(64), features_of(64)),
+        (features_of(64, resize=96), features_of(48, resize=96)),  # the encoder saw 96 x 96 in both
+        (features_of(resize=96), features_of(64, resize=96)),
+        (features_of(), features_of()),
+    ],
+)
+def test_images_of_the_same_size_are_of_one_encoder(trained, given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_encoder(trained, given, run="runs/a", data="store")
+
+
+def test_a_size_that_one_of_the_two_does_not_record_is_warned_of():
+    with pytest.warns(
+        UserWarning, match=r"^runs/a does not record the size of the images .* expected: 64 x 64\.$"
+    ):
+        check_encoder(features_of(), features_of(64), run="runs/a", data="store")
+    with pytest.warns(
+        UserWarning, match=r"^store does not record the size of the images .* expected: 64 x 64\.$"
+    ):
+        check_encoder(features_of(64), features_of(), run="runs/a", data="store")

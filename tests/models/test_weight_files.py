@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mlcl.errors import InputError
+from mlcl.models.packages import read_weights
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file, tensors_sha256
 
 
@@ -77,6 +79,66 @@ def test_what_is_no_weights_is_refused_and_never_run(tmp_path, name):
     with pytest.raises(InputError, match="without running code"):
         read_weight_file(tmp_path / "evil.pth")
     assert not Evil.ran
+
+
+def saved(content, path, **options):
+    torch.save(content, path, **options)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (lambda path: b"", "it is empty"),
+        (lambda path: b"e\x00 of another program", "it is cut short, or not in the format of torch.save"),
+        (lambda path: b"<html>404</html>", "it is cut short, or not in the format of torch.save"),
+        (
+            lambda path: saved(layers(), path)[:-9],
+            "it is cut short: the end of the archive that torch.save writes is",
+        ),
+        (
+            lambda path: saved({"w": torch.ones(2**15)}, path)[:70000],
+            "it is cut short: the end of the archive",
+        ),
+        (
+            lambda path: saved(layers(), path, _use_new_zipfile_serialization=False)[:-9],
+            "it is cut short, or not in the format of torch.save",
+        ),
+        (
+            lambda path: saved(nn.Linear(2, 2), path),
+            "it holds objects of code (torch.nn.modules.linear.Linear)",
+        ),
+        (lambda path: saved([torch.ones(2)], path), "holds one value of type list; expected tensors by name"),
+        (lambda path: saved(torch.ones(2), path), "holds one value of type Tensor; expected tensors by name"),
+        (lambda path: saved({"epoch": 3}, path), "holds no tensors; expected tensors by name"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_of_our_own(tmp_path, content, reason):
+    path = tmp_path / "w.pth"
+    path.write_bytes(content(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError) as caught:
+            read_weight_file(path)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{path}: holds ")
+    assert reason in sentence
+    assert sentence.endswith(
+        "expected tensors by name, as safetensors or torch.save(model.state_dict(), FILE) write them."
+    )
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_no_numbers_are_refused(tmp_path, value):
+    module = nn.Linear(2, 1)
+    tensors = module.state_dict() | {"head": torch.tensor([torch.nan])}  # which nobody needs
+    torch.save(tensors, tmp_path / "w.pth")
+    read_weights("net", tmp_path / "w.pth", module)
+    torch.save(tensors | {"weight": torch.tensor([[1, value]])}, tmp_path / "w.pth")
+    with pytest.raises(
+        InputError, match=r"w\.pth: 1 of 2 values of 'weight' are no finite numbers; expected"
+    ):
+        read_weights("net", tmp_path / "w.pth", module)
 
 
 def test_files_that_are_not_there_or_empty_of_tensors(tmp_path):

@@ -142,3 +142,18 @@ def test_escaped_text_has_no_markup():
     assert "\n" not in escaped("a\nb")
     assert escaped("x" + chr(0) + "y") == "x y"
     assert np.char.count(escaped("|"), "|") == 1
+
+
+def test_the_checksum_of_a_file_of_weights_is_in_card_and_page(place, tmp_path):
+    shutil.copytree(place / "run", tmp_path / "run")
+    file = tmp_path / "run" / "result.json"
+    tensors, whole = "0123" * 16, "fedc" * 16
+    record = {"model": "net", "weights": "net.pth", "trained_on": [], "sha256": tensors}
+    for weights in (record | {"file_sha256": whole}, record):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"weights": weights}))
+        assert main(["card", str(tmp_path / "run"), "--overwrite"]) == 0
+        words = ["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html"), "--overwrite"]
+        assert main(words) == 0
+        for text in ((tmp_path / "run" / "model-card.md").read_text(), (tmp_path / "page.html").read_text()):
+            assert f"sha256 {tensors[:12]}" in text
+            assert (f", sha256 of the file {whole}" in text) == ("file_sha256" in weights)

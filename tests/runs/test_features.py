@@ -18,6 +18,7 @@ from data import shared_data
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
+from mlcl.datasets.computing import _plan
 from mlcl.datasets.partial import Ledger
 from mlcl.errors import InputError
 from mlcl.models import build_model
@@ -27,6 +28,7 @@ from mlcl.runs.features import embed_store
 from mlcl.runs.predict import predict
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
+from mlcl.runs.update import update
 from mlcl.training.cluster import EngineFailure
 
 RANDOM = "ignore:model 'resnet8' has random weights"
@@ -240,9 +242,38 @@ def test_features_that_are_no_numbers_are_refused(store, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def embedded(folder, name, columns, *, seed):
+@pytest.mark.slow
+def test_weights_that_are_no_numbers_are_refused_by_features_and_run(tmp_path, capsys):
+    inputs, labels = small_arrays(images=True, n=60, seed=1)
+    inputs = inputs.repeat(2, axis=2).repeat(2, axis=3)
+    np.savez(tmp_path / "a.npz", x_train=inputs, y_train=labels, x_test=inputs, y_test=labels)
+    prepare_source("arrays", tmp_path / "a.npz", out=tmp_path / "a", jobs=1)
+    tensors = build_model("mobilenetv2", (3, 32, 32), 1, seed=4).backbone.model.state_dict()
+    tensors["conv_stem.weight"][0] = torch.nan
+    weights = tmp_path / "nan.safetensors"
+    save_file(tensors, weights)
+    for words in (
+        ["data", "features", str(tmp_path / "a"), "--model", "mobilenetv2", "--pretrained", str(weights)],
+        [
+            "run",
+            "--benchmark",
+            str(tmp_path / "a"),
+            "--model",
+            "mobilenetv2",
+            "--model.pretrained",
+            str(weights),
+        ],
+    ):
+        assert main([*words, "--quiet", "--out", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert f"{weights}: 27 of 864 values of 'conv_stem.weight' are no finite numbers" in error
+        assert not (tmp_path / "out").exists()
+
+
+def embedded(folder, name, columns, *, seed, enlarge=1):
     """Return a store of features of a small store, with some of its classes, by the random weights of a seed."""
     inputs, labels = small_arrays(images=True, n=120, seed=3)
+    inputs = inputs.repeat(enlarge, axis=2).repeat(enlarge, axis=3)
     keep = labels[:, columns].any(1)
     inputs, labels = inputs[keep], labels[keep][:, columns]
     classes = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])[columns]
@@ -285,6 +316,7 @@ def test_features_of_two_encoders_are_never_mixed(tmp_path):
             f"resnet8, random weights, sha256 {origin['sha256'][:12]}" in sentence for origin in origins
         )
         assert "\n" not in sentence
+        assert sentence.startswith(f"{alien} has features of another encoder")  # the store, not its dataset
     assert not (tmp_path / "bad").exists()
     assert predict(tmp_path / "run", same).values.shape[1] == 4
     extended = extend(tmp_path / "run", same, out=tmp_path / "good")
@@ -295,6 +327,41 @@ def test_features_of_two_encoders_are_never_mixed(tmp_path):
         predict(tmp_path / "good", alien)
     # The command line: one sentence, exit code 2.
     assert main(["predict", str(tmp_path / "run"), str(alien), "--out", str(tmp_path / "scores.csv")]) == 2
+
+
+@pytest.mark.filterwarnings(RANDOM, "ignore:after task")
+def test_features_of_images_of_another_size_are_refused(tmp_path):
+    first = embedded(tmp_path, "first", [0, 1, 2, 3], seed=0)
+    settings = {"benchmark": str(first), "stream": {"tasks": 2}, "model": {"kind": "linear"}}
+    run(settings | {"memory": {"size": 10}, "train": {"epochs": 1, "threads": 1}}, out=tmp_path / "run")
+    larger = embedded(tmp_path, "larger", [3, 4, 5], seed=0, enlarge=2)
+    small, large = (open_store(store).origin for store in (first, larger))
+    assert small["sha256"] == large["sha256"]
+    side = small["image_size"][0]
+    assert large["image_size"] == [2 * side, 2 * side]
+    for call in (
+        lambda: predict(tmp_path / "run", larger),
+        lambda: extend(tmp_path / "run", larger, out=tmp_path / "bad"),
+        lambda: update(tmp_path / "run", larger, out=tmp_path / "bad"),
+    ):
+        with pytest.raises(
+            InputError, match=rf"the size of images \({2 * side} x {2 * side}, not {side} x {side}\)"
+        ):
+            call()
+    assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.filterwarnings(RANDOM)
+def test_a_store_from_before_sizes_were_recorded_is_not_made_again(store, tmp_path):
+    made = embed_store(str(store), "resnet8", out=tmp_path / "f").path / "manifest.json"
+    manifest = json.loads(made.read_text())
+    del manifest["provenance"]["options"]["image_size"]
+    made.write_text(json.dumps(manifest))
+    assert embed_store(str(store), "resnet8", out=tmp_path / "f").already_there
+    # The plan of such a store has the same fingerprint as it had then.
+    options = manifest["provenance"]["options"]
+    data = open_store(store)
+    assert _plan(data, read_ids(store), 64, options).fingerprint(None) == manifest["plan"]
 
 
 @pytest.mark.filterwarnings(RANDOM, "ignore:after task")
@@ -353,7 +420,7 @@ def test_a_pretrained_encoder_from_images_to_the_report(tmp_path, monkeypatch, c
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "mobilenetv2, weights mobilenetv2_in1k.safetensors, trained on ImageNet-1k" in page
-    assert data.origin["sha256"][:12] in page
+    assert f"sha256 {data.origin['sha256'][:12]}, sha256 of the file {checksum}" in page
 
 
 @pytest.mark.slow

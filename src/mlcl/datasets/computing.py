@@ -27,6 +27,7 @@ def prepare_features(
     *,
     width: int,
     origin: Mapping[str, Any],
+    also: Mapping[str, Any] | None = None,
     step: int = 128,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -42,6 +43,8 @@ def prepare_features(
         compute: yields ranges of rows with their features, float32 ``[n, width]``.
         width: number of features per row.
         origin: all that determines the features (data, model, weights); it is written into the manifest.
+        also: what else is written there. It follows from ``origin``, so it does not decide whether a store is the same:
+            one that was made before it was recorded is not made again.
         step: rows computed before they are written.
         overwrite: make the store again even if it exists, and replace a store of other content.
         progress: called with rows done and rows in all.
@@ -58,7 +61,8 @@ def prepare_features(
             ledger = Ledger.open(partial, fingerprint, len(ids))
             write_computed(compute, ledger, width, step, progress)
             written = np.load(partial / INPUTS, mmap_mode="r", allow_pickle=False)
-            write_manifest(replace(plan, inputs=written), partial, fingerprint, None, [])
+            options = {**origin, **(also or {})}
+            write_manifest(replace(plan, inputs=written, options=options), partial, fingerprint, None, [])
             del written
             publish(partial, out)
     except (PermissionError, NotADirectoryError, FileExistsError) as error:

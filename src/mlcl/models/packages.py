@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.models.network import Backbone, image_channels, seeded
 from mlcl.models.provenance import Provenance, trained_on, with_checksum
-from mlcl.models.weight_files import fit_names, read_weight_file, tensors_sha256
+from mlcl.models.weight_files import check_finite, fit_names, read_weight_file, tensors_sha256
 
 MAX_SIDE = 4096
 
@@ -295,6 +295,7 @@ def read_weights(name: str, path: Path, like: nn.Module) -> Weights:
     """Read weights from a file that has the package's own names of tensors."""
     tensors, digest = read_weight_file(path)
     found, outputs = fit_names(tensors, like.state_dict(), where=str(path), model=name)
+    check_finite(found, where=str(path))
     return Weights(
         found,
         _origin(name)

@@ -24,6 +24,8 @@ class KnownWeights(NamedTuple):
     note: str = ""
 
 
+_MERGED = "Merged-30M or -38M"
+
 KNOWN = (
     # The README of KRT (Dong et al., ICCV 2023) gives MS_COCO_TRresNet_M_224_81.8.pth of the ASL model zoo as
     # "TResNetM pretrained on ImageNet 21k", and asks to rename it to this.
@@ -38,9 +40,7 @@ KNOWN = (
     KnownWeights(r"(?<![a-z])voc(?![a-z]|_labels)|pascal", ("PASCAL VOC",)),
     KnownWeights(r"nus[-_ ]?wide", ("NUS-WIDE",)),
     # EVA and EVA-02: masked image modelling on a merge of datasets with the images of COCO's training split.
-    KnownWeights(
-        r"(?<![a-z0-9])m(30|38)m(?![a-z0-9])", ("Merged-30M or -38M", "MS-COCO"), "images without labels"
-    ),
+    KnownWeights(r"(?<![a-z0-9])m(30|38)m(?![a-z0-9])", (_MERGED, "MS-COCO"), "images without labels"),
     KnownWeights(r"in(w)?2[12]k|imagenet[-_ ]?2[12]k|(?<![0-9])2[12]k(?![0-9])", ("ImageNet-21k",)),
     KnownWeights(r"in12k", ("ImageNet-12k",)),
     KnownWeights(r"in1k|imagenet1k", ("ImageNet-1k",)),
@@ -123,7 +123,7 @@ def images_of(*names: str) -> str | None:
 def leak(
     provenance: Mapping[str, Any], *, data: Iterable[str], classes: int, fingerprint: str | None = None
 ) -> str | None:
-    """Return a sentence if the weights were, or may have been, trained on the images of the benchmark.
+    """Return a sentence if the weights were, or may have been, trained on the images or the classes of the benchmark.
 
     Args:
         provenance: of the weights.
@@ -144,6 +144,12 @@ def leak(
     if images is not None and images in provenance.get("trained_on", ()):
         said = "".join(f" ({note})" for note in notes(name))
         return f"the weights {name!r} were trained on {images}, the images of this benchmark, {effect}{said}."
+    if images == "PASCAL VOC" and _labels_of_coco(provenance):
+        said = "".join(f" ({note})" for note in notes(name))
+        return (
+            f"the weights {name!r} were trained on MS-COCO: other images than those of this benchmark, but with labels "
+            f"of all 20 classes of PASCAL VOC, so no class is new to the network{said}."
+        )
     suspects = {classes, *(_COCO_OUTPUTS if images == "MS-COCO" else ())} - {1}
     if "ImageNet-1k" in provenance.get("trained_on", ()):
         suspects.discard(1000)
@@ -154,6 +160,12 @@ def leak(
             f"trained on the images of this benchmark, its scores are no measure of continual learning."
         )
     return None
+
+
+def _labels_of_coco(provenance: Mapping[str, Any]) -> bool:
+    """Return whether weights were trained on the labels of COCO, and not on its images alone, as EVA was."""
+    data = provenance.get("trained_on", ())
+    return "MS-COCO" in data and (_MERGED not in data or "coco" in str(provenance.get("weights")).lower())
 
 
 def mark_leak(
@@ -167,8 +179,8 @@ def mark_leak(
         warnings.warn(provenance["leak"], UserWarning, stacklevel=3)
 
 
-ENCODER = ("sha256", "resize", "normalised")
-"""What decides whether features are of the same encoder: its tensors, and how images reach it."""
+ENCODER = {"sha256": "the weights", "resize": "the resizing of images", "normalised": "their normalisation"}
+"""What decides whether features are of the same encoder: its tensors, and how images reach it. So does their size."""
 
 
 def check_encoder(
@@ -177,7 +189,7 @@ def check_encoder(
     """Refuse features of another encoder than the one whose features a run was trained on.
 
     Both may have the same width, so nothing else would show that the scores mean nothing. Where one of the two is not
-    recorded, this warns.
+    recorded, or the size of its images is not, this warns.
 
     Args:
         trained: provenance of the features that the run was trained on; None if it is not recorded.
@@ -191,7 +203,8 @@ def check_encoder(
     Traceback (most recent call last):
     ...
     mlcl.errors.InputError: store has features of another encoder (resnet18, weights bb.pth, data not known, sha256
-    bbbbbbbbbbbb) than runs/a was trained on (resnet18, weights aa.pth, data not known, sha256 aaaaaaaaaaaa).
+    bbbbbbbbbbbb) than runs/a was trained on (resnet18, weights aa.pth, data not known, sha256 aaaaaaaaaaaa); what
+    differs: the weights.
     """
     if trained is None and given is None:
         return
@@ -202,17 +215,44 @@ def check_encoder(
             UserWarning,
             stacklevel=3,
         )
-    elif any(trained.get(key) != given.get(key) for key in ENCODER):
+        return
+    different = [what for key, what in ENCODER.items() if trained.get(key) != given.get(key)]
+    before, now = _size_seen(trained), _size_seen(given)
+    if before and now and before != now:
+        different.append(f"the size of images ({now}, not {before})")
+    if different:
         names = [describe(each) + _preparation(each) for each in (given, trained)]
         raise InputError(
-            f"{data} has features of another encoder ({names[0]}) than {run} was trained on ({names[1]})."
+            f"{data} has features of another encoder ({names[0]}) than {run} was trained on ({names[1]}); what "
+            f"differs: {', '.join(different)}."
         )
+    if before != now:
+        warnings.warn(
+            f"{data if before else run} does not record the size of the images that its features were made from; "
+            f"expected: {before or now}.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _size_seen(provenance: Mapping[str, Any]) -> str | None:
+    """Return the size in which images reached an encoder; None in records that are older than this field.
+
+    >>> _size_seen({"image_size": [64, 48]}), _size_seen({"image_size": [64, 48], "resize": 96}), _size_seen({})
+    ('64 x 48', '96 x 96', None)
+    """
+    resize, sides = provenance.get("resize"), provenance.get("image_size")
+    if resize:
+        sides = [resize, resize]
+    return " x ".join(map(str, sides)) if isinstance(sides, list) else None
 
 
 def _preparation(provenance: Mapping[str, Any]) -> str:
     """Return how images reached an encoder, where that is known."""
     resize, normalised = provenance.get("resize"), provenance.get("normalised")
-    sized = f", resized to {resize}" if resize else ""
+    images = _size_seen({"image_size": provenance.get("image_size")})
+    sized = f", images of {images}" if images else ""
+    sized += f", resized to {resize}" if resize else ""
     return sized + (f", normalised {normalised}" if normalised else "")
 
 
@@ -229,3 +269,13 @@ def describe(provenance: Mapping[str, Any]) -> str:
     weights = provenance.get("weights")
     of_weights = f"weights {weights}, {known}" if weights else "random weights"
     return f"{made}, {of_weights}, sha256 {str(provenance.get('sha256'))[:12]}"
+
+
+def describe_in_full(provenance: Mapping[str, Any]) -> str:
+    """Return provenance in one line that ends with the SHA-256 of the file (that of ``sha256sum``) where it is known.
+
+    >>> describe_in_full({"model": "resnet18", "weights": "w.pth", "sha256": "0123456789abcdef", "file_sha256": "fedc"})
+    'resnet18, weights w.pth, data not known, sha256 0123456789ab, sha256 of the file fedc'
+    """
+    file = provenance.get("file_sha256")
+    return describe(provenance) + (f", sha256 of the file {file}" if file else "")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
+import re
+import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -10,9 +14,11 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from mlcl.errors import InputError, one_line
+from mlcl.errors import InputError
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+_EXPECTED = "expected tensors by name, as safetensors or torch.save(model.state_dict(), FILE) write them"
+_ZIP = b"PK\x03\x04"
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "net")
 _PREFIXES = ("", "backbone.", "backbone.body.", "encoder.")
 
@@ -38,22 +44,66 @@ def read_weight_file(path: Path) -> tuple[dict[str, Tensor], str]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     try:
-        if path.suffix.lower() == ".safetensors":
-            from safetensors.torch import load_file
-
-            content: Any = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        while isinstance(content, Mapping) and (inner := _inner(content)) is not None:
-            content = inner
-        tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        content = _content(path)
     except Exception as error:  # the parser of an untrusted file: whatever it raises, the file is bad
         raise InputError(
-            f"{path}: holds no weights that can be read without running code: {one_line(error)}."
+            f"{path}: holds no weights that can be read without running code: {_reason(path, error)}; {_EXPECTED}."
         ) from None
+    while isinstance(content, Mapping) and (inner := _inner(content)) is not None:
+        content = inner
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path}: holds one value of type {type(content).__name__}; {_EXPECTED}.")
+    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise InputError(f"{path}: holds no tensors; expected weights by name, as {', '.join(SUFFIXES)}.")
+        raise InputError(f"{path}: holds no tensors; {_EXPECTED}.")
     return {name.removeprefix("module."): value for name, value in tensors.items()}, digest
+
+
+def _content(path: Path) -> Any:
+    """Return what a file holds, read without running code."""
+    if path.suffix.lower() == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Detected pickle protocol"
+        )  # of files that it refuses in the next moment
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """Return why a file could not be read. What torch says is of its own insides, or advice to run the code."""
+    with path.open("rb") as file:
+        head = file.read(4)
+    if not head:
+        return "it is empty"
+    if path.suffix.lower() == ".safetensors":
+        return "it is cut short, or not in the format of safetensors"
+    if head == _ZIP and not zipfile.is_zipfile(path):
+        return "it is cut short: the end of the archive that torch.save writes is missing"
+    needed = re.search(r"GLOBAL ([\w.]{1,80})", str(error))
+    if isinstance(error, pickle.UnpicklingError) and needed:
+        return f"it holds objects of code ({needed[1]}) besides tensors"
+    return "it is cut short, or not in the format of torch.save"
+
+
+def check_finite(tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Refuse weights with which no network gives scores.
+
+    >>> check_finite({"a": torch.ones(2), "b": torch.tensor([1, torch.nan])}, where="x.pth")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: x.pth: 1 of 2 values of 'b' are no finite numbers; expected weights without NaN and
+    infinity.
+    """
+    for name, value in tensors.items():
+        bad = 0 if not value.is_floating_point() else int((~value.isfinite()).sum())
+        if bad:
+            raise InputError(
+                f"{where}: {bad} of {value.numel()} values of {name!r} are no finite numbers; expected weights "
+                "without NaN and infinity."
+            )
 
 
 def _inner(content: Mapping[Any, Any]) -> Mapping[Any, Any] | None:

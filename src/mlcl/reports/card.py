@@ -14,7 +14,7 @@ import yaml
 
 from mlcl._version import __version__
 from mlcl.metrics import Interval, average_precision, bootstrap_interval
-from mlcl.models.provenance import describe
+from mlcl.models.provenance import describe_in_full
 from mlcl.reports.card_header import card_header, card_title, data_field, input_kind
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
 from mlcl.reports.markdown import escaped, fenced, table
@@ -228,7 +228,7 @@ def _weights(run: Run) -> list[str]:
     for name in ("weights", "encoder_weights", "features"):
         record = getattr(run, name)
         if record is not None:
-            found.append(f"- {name.capitalize().replace('_', ' ')}: {escaped(describe(record))}.")
+            found.append(f"- {name.capitalize().replace('_', ' ')}: {escaped(describe_in_full(record))}.")
             if record.get("leak"):
                 found.append(f"- Warning: {escaped(record['leak'])}")
     if not found:

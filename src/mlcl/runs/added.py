@@ -9,6 +9,7 @@ import hashlib
 import json
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -58,7 +59,7 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Ex
         known: whether the new task has the classes of the store that the run knows already.
     """
     data = load_dataset(config.data, in_memory=config.train.in_memory)
-    columns = added_classes(base, data, known=known)
+    columns = added_classes(base, data, store=_shown(config.data), known=known)
     past = remembered_benchmark(base)
     names = (
         *base.trained.classes,
@@ -122,31 +123,44 @@ def remembered_benchmark(base: Base) -> Benchmark:
     return RememberedBenchmark(base.trained.config.benchmark, dataset, tasks, complete=complete)
 
 
-def added_classes(base: Base, data: Dataset, *, known: bool) -> NDArray[np.int64]:
-    """Return the columns of a dataset's classes that the new task has: all, or those that the run does not know."""
+def added_classes(base: Base, data: Dataset, *, store: str, known: bool) -> NDArray[np.int64]:
+    """Return the columns of a dataset's classes that the new task has: all, or those that the run does not know.
+
+    Messages name the store and not the dataset, of which there may be several stores.
+    """
     if data.train.inputs.shape[1:] != base.trained.input_shape:
         raise InputError(
-            f"{data.name} has inputs of shape {data.train.inputs.shape[1:]}, but the network was trained on "
+            f"{store} has inputs of shape {data.train.inputs.shape[1:]}, but the network was trained on "
             f"{base.trained.input_shape}."
         )
-    check_encoder(base.trained.result.features, data.origin, run=str(base.folder), data=data.name)
+    check_encoder(base.trained.result.features, data.origin, run=str(base.folder), data=store)
     seen = [name for name in data.classes if name in set(base.trained.classes)]
     if known:
         if seen and base.trained.network.head.freezes:
             raise InputError(
-                f"{data.name} has classes that {base.folder} knows ({seen[0]!r}), but its head "
+                f"{store} has classes that {base.folder} knows ({seen[0]!r}), but its head "
                 f"{base.trained.config.model.head!r} has one session per class; expected new classes alone "
                 "(mlcl extend)."
             )
         return np.arange(len(data.classes))
     columns = np.array([k for k, name in enumerate(data.classes) if name not in seen], np.int64)
     if not len(columns):
-        raise InputError(f"{data.name} has no class that {base.folder} does not know already.")
+        raise InputError(f"{store} has no class that {base.folder} does not know already.")
     if seen:
         warnings.warn(
-            f"{data.name}: classes known already are left out: {', '.join(seen)}.", UserWarning, stacklevel=3
+            f"{store}: classes known already are left out: {', '.join(seen)}.", UserWarning, stacklevel=3
         )
     return columns
+
+
+def _shown(data: str) -> str:
+    """Return the name of a store, or its folder as seen from here: settings hold the absolute path.
+
+    >>> _shown("voc2012-96"), _shown(str(Path.cwd() / "stores" / "mine"))
+    ('voc2012-96', 'stores/mine')
+    """
+    path = Path(data)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else data
 
 
 def _added_task(data: Dataset, columns: NDArray[np.int64], config: Config) -> Task:

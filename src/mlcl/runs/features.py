@@ -73,6 +73,7 @@ def embed_store(
         compute,
         width=encoder(data.train.inputs[:1], batch_size=1).shape[1],
         origin=origin,
+        also={"image_size": list(data.train.inputs.shape[2:])},
         step=batch_size,
         overwrite=overwrite,
         progress=progress,
