@@ -60,18 +60,19 @@ def _experiment(file: Path) -> Iterator[str]:
     if file.suffix not in (".yaml", ".yml"):
         raise InputError(f"{file} is an experiment; expected a name that ends in .yaml.")
     experiment = load_experiment(name)
-    rows = experiment.rows_on("c-digits")
+    benchmark = experiment.benchmark
+    rows = experiment.rows_on(resolve(given={"benchmark": benchmark}).benchmark)
     for row in rows:
         try:
-            resolve(given={"benchmark": "c-digits", **row.settings})
+            resolve(given={"benchmark": benchmark, **row.settings})
         except InputError as error:
             raise InputError(f"{file}: row {row.label!r}: {error}") from None
     axis = "" if experiment.axis is None else f", along {experiment.axis.setting}"
     yield (
-        f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on c-digits{axis}, against "
+        f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on {benchmark}{axis}, against "
         f"{experiment.reference!r}"
     )
-    yield f"run it with: mlcl reproduce {shlex.quote(name)} --benchmark c-digits --seeds 3"
+    yield f"run it with: mlcl reproduce {shlex.quote(name)} --benchmark {shlex.quote(benchmark)} --seeds 3"
 
 
 def _described(config: Config) -> str:
