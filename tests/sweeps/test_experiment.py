@@ -133,6 +133,16 @@ def test_the_benchmark_of_a_table_may_be_a_folder(tmp_path):
     assert parse_experiment("mine", text, source="mine.yaml").benchmark == str(tmp_path)
 
 
+def test_l3a_has_the_ridge_of_the_table_by_default():
+    row = next(
+        row for row in load_experiment("mlcil").rows_on("voc2012-b0-c4-features") if row.label == "l3a"
+    )
+    preset = resolve(given={"benchmark": "voc2012-b0-c4-features", "method": "l3a"})
+    table = resolve(given=merge({"benchmark": "voc2012-b0-c4-features"}, row.settings))
+    assert preset.exact == table.exact
+    assert table.exact.ridge == 1000
+
+
 def test_presets_are_all_methods_except_for_the_base():
     labels = [row.label for row in load_experiment("presets").rows_on("c-digits")]
     assert labels == [name for name in PRESETS if name != "replay"]
