@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlcl.cli.options import verb_parser
+from mlcl.config.preparing import preparation
 from mlcl.config.resolve import read_config_file, read_text, resolve
 from mlcl.config.schema import Config
 from mlcl.datasets import find_dataset, is_given_arrays
@@ -49,7 +50,7 @@ def _config(file: Path) -> Iterator[str]:
         return
     if config.data != "digits":
         try:
-            find_dataset(config.data)
+            find_dataset(config.data, commands=preparation(config))
         except InputError as error:
             yield f"its data are not here yet: {error}"
     yield f"run it with: mlcl run {shlex.quote(str(file))}"
