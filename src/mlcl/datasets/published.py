@@ -40,13 +40,13 @@ class Published:
     reason: str = ""
 
 
-_OF_VOC: dict[str, str] = {"fewer": "--difficult exclude", "reason": voc.UNLABELLED}
-_OF_COCO: dict[str, str] = {"fewer": "--crowds exclude", "reason": coco.UNLABELLED}
+_OF_VOC = ("--difficult exclude", voc.UNLABELLED)
+_OF_COCO = ("--crowds exclude", coco.UNLABELLED)
 PUBLISHED = {
-    "voc2007": Published(voc.CLASSES, 5_011, 4_952, **_OF_VOC),
-    "voc2012": Published(voc.CLASSES, 5_717, 5_823, **_OF_VOC),
-    "coco2014": Published(COCO_CLASSES, 82_081, 40_137, (702, 367), **_OF_COCO),
-    "coco2017": Published(COCO_CLASSES, 117_266, 4_952, (1_021, 48), **_OF_COCO),
+    "voc2007": Published(voc.CLASSES, 5_011, 4_952, (0, 0), *_OF_VOC),
+    "voc2012": Published(voc.CLASSES, 5_717, 5_823, (0, 0), *_OF_VOC),
+    "coco2014": Published(COCO_CLASSES, 82_081, 40_137, (702, 367), *_OF_COCO),
+    "coco2017": Published(COCO_CLASSES, 117_266, 4_952, (1_021, 48), *_OF_COCO),
 }
 """By the name that `mlcl data prepare` gives the store."""
 
