@@ -57,6 +57,7 @@ def test_every_verb_has_help_without_python_in_it(verb, capsys):
 def test_help_does_not_break_names(capsys):
     text = shown(["reproduce", "--help"], capsys)
     assert all(name in text for name in experiments())
+    assert "(default: that of the table's file, c-digits for most)" in re.sub(r"\s+", " ", text)
 
 
 def test_mlcl_alone_says_what_to_do_next(capsys):
@@ -99,6 +100,14 @@ def test_every_setting_is_explained(capsys, monkeypatch):
 
 
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in experiments() if name != "core"]
+
+
+def test_a_table_is_checked_on_its_own_benchmark(tmp_path, capsys):
+    file = tmp_path / "table.yaml"
+    file.write_text("title: Mine\nbenchmark: c-voc-small\nrows: [{label: a, stream: {order: paper}}]\n")
+    text = shown(["validate", str(file)], capsys)
+    assert "1 rows on c-voc-small" in text
+    assert "--benchmark c-voc-small --seeds 3" in text
 
 
 @pytest.mark.parametrize("name", [*shipped(), "core", *LONG])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from data import coco_files, shared_data, voc_files, write_tree
-from mlcl.datasets import prepare_source
-from mlcl.datasets.published import PUBLISHED, published_differences
+from data import annotation, coco_files, shared_data, voc_files, write_tree
+from mlcl.datasets import open_store, prepare_source
+from mlcl.datasets.published import PUBLISHED, Published, published_differences
 
 
 @pytest.mark.parametrize("year", [2014, 2017])
@@ -40,6 +42,58 @@ def test_each_difference_has_its_sentence():
         "coco2014 has 7 training rows; as published it has 82,081 with labels, and 702 without, "
         "fewer under --crowds exclude",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("voc2007", "only difficult objects"), ("coco2014", "without annotations")]
+)
+def test_images_that_have_no_label_left_are_not_missing(name, reason):
+    whole = PUBLISHED[name]
+    few = {"data": name, "classes": whole.classes, "train": whole.train - 3, "test": whole.test - 2}
+    without = 5 + sum(whole.unlabelled)
+    assert published_differences(name, **few, dropped={reason: without}) == ()
+    # One image more is absent, or was left out for another reason: the data are incomplete.
+    for dropped in ({}, {reason: without - 1}, {reason: without + 1}, {"unreadable": without}):
+        assert len(published_differences(name, **few, dropped=dropped)) == 2
+    # What is too many in one split does not make up for what is absent in the other.
+    more = few | {"train": whole.train + 5, "test": whole.test - 5}
+    assert len(published_differences(name, **more, dropped={reason: sum(whole.unlabelled)})) == 2
+
+
+@pytest.mark.parametrize("kind", ["voc", "coco"])
+def test_a_store_without_difficult_objects_or_crowds_is_whole(tmp_path, monkeypatch, kind):
+    """The counts that a store records, of raw files to its notes: whole with and without the exclusion."""
+    name = {"voc": "voc2007", "coco": "coco2014"}[kind]
+    option = {"voc": "difficult", "coco": "crowds"}[kind]
+    files = voc_files(4, 2, year=2007) if kind == "voc" else coco_files(4, 2, year=2014)
+    if kind == "voc":
+        files["VOCdevkit/VOC2007/Annotations/2008_000001.xml"] = annotation("cat", difficult=(0,))
+    else:
+        path = "annotations/instances_train2014.json"
+        content = json.loads(files[path])
+        for entry in content["annotations"]:
+            entry["iscrowd"] = int(entry["image_id"] == content["annotations"][0]["image_id"])
+        files[path] = json.dumps(content)
+    write_tree(tmp_path, files)
+    kept = prepare_source(kind, tmp_path, out=tmp_path / "include", size=8, **{option: "include"})
+    first = open_store(kept.path)
+    unlabelled = sum(first.dropped.values())
+    small = Published(
+        first.classes, len(first.train), len(first.test), (unlabelled, 0), reason=PUBLISHED[name].reason
+    )
+    monkeypatch.setitem(PUBLISHED, name, small)
+    for chosen, rows in (("include", len(first.train)), ("exclude", len(first.train) - 1)):
+        said: list[str] = []
+        out = tmp_path / f"{chosen}-again"
+        prepare_source(kind, tmp_path, out=out, size=8, announce=said.append, **{option: chosen})
+        data = open_store(out)
+        counts = {"train": len(data.train), "test": len(data.test)}
+        assert len(data.train) == rows
+        assert len(said) == 1
+        assert (
+            published_differences(name, data=name, classes=data.classes, dropped=data.dropped, **counts) == ()
+        )
+        assert chosen == "include" or published_differences(name, data=name, classes=data.classes, **counts)
 
 
 def test_preparing_says_where_a_store_is_not_the_whole_dataset(tmp_path):

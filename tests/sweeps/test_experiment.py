@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlcl.cli.reproduce import parse_reproduce
 from mlcl.config.resolve import merge, resolve
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.methods.presets import PRESETS
 from mlcl.sweeps import experiments, load_experiment, parse_experiment
+from mlcl.sweeps.plan import plan_runs
 
 # Tables 1 and 2 of the paper, typed once more by hand: Macro-AUC on C-VOC, C-COCO, C-NUS.
 TABLE1 = {
@@ -94,6 +98,51 @@ rows:
     assert (coco["threshold"], coco["train"]) == (0.7, {"lr": 0.1, "epochs": 2})
 
 
+OWN = {
+    "mlcil": "voc2012-b0-c4-features",
+    "mlcil-tuned": "voc2012-b0-c4-tuned",
+    "fixed": "c-voc-features",
+    "bytes": "c-voc-features",
+    "krt": "c-voc-small",
+    "orders": "c-voc-small",
+    "reweight": "c-voc-small",
+    "classes": "c-enron",
+}
+
+
+@pytest.mark.parametrize("name", [*OWN, "core"])
+def test_a_table_runs_on_its_own_benchmark_unless_another_is_chosen(name, tmp_path):
+    own = OWN.get(name, "c-digits")
+    command = parse_reproduce([name])
+    assert command is not None
+    assert (command.benchmark, command.out) == (own, Path("results") / f"{name}-{own}")
+    _, runs = plan_runs(command.experiment, benchmark=command.benchmark, seeds=1, out=tmp_path)
+    assert {run.config.benchmark for run in runs} == {own}
+    chosen = parse_reproduce([name, "--benchmark", "c-scene"])
+    assert chosen is not None
+    assert chosen.benchmark == "c-scene"
+
+
+def test_all_other_tables_run_on_the_embedded_benchmark():
+    found = {name: load_experiment(name).benchmark for name in experiments()}
+    assert found == dict.fromkeys(experiments(), "c-digits") | OWN
+
+
+def test_the_benchmark_of_a_table_may_be_a_folder(tmp_path):
+    text = f"rows: [{{label: a}}]\nbenchmark: {tmp_path}"
+    assert parse_experiment("mine", text, source="mine.yaml").benchmark == str(tmp_path)
+
+
+def test_l3a_has_the_ridge_of_the_table_by_default():
+    row = next(
+        row for row in load_experiment("mlcil").rows_on("voc2012-b0-c4-features") if row.label == "l3a"
+    )
+    preset = resolve(given={"benchmark": "voc2012-b0-c4-features", "method": "l3a"})
+    table = resolve(given=merge({"benchmark": "voc2012-b0-c4-features"}, row.settings))
+    assert preset.exact == table.exact
+    assert table.exact.ridge == 1000
+
+
 def test_presets_are_all_methods_except_for_the_base():
     labels = [row.label for row in load_experiment("presets").rows_on("c-digits")]
     assert labels == [name for name in PRESETS if name != "replay"]
@@ -129,6 +178,8 @@ def test_presets_are_all_methods_except_for_the_base():
         ("rows: [{label: a, published: {c-voc: {macro_auc: high}}}]", "published macro_auc is 'high'"),
         ("rows: [{label: a, published: {c-voc: {auc: 1}}}]", "published metric is 'auc'"),
         ("rows: [{label: a}]\ncommon: x", "common is 'x'; expected a mapping"),
+        ("rows: [{label: a}]\nbenchmark: 3", "benchmark is 3; expected the name of a benchmark"),
+        ("rows: [{label: a}]\nbenchmark: c-digit", "unknown benchmark 'c-digit'.*Did you mean 'c-digits'"),
     ],
 )
 def test_an_error_in_a_file_is_one_sentence(text, words):

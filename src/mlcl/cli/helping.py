@@ -6,7 +6,7 @@ import argparse
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin
 
@@ -70,6 +70,7 @@ def verb_help(
     *,
     every: bool,
     common: Sequence[str] = COMMON,
+    defaults: Mapping[str, str] | None = None,
 ) -> str:
     """Return the help of a verb that takes settings of a run.
 
@@ -78,6 +79,7 @@ def verb_help(
         own: the verb's own options.
         every: all settings; otherwise the common ones, and where to find the rest.
         common: the settings that most users of the verb change.
+        defaults: of settings that the verb has another default for.
     """
     shown = [action for action in own if action.dest != "help" and action.help != argparse.SUPPRESS]
     words = [_operand(action) for action in shown if not action.option_strings]
@@ -86,10 +88,10 @@ def verb_help(
     parts += ["\noptions:", *(_entry(_action(action), action.help or "") for action in shown)]
     known = settings()
     if every:
-        parts += [f"\n{line}" if line.endswith(":") else line for line in setting_lines(known)]
+        parts += [f"\n{line}" if line.endswith(":") else line for line in setting_lines(known, defaults)]
         return "\n".join(parts) + "\n"
     parts.append("\ncommon settings, with their defaults; a benchmark's config or a method may set others:")
-    parts += [setting_line(name, known[name]) for name in common]
+    parts += [setting_line(name, known[name], defaults) for name in common]
     parts.append(
         f"\n`{parser.prog} --help all` lists all {len(known)} settings, `mlcl explain memory.size` explains one, "
         "`mlcl ls` lists\nmethods, losses, memories, models and benchmarks."
@@ -97,7 +99,7 @@ def verb_help(
     return "\n".join(parts) + "\n"
 
 
-def setting_lines(known: dict[str, Option]) -> Iterator[str]:
+def setting_lines(known: dict[str, Option], defaults: Mapping[str, str] | None = None) -> Iterator[str]:
     """Yield all settings, below a heading for each section."""
     section = None
     for name, option in known.items():
@@ -106,14 +108,20 @@ def setting_lines(known: dict[str, Option]) -> Iterator[str]:
             section = head
             about = inspect.getdoc(SECTIONS[head] if head else Config) or ""
             yield f"{head or 'run'}: {about.partition(chr(10))[0].rstrip('.')}:"
-        yield setting_line(name, option, whole=True)
+        yield setting_line(name, option, defaults, whole=True)
 
 
-def setting_line(name: str, option: Option, *, whole: bool = False) -> str:
+def setting_line(
+    name: str, option: Option, defaults: Mapping[str, str] | None = None, *, whole: bool = False
+) -> str:
     """Return a setting with its first sentence (or all that is known of it) and its default."""
     text, _, rest = (option.help, "", "") if whole else option.help.partition(". ")
     unset = re.search(r"Not set: ([^.]*)", rest)
-    default = DEFAULTS.get(name) or shown_default(option.default) or (unset.group(1) if unset else "")
+    default = (
+        (DEFAULTS | dict(defaults or {})).get(name)
+        or shown_default(option.default)
+        or (unset.group(1) if unset else "")
+    )
     note = f" (default: {default})" if default else ""
     return _entry(f"--{short(name)} {shown_type(option.type)}", f"{text.rstrip('.')}{note}")
 

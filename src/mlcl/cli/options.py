@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,11 @@ def parse_run(arguments: list[str]) -> RunCommand | None:
 
 
 def parse_settings(
-    parser: ArgumentParser, arguments: Sequence[str], *, common: Sequence[str] = COMMON
+    parser: ArgumentParser,
+    arguments: Sequence[str],
+    *,
+    common: Sequence[str] = COMMON,
+    defaults: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], Layer] | None:
     """Split a command line into the command's own options and settings of a run.
 
@@ -110,6 +114,7 @@ def parse_settings(
         parser: knows the command's own options; every setting is added to it here.
         arguments: the words of the command line.
         common: the settings that ``--help`` shows.
+        defaults: what ``--help`` calls the default of a setting where the command has another.
 
     Returns:
         Options that were given, and settings that were given; None if help was asked for, and printed.
@@ -117,7 +122,7 @@ def parse_settings(
     actions = list(parser._actions)
     own = {action.dest for action in actions}
     if (wanted := wants_help(arguments)) is not None:
-        sys.stdout.write(verb_help(parser, actions, every=wanted == "all", common=common))
+        sys.stdout.write(verb_help(parser, actions, every=wanted == "all", common=common, defaults=defaults))
         return None
     add_settings(parser)
     try:

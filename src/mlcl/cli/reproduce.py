@@ -98,12 +98,14 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     parser.add_argument(
         "--track", default="", help="trackers to report to: tensorboard, wandb, mlflow (extras)"
     )
-    parsed = parse_settings(parser, arguments)
+    parsed = parse_settings(
+        parser, arguments, defaults={"benchmark": "that of the table's file, c-digits for most"}
+    )
     if parsed is None:
         return None
     own, given = parsed
     experiment = load_experiment(own["table"])
-    benchmark = given.pop("benchmark", "c-digits")
+    benchmark = given.pop("benchmark", experiment.benchmark)
     name = resolve(given={"benchmark": benchmark}).benchmark
     out = Path(own.get("out") or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
     engine = own.get("engine", "local")

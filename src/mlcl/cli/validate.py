@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlcl.cli.options import verb_parser
+from mlcl.config.preparing import preparation
 from mlcl.config.resolve import read_config_file, read_text, resolve
 from mlcl.config.schema import Config
 from mlcl.datasets import find_dataset, is_given_arrays
@@ -49,7 +50,7 @@ def _config(file: Path) -> Iterator[str]:
         return
     if config.data != "digits":
         try:
-            find_dataset(config.data)
+            find_dataset(config.data, commands=preparation(config))
         except InputError as error:
             yield f"its data are not here yet: {error}"
     yield f"run it with: mlcl run {shlex.quote(str(file))}"
@@ -60,18 +61,19 @@ def _experiment(file: Path) -> Iterator[str]:
     if file.suffix not in (".yaml", ".yml"):
         raise InputError(f"{file} is an experiment; expected a name that ends in .yaml.")
     experiment = load_experiment(name)
-    rows = experiment.rows_on("c-digits")
+    benchmark = experiment.benchmark
+    rows = experiment.rows_on(resolve(given={"benchmark": benchmark}).benchmark)
     for row in rows:
         try:
-            resolve(given={"benchmark": "c-digits", **row.settings})
+            resolve(given={"benchmark": benchmark, **row.settings})
         except InputError as error:
             raise InputError(f"{file}: row {row.label!r}: {error}") from None
     axis = "" if experiment.axis is None else f", along {experiment.axis.setting}"
     yield (
-        f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on c-digits{axis}, against "
+        f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on {benchmark}{axis}, against "
         f"{experiment.reference!r}"
     )
-    yield f"run it with: mlcl reproduce {shlex.quote(name)} --benchmark c-digits --seeds 3"
+    yield f"run it with: mlcl reproduce {shlex.quote(name)} --benchmark {shlex.quote(benchmark)} --seeds 3"
 
 
 def _described(config: Config) -> str:

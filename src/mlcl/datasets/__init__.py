@@ -7,7 +7,7 @@ memory-mapped arrays; `load_dataset` finds one by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def prepare_source(
         announce(text)
         train, test = plan.train, len(plan.ids) - plan.train
         for note in published_differences(
-            plan.name, data=plan.name, classes=plan.classes, train=train, test=test
+            plan.name, data=plan.name, classes=plan.classes, train=train, test=test, dropped=plan.dropped
         ):
             announce(f"note: {note}")
     made = prepare(
@@ -154,22 +154,27 @@ def _check_listing(path: Path, *, overwrite: bool) -> None:
     require_folder(path)
 
 
-def find_dataset(name_or_path: str) -> Path:
-    """Return the folder of a store, given the folder or a name in the cache; the `InputError` names the place."""
+def find_dataset(name_or_path: str, *, commands: Sequence[str] = ()) -> Path:
+    """Return the folder of a store, given the folder or a name in the cache; the `InputError` names the place.
+
+    Args:
+        name_or_path: the folder or the name.
+        commands: what makes it, where that is known better than from the name alone.
+    """
     if (path := _folder(name_or_path)) is not None:
         return path
     stores = cache_dir() / "stores"
     named = stores / name_or_path
     if Path(name_or_path).name == name_or_path and _is_folder(named):
         return named
-    command = _known_command(name_or_path)
-    if command is None:
+    known = _known_command(name_or_path)
+    command = " && ".join(commands) or (known and f"{known} --out {named}")
+    if not command:
         have = sorted(p.name for p in stores.iterdir() if p.is_dir()) if stores.is_dir() else []
         hint = nearest(name_or_path, [*have, *KNOWN, "digits"])
         raise InputError(f"dataset {name_or_path!r} was not found: {named} was looked for.{hint}")
     raise InputError(
-        f"dataset {name_or_path!r} is not prepared yet: {named} was looked for; "
-        f"make it with: {command} --out {named}"
+        f"dataset {name_or_path!r} is not prepared yet: {named} was looked for; make it with: {command}"
     )
 
 
@@ -228,12 +233,13 @@ def is_given_arrays(data: str) -> bool:
     return data.startswith(_ARRAYS)
 
 
-def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
+def load_dataset(name_or_path: str, *, in_memory: bool = False, commands: Sequence[str] = ()) -> Dataset:
     """Return a dataset by name.
 
     Args:
         name_or_path: ``digits``, which is built in; the folder of a store; or a store's name in the cache.
         in_memory: copy the inputs of a store into memory.
+        commands: see `find_dataset`.
 
     >>> load_dataset("digits").name
     'digits'
@@ -246,7 +252,7 @@ def load_dataset(name_or_path: str, *, in_memory: bool = False) -> Dataset:
             "again with mlcl.run(CONFIG, benchmark=mlcl.Benchmark.from_arrays(...)) (or mlcl.resume), or make a store "
             "of them with `mlcl data prepare arrays` and add --benchmark STORE."
         )
-    return open_store(find_dataset(name_or_path), in_memory=in_memory)
+    return open_store(find_dataset(name_or_path, commands=commands), in_memory=in_memory)
 
 
 def _readable(count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -105,6 +105,10 @@ class Dataset:
     """The augmentation that leaves labels true, which ``--augment auto`` uses: a mirrored photograph shows what
     it showed, a mirrored digit does not."""
     origin: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options that its store was prepared with, such as ``difficult`` of VOC."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """How many images its store leaves out by the rules of the source, by reason."""
 
     def __repr__(self) -> str:
         """Show sizes, not the arrays."""

@@ -16,6 +16,9 @@ from mlcl.errors import InputError, check_choice, one_line
 from mlcl.labels import Labels
 
 YEARS = (2017, 2014)
+UNLABELLED = "without annotations"
+"""The reason under which images without a label are counted."""
+
 _MAX_JSON_BYTES = 4 * 2**30
 _KEYS = frozenset(
     ("images", "annotations", "categories", "id", "file_name", "image_id", "category_id", "name", "iscrowd")
@@ -62,7 +65,7 @@ def read_coco(root: Path, *, year: int | None = None, crowds: str = "include") -
         labels=np.concatenate([part.labels for part in parts]),
         inputs=ImageFiles(tree, [path for part in parts for path in part.paths]),
         options={"year": year, "crowds": crowds},
-        dropped={"without annotations": dropped} if dropped else {},
+        dropped={UNLABELLED: dropped} if dropped else {},
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mlcl.datasets import voc
+from mlcl.datasets import coco, voc
 
 _COCO = """
 person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,stop sign,parking meter,
@@ -29,6 +29,7 @@ class Published:
         test: test images that have a label.
         unlabelled: training and test images without a label, which stores leave out.
         fewer: the option of `mlcl data prepare` with which a store has fewer images.
+        reason: the one under which a store counts the images that have no label, or none left.
     """
 
     classes: tuple[str, ...]
@@ -36,14 +37,16 @@ class Published:
     test: int
     unlabelled: tuple[int, int] = (0, 0)
     fewer: str = ""
+    reason: str = ""
 
 
-_OF_VOC, _OF_COCO = "--difficult exclude", "--crowds exclude"
+_OF_VOC = ("--difficult exclude", voc.UNLABELLED)
+_OF_COCO = ("--crowds exclude", coco.UNLABELLED)
 PUBLISHED = {
-    "voc2007": Published(voc.CLASSES, 5_011, 4_952, fewer=_OF_VOC),
-    "voc2012": Published(voc.CLASSES, 5_717, 5_823, fewer=_OF_VOC),
-    "coco2014": Published(COCO_CLASSES, 82_081, 40_137, unlabelled=(702, 367), fewer=_OF_COCO),
-    "coco2017": Published(COCO_CLASSES, 117_266, 4_952, unlabelled=(1_021, 48), fewer=_OF_COCO),
+    "voc2007": Published(voc.CLASSES, 5_011, 4_952, (0, 0), *_OF_VOC),
+    "voc2012": Published(voc.CLASSES, 5_717, 5_823, (0, 0), *_OF_VOC),
+    "coco2014": Published(COCO_CLASSES, 82_081, 40_137, (702, 367), *_OF_COCO),
+    "coco2017": Published(COCO_CLASSES, 117_266, 4_952, (1_021, 48), *_OF_COCO),
 }
 """By the name that `mlcl data prepare` gives the store."""
 
@@ -58,7 +61,13 @@ def published_name(name: str) -> str | None:
 
 
 def published_differences(
-    name: str, *, data: str, classes: Sequence[str], train: int, test: int
+    name: str,
+    *,
+    data: str,
+    classes: Sequence[str],
+    train: int,
+    test: int,
+    dropped: Mapping[str, int] | None = None,
 ) -> tuple[str, ...]:
     """Return a sentence for each way in which data differ from a published dataset; nothing if they are the same.
 
@@ -68,11 +77,16 @@ def published_differences(
         classes: names of its classes, in any order.
         train: its training rows.
         test: its test rows.
+        dropped: how many images its store leaves out, by reason. A store that leaves out images because they have no
+            label left is whole where its rows and these are all images that were published.
 
     >>> published_differences("voc2007-b0-c4", data="voc2007", classes=voc.CLASSES, train=5011, test=4952)
     ()
     >>> published_differences("voc2007", data="voc2007", classes=voc.CLASSES, train=5011, test=4000)
     ('voc2007 has 4,000 test rows; as published it has 4,952, fewer under --difficult exclude',)
+    >>> left_out = {"only difficult objects": 952}
+    >>> published_differences("voc2007", data="voc2007", classes=voc.CLASSES, train=5011, test=4000, dropped=left_out)
+    ()
     """
     known = published_name(name)
     if known is None:
@@ -86,6 +100,8 @@ def published_differences(
         found.append(
             f"{data} has other classes than the {len(whole.classes)} of {known}{which if missing else ''}"
         )
+    if _is_whole(whole, train, test, dropped or {}):
+        return tuple(found)
     for split, rows, expected, without in zip(
         ("training", "test"), (train, test), (whole.train, whole.test), whole.unlabelled, strict=True
     ):
@@ -95,3 +111,10 @@ def published_differences(
             subject = "it" if published_name(data) == known else known
             found.append(f"{data} has {rows:,} {split} rows; as published {subject} has {expected:,}{more}")
     return tuple(found)
+
+
+def _is_whole(whole: Published, train: int, test: int, dropped: Mapping[str, int]) -> bool:
+    """Return whether rows and images that have no label left are together all images that were published."""
+    images = whole.train + whole.test + sum(whole.unlabelled)
+    fits = train <= whole.train and test <= whole.test
+    return fits and train + test + dropped.get(whole.reason, 0) == images

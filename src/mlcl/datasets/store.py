@@ -252,7 +252,17 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
     origin = manifest.origin
     if origin is not None and isinstance(origin.get("leak"), str):
         warnings.warn(f"{path}: {origin['leak']}", UserWarning, stacklevel=2)
-    return Dataset(manifest.name, tuple(manifest.classes), train, test, manifest.fingerprint, origin=origin)
+    options = manifest.provenance.get("options")
+    return Dataset(
+        manifest.name,
+        tuple(manifest.classes),
+        train,
+        test,
+        manifest.fingerprint,
+        origin=origin,
+        options=options if origin is None and isinstance(options, dict) else {},
+        dropped=manifest.dropped,
+    )
 
 
 def read_ids(path: str | Path) -> list[str]:

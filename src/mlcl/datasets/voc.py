@@ -39,6 +39,8 @@ CLASSES = (
 )
 SPLITS = {2007: ("trainval", "test"), 2012: ("train", "val")}
 """The lists of training and test images, by year; the test labels of 2012 are not public."""
+UNLABELLED = "only difficult objects"
+"""The reason under which images without a label are counted."""
 
 _MAX_XML_BYTES = 4 * 2**20
 _COLUMN = {name: k for k, name in enumerate(CLASSES)}
@@ -86,7 +88,7 @@ def read_voc(root: Path, *, year: int | None = None, difficult: str = "include")
         labels=labels[keep],
         inputs=ImageFiles(tree, [f"{base}JPEGImages/{name}.jpg" for name in names]),
         options={"year": year, "difficult": difficult},
-        dropped={"only difficult objects": dropped} if dropped else {},
+        dropped={UNLABELLED: dropped} if dropped else {},
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.parts import used_plugins
+from mlcl.config.preparing import label_differences, preparation
 from mlcl.config.schema import Config, StreamConfig, to_dict
 from mlcl.datasets import given_arrays, load_dataset, published_differences
 from mlcl.errors import InputError
@@ -37,10 +38,13 @@ from mlcl.training.loop import train
 
 def load_benchmark(config: Config) -> Benchmark:
     """Load the data of a config and cut it into tasks; warn where they are not what the benchmark's name promises."""
-    data = load_dataset(config.data, in_memory=config.train.in_memory)
-    train, test = len(data.train), len(data.test)
-    for note in published_differences(
-        config.benchmark, data=data.name, classes=data.classes, train=train, test=test
+    data = load_dataset(config.data, in_memory=config.train.in_memory, commands=preparation(config))
+    counts = {"train": len(data.train), "test": len(data.test)}
+    for note in (
+        *published_differences(
+            config.benchmark, data=data.name, classes=data.classes, dropped=data.dropped, **counts
+        ),
+        *label_differences(config.benchmark, data.name, data.options),
     ):
         warnings.warn(f"{note}.", UserWarning, stacklevel=3)
     if config.validate:

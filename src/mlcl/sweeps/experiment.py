@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from mlcl.config.resolve import Layer, PlainLoader, checked, merge, read_text
+from mlcl.config.resolve import Layer, PlainLoader, checked, merge, read_text, resolve
+from mlcl.config.schema import Config
 from mlcl.errors import InputError, check_choice, nearest, one_line
 from mlcl.files import slug
 from mlcl.methods.presets import PRESETS
@@ -31,7 +32,7 @@ METRICS = (
 """The metrics that a table may show; ``metric`` of an experiment is the one that rows are compared by."""
 
 FIGURES = ("points", "lines", "curves", "imbalance")
-_FIELDS = ("title", "claim", "rows", "reference", "common", "metric", "figure", "axis")
+_FIELDS = ("title", "claim", "benchmark", "rows", "reference", "common", "metric", "figure", "axis")
 _AXIS_FIELDS = ("setting", "name", "values", "benchmarks")
 
 Value = str | int | float
@@ -111,6 +112,7 @@ class Experiment:
         metric: the metric that rows are compared by.
         figure: the kind of figure.
         axis: the setting that rows are repeated along.
+        benchmark: what it runs on where no other benchmark is chosen.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Experiment:
     metric: str = "macro_auc"
     figure: str = "points"
     axis: Axis | None = None
+    benchmark: str = Config.benchmark
 
     def rows_on(self, benchmark: str) -> tuple[TableRow, ...]:
         """Return the rows on a benchmark, with the paper's numbers for it.
@@ -237,7 +240,20 @@ def parse_experiment(name: str, text: str, *, source: str) -> Experiment:
         ):
             raise InputError(f"{source}: row {one.label!r} sets {axis.setting}, which is the axis.")
     title, claim = str(content.get("title", name)), str(content.get("claim", ""))
-    return Experiment(name, title, claim, series, reference, metric, figure, axis)
+    benchmark = _benchmark(content.get("benchmark", Config.benchmark), source)
+    return Experiment(name, title, claim, series, reference, metric, figure, axis, benchmark)
+
+
+def _benchmark(name: Any, source: str) -> str:
+    """Check the benchmark of a table: the name of a shipped one, or the folder of a store."""
+    if not isinstance(name, str):
+        raise InputError(f"{source}: benchmark is {name!r}; expected the name of a benchmark.")
+    if name != Config.benchmark:
+        try:
+            resolve(given={"benchmark": name})
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+    return name
 
 
 def _series(rows: Any, common: Layer, source: str) -> tuple[Series, ...]:
