@@ -271,6 +271,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
         """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
 
+        If that leaves no class, it is nan, with a warning.
+
         Args:
             X: features, ``[n, D]``.
             y: 0 or 1, ``[n, K]``, or tags, as in `partial_fit`.
@@ -279,7 +281,14 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         values = self.decision_function(X)
         known = self.classes_.tolist()
         given = read_annotations(y, classes, rows=len(values), known=known, only_known=True)
-        return macro_auc(values[:, [known.index(name) for name in given.names]], given.labels)
+        found = macro_auc(values[:, [known.index(name) for name in given.names]], given.labels)
+        if np.isnan(found):
+            warnings.warn(
+                "no class has both positives and negatives in y, so the score is undefined (nan)",
+                UserWarning,
+                stacklevel=2,
+            )
+        return found
 
     @property
     def coef_(self) -> Floats:
