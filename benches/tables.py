@@ -94,9 +94,15 @@ def text_table(parts: Iterable[dict[str, Any]], *, heading: bool) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table of Markdown."""
+    """Return a table of Markdown; a bar inside a cell is escaped.
+
+    >>> print(table(["what", "with"], [["a", "b | c"]]), end="")
+    | what | with |
+    | --- | --- |
+    | a | b \\| c |
+    """
     head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 

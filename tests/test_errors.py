@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mlcl.errors import InputError, check_choice, check_int, check_number, one_line
+from mlcl.errors import InputError, check_choice, check_int, check_number, first_unfit, one_line
 
 
 def test_good_values_pass():
@@ -46,3 +46,14 @@ def test_what_is_no_choice_is_refused(value):
 def test_one_line_is_bounded():
     assert one_line(RuntimeError("a\n\tb.")) == "a b"
     assert len(one_line(RuntimeError("x" * 500))) == 200
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_only_values_that_cannot_be_summed_in_squares_are_unfit(kind):
+    values = np.full((3, 4), np.finfo(kind).max if kind != np.float64 else 1e40, kind)
+    for good in (values, -values, np.zeros((0, 4), kind), np.asfortranarray(values)):
+        assert first_unfit(good) is None
+    for bad, found in ((np.nan, "NaN"), (-np.inf, "infinity")):
+        values[1, 2] = bad
+        for order in (values, np.asfortranarray(values)):
+            assert first_unfit(order) == (6, found, "finite numbers")

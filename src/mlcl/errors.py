@@ -8,6 +8,10 @@ import operator
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
+LARGEST = 1e40
+"""The largest absolute value of a feature, and the largest weight, where squares are summed. All of float32 is below
+it, and float64 ends at 1e308: sums of weighted squares stay finite, and so do the products of two of them."""
+
 
 class InputError(ValueError):
     """Bad input from outside. Its message names the file or field, the value, and what was expected.
@@ -87,3 +91,28 @@ def check_number(
             limits = f"above {low:g}, up to {high:g}" if open_low else f"from {low:g} to {high:g}"
         raise InputError(f"{name} is {value!r}; expected a number {limits}")
     return number
+
+
+def first_unfit(values: Any) -> tuple[int, str, str] | None:
+    """Return the place of the first value that is NaN, infinite or above `LARGEST`, its name and what was expected.
+
+    Args:
+        values: a numpy array of floating-point numbers; the place counts along all its axes.
+
+    Returns:
+        None if all values can be summed in squares.
+
+    >>> import numpy as np
+    >>> first_unfit(np.array([[1.0, 2.0], [-1e155, np.nan]]))
+    (2, '-1e+155', 'finite numbers of at most 1e+40 in absolute value')
+    """
+    # Two passes without a copy; NaN passes through both.
+    if float(values.min(initial=0)) >= -LARGEST and float(values.max(initial=0)) <= LARGEST:
+        return None
+    flat = values.ravel().astype("float64")
+    place = int((~(abs(flat) <= LARGEST)).argmax())
+    value = float(flat[place])
+    expected = "finite numbers"
+    if math.isfinite(value):
+        return place, f"{value:g}", f"{expected} of at most {LARGEST:g} in absolute value"
+    return place, "NaN" if math.isnan(value) else "infinity", expected

@@ -17,6 +17,7 @@ from mlcl.cli.terminal import Terminal, result_lines, result_table
 from mlcl.datasets import prepare_source
 from mlcl.runs.extend import extend
 from mlcl.runs.run import run
+from mlcl.streams import Benchmark
 
 QUICK = {**SMALL, "train": {"epochs": 2, "batch_size": 32, "lr": 0.1}}
 
@@ -106,6 +107,19 @@ def test_an_extended_run_says_why_nothing_is_pooled(tmp_path):
     (line,) = [line for line in result_lines(result) if line.startswith("pooled")]
     assert line.endswith("(undefined: no vector has the labels of both old and new classes)")
     assert "nan" not in line
+
+
+def test_one_class_that_is_left_out_is_one(tmp_path):
+    x, y = small_arrays(n=120, classes=6)
+    test_x, test_y = small_arrays(n=60, classes=6, seed=1)
+    test_y[:, 5] = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the note that the line refers to
+        benchmark = Benchmark.from_arrays(x, y, test_x, test_y, tasks=2)
+        result = run({"method": "exact"}, benchmark=benchmark, out=tmp_path / "run")
+    (line,) = [line for line in result_lines(result) if "left out" in line]
+    assert line.startswith("1 class without a positive or a negative test vector in the task was left out")
+    assert line.endswith("warnings.txt names it")
 
 
 def test_many_notes_are_one_line_and_a_file(tmp_path, capsys):

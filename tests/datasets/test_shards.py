@@ -131,6 +131,10 @@ TAGS = pyarrow.array([["a"], []], TEXT)
         ({"x": pyarrow.array([[1.0], [None]]), "tags": TAGS}, "no number in row 1, place 0 of column 'x'"),
         ({"x": pyarrow.array([[1.0, 2.0], [3.0, np.inf]]), "tags": TAGS}, "infinity in row 1, place 1 of"),
         (
+            {"x": pyarrow.array([[1.0, 2.0], [3.0, -1e155]]), "tags": TAGS},
+            "-1e+155 in row 1, place 1 of column 'x'; expected finite numbers of at most 1e+40",
+        ),
+        (
             {"x": VECTORS, "tags": pyarrow.array([["a"], None], TEXT)},
             "nothing (null) in row 1 of column 'tags'",
         ),

@@ -365,3 +365,12 @@ def test_examples_of_the_sites_functions():
 def test_files_that_a_page_names_exist(page):
     named = re.findall(r"\b(?:tests|src/mlcl|tools|benches)/[\w/]+\.py\b", page.read_text(encoding="utf-8"))
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_rows_of_tables_have_the_cells_of_their_head(page):
+    """A bar that is not escaped, outside code, would begin a cell of its own."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for block in re.findall(r"(?:^[ ]*\|.*\n)+", text, re.MULTILINE):
+        rows = [re.sub(r"`[^`]*`|\\\|", "", line).count("|") for line in block.splitlines()]
+        assert set(rows) == {rows[0]}, block.splitlines()[next(i for i, n in enumerate(rows) if n != rows[0])]

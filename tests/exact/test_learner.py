@@ -131,3 +131,36 @@ def test_rows_of_many_blocks_are_counted_as_one_block_would_be(monkeypatch):
     same(cut, whole)
     for k in range(4):
         np.testing.assert_allclose(cut.sums.positive[k].second, whole.sums.positive[k].second, rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e155])
+@pytest.mark.parametrize("block", [20, 2**18])
+def test_rows_whose_sums_are_not_finite_are_refused(monkeypatch, value, block):
+    rows, labels, _ = problem(0)
+    learner = Learner.begin(rows).learn(rows, labels, range(4))
+    monkeypatch.setattr(features, "BLOCK", block)
+    monkeypatch.setattr(features, "ROWS", 1)
+    rows = rows.copy()
+    rows[3, 1] = value
+    for change in (learner.learn, learner.forget):
+        with pytest.raises(
+            InputError, match=r"the sums of these rows are not finite; expected finite numbers of at"
+        ):
+            change(rows, labels, range(4))
+
+
+def test_merged_sums_that_overflow_are_refused():
+    rows, labels, _ = problem(0)
+    arrays = Learner.begin(rows).learn(rows, labels, range(4)).arrays()
+    huge = Learner.from_arrays({**arrays, "sums.seconds": np.full_like(arrays["sums.seconds"], 1.7e308)})
+    with np.errstate(over="ignore"), pytest.raises(InputError, match="the sums of these rows are not finite"):
+        huge.merge(huge)
+
+
+def test_sums_that_cannot_be_solved_end_in_a_sentence_instead_of_never():
+    rows, labels, _ = problem(0)
+    arrays = Learner.begin(rows).learn(rows, labels, range(4)).arrays()
+    crafted = {"sums.counts": 1e-20 * arrays["sums.counts"], "sums.seconds": 1e295 * arrays["sums.seconds"]}
+    learner = Learner.from_arrays({**arrays, **crafted})  # finite, but not the covariances
+    with np.errstate(all="ignore"), pytest.raises(InputError, match="too large, or differ too much"):
+        solve(learner, Options(ridge=1.0, exponent=0.0))

@@ -77,6 +77,8 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, method, task, step
     assert result.pooled == whole.pooled
     for name, value in whole.learner.scorer.state_dict().items():
         assert torch.equal(value, result.learner.scorer.state_dict()[name])
+    assert result.learner.solved() == whole.learner.solved()
+    assert set(whole.learner.solved()) == {"encoder", "moments"}
     for name, value in whole.learner.sums().items():
         assert torch.equal(value, result.learner.sums()[name])
 

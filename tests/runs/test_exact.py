@@ -14,8 +14,11 @@ from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
+from mlcl.exact import Learner, Options, solve
+from mlcl.runs.base import load_base
 from mlcl.runs.extend import extend
 from mlcl.runs.folder import read_memory, read_result
+from mlcl.runs.result import describe_solved
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
 from mlcl.training.callbacks import Callback, Interrupted
@@ -66,6 +69,20 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, event, task, tmp_p
         assert torch.equal(value, result.learner.network.state_dict()[name])
     for name, value in whole.learner.exact.state().items():
         assert torch.equal(value, result.learner.exact.state()[name])
+
+
+def test_what_was_chosen_is_known_after_a_resume_at_the_very_end(tmp_path, uninterrupted):
+    benchmark, config, whole = uninterrupted("vectors")
+    with pytest.raises(Interrupted):
+        run(
+            config,
+            benchmark=benchmark,
+            out=tmp_path / "run",
+            callback=StopAt("end", len(benchmark.tasks) - 1),
+        )
+    assert resume(tmp_path / "run", benchmark=benchmark).learner.solved() == whole.learner.solved()
+    assert set(whole.learner.solved()["head"]) == {"unlabelled", "ridge", "exponent"}
+    assert uninterrupted("l3a")[2].learner.solved() == {}  # it chooses nothing
 
 
 def make_store(folder, name, rows, columns, *, images):
@@ -147,7 +164,19 @@ def test_from_the_command_line(tmp_path, capsys):
     assert written["config"]["train"]["epochs"] == 0
     assert written["steps"] == 0
     assert load_trained(tmp_path / "run").config.model.head == "exact"
-    assert main([*given, "--unlabelled", "auto", "--out", str(tmp_path / "auto")]) == 0
+    assert main([*given[:-1], "--unlabelled", "auto", "--out", str(tmp_path / "auto")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("solved with")]
+    used = json.loads((tmp_path / "auto/result.json").read_text())["solved"]
+    assert line == f"solved with {describe_solved(used)}"
+    # The same choice as that of a tagger with the sums of the run.
+    sums = load_base(tmp_path / "auto").kept.exact
+    learner = Learner.from_arrays({name: value.numpy() for name, value in sums.items()})
+    chosen = config_from({"method": "exact", "exact": {"unlabelled": "auto"}}).exact
+    choice = solve(learner, Options(chosen.unlabelled, chosen.goal, chosen.ridge, chosen.exponent)).choice
+    assert used == {"head": {name: getattr(choice, name) for name in ("unlabelled", "ridge", "exponent")}}
+    assert read_result(tmp_path / "auto").solved == used
+    assert main(["report", str(tmp_path / "auto"), "--out", str(tmp_path / "page.html")]) == 0
+    assert describe_solved(used) in (tmp_path / "page.html").read_text()
     capsys.readouterr()
     assert main([*given, "--unlabelled", "2", "--out", str(tmp_path / "bad")]) == 2
     assert "exact.unlabelled is 2.0; expected a number from 0 to 1, or 'auto'." in capsys.readouterr().err

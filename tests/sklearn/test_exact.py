@@ -219,3 +219,12 @@ def test_bad_parameters_raise_one_sentence(params, sentence):
     x, y = problem()
     with pytest.raises(InputError, match=sentence):
         ExactTagger(**params).fit(x, y)
+
+
+def test_a_score_over_no_defined_class_is_said():
+    x, y = problem()
+    tagger = ExactTagger().fit(x, y)
+    with pytest.warns(
+        UserWarning, match="^no class has both positives and negatives in y, so the score is undefined"
+    ):
+        assert np.isnan(tagger.score(x[:5], np.zeros((5, y.shape[1]), int)))

@@ -211,19 +211,72 @@ def test_a_changed_byte_is_noticed(tmp_path_factory, data):
         ExactTagger.load(path)
 
 
-@pytest.mark.parametrize(("value", "kind"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
-def test_values_that_are_not_finite_are_named(value, kind):
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (np.nan, "NaN"),
+        (np.inf, "infinity"),
+        (-np.inf, "infinity"),
+        (1e155, r"1e\+155"),
+        (-2e40, r"-2e\+40"),
+    ],
+)
+def test_values_that_cannot_be_summed_in_squares_are_named(value, kind):
     x, y = problem()
     tagger = ExactTagger().fit(x, y)
     before = state(tagger)
-    bad = x.copy()
+    bad = x.astype(np.float64)
     bad[7, 2] = value
     for rows in (bad, sparse.csr_matrix(bad)):
         with pytest.raises(InputError, match=f"X contains {kind} at row 7, column 2"):
             tagger.partial_fit(rows, y)
         with pytest.raises(InputError, match=f"X contains {kind} at row 7, column 2"):
             tagger.predict(rows)
+        with pytest.raises(InputError, match=f"X contains {kind} at row 7, column 2"):
+            tagger.forget(rows, y)
+        with pytest.raises(InputError, match=f"X contains {kind} at row 7, column 2"):
+            tagger.fit(rows[:, :3], y)
+        assert tagger.n_features_in_ == 4  # of the state, not of the rows that were refused
     assert unchanged(tagger, before)
+    with pytest.raises(InputError, match=f"X contains {kind} at row 7, column 2"):
+        (fresh := ExactTagger()).fit(bad, y)
+    assert not hasattr(fresh, "n_features_in_")
+
+
+@given(st.integers(0, 10**6), st.sampled_from([None, 3]), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_no_accepted_input_has_sums_or_scores_that_are_not_finite(seed, dimensions, weighted):
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((40, 6)), rng.random((40, 2)) < 0.4
+    y[:2] = [[True, True], [False, False]]
+    # Columns and rows of any size that is accepted, the largest among them; the second part beside a map of the first.
+    x = np.clip(x * 10.0 ** rng.uniform(-60, 42, (1, 6)) * 10.0 ** rng.uniform(-3, 3, (40, 1)), -1e40, 1e40)
+    x[20:, rng.integers(6)] = 1e40 * rng.choice([-1.0, 1.0], 20)
+    weights = 10.0 ** rng.uniform(-3, 40, 40) if weighted else None
+    tagger = ExactTagger(dimensions=dimensions)
+    for part in (slice(0, 20), slice(20, 40)):
+        own = None if weights is None else weights[part]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # components that 20 rows do not determine
+            tagger.partial_fit(x[part], y[part].astype(int), sample_weight=own)
+        sums = tagger.learner_.sums
+        for moments in (sums.total, *sums.annotated, *sums.positive):
+            assert np.isfinite(moments.count)
+            assert np.isfinite(moments.sum).all()
+            assert np.isfinite(moments.second).all()
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # classes without positives so far
+            assert np.isfinite(tagger.predict_proba(x)).all()
+
+
+def test_a_column_that_hardly_varied_at_first_cannot_overflow_later():
+    x, y = problem()
+    x = x.astype(np.float64)
+    x[:120, 1] *= 1e-160  # its part of the projection is as large as can be
+    tagger = ExactTagger(dimensions=3).fit(x[:120], y[:120])
+    x[120:, 1] = 1e40
+    tagger.partial_fit(x[120:], y[120:], sample_weight=np.full(120, 1e40))
+    assert np.isfinite(tagger.learner_.sums.total.second).all()
 
 
 def test_other_bad_input_is_refused_and_nothing_changes():
@@ -237,6 +290,10 @@ def test_other_bad_input_is_refused_and_nothing_changes():
         (lambda: tagger.partial_fit(x, y, annotated=y[:, :2]), r"annotated has shape \(240, 2\)"),
         (lambda: tagger.partial_fit(x, y, annotated=y + 1), "expected booleans of the shape of y"),
         (lambda: tagger.partial_fit(x, y, sample_weight=-np.ones(240)), "[Nn]egative"),
+        (
+            lambda: tagger.partial_fit(x, y, sample_weight=np.where(np.arange(240) == 9, 1e200, 1.0)),
+            r"sample_weight contains 1e\+200 at row 9; expected finite numbers of at most 1e\+40",
+        ),
         (lambda: tagger.partial_fit(x, y, classes=["a"]), "names of one type"),
         (lambda: tagger.partial_fit(x, None), "requires y to be passed"),
         (lambda: tagger.score(x, y, classes=[7, 8, 9, 10]), "only these are known"),

@@ -314,7 +314,9 @@ def test_the_page_shows_what_is_printed(capsys):
 
 def test_help(capsys):
     assert main(["theory", "--help"]) == 0
-    assert "A diagnostic, not a guarantee" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "A diagnostic, not a guarantee" in text
+    assert "the exact learner's closed form" in text
 
 
 def test_a_benchmark_of_vectors_checks_the_exact_learner_too():
@@ -329,3 +331,31 @@ def test_a_benchmark_of_vectors_checks_the_exact_learner_too():
     assert report.to_json(found)["directions"]["pooled"] == found.directions.pooled
     images = diagnose({"memory": {"size": 20}})
     assert images.directions is None
+    assert any(
+        "not checked, because images become feature vectors only in a run" in x for x in report.lines(images)
+    )
+
+
+@pytest.mark.parametrize("images", [False, True], ids=["vectors", "images"])
+def test_an_exact_run_checks_the_exact_learner_too(images, tmp_path, capsys):
+    arrays = [part for n, seed in ((120, 0), (60, 1)) for part in small_arrays(images=images, n=n, seed=seed)]
+    names = ("x_train", "y_train", "x_test", "y_test")
+    np.savez(tmp_path / "raw.npz", **dict(zip(names, arrays, strict=True)))
+    prepare_source("arrays", tmp_path / "raw.npz", out=tmp_path / "store", jobs=1)
+    model = {"model": {"kind": "patches", "centres": 24, "dimensions": 30}} if images else {}
+    settings = {"benchmark": str(tmp_path / "store"), "stream": {"tasks": 2}, "method": "exact", **model}
+    run(settings, out=tmp_path / "run")
+    assert main(["theory", str(tmp_path / "run")]) == 0
+    assert "Exact learner, by a numeric optimiser" in " ".join(capsys.readouterr().out.split())
+    found = diagnose_run(tmp_path / "run").directions
+    assert max(found.pairwise, found.reweighted) < 1e-6 < found.pooled
+
+
+def test_a_run_that_is_not_checked_says_why(folder):
+    (line,) = [line for line in report.lines(diagnose_run(folder / "er")) if line.startswith("Exact learner")]
+    assert "by a numeric optimiser" in line  # vectors are what they are, whatever was trained on them
+    with pytest.warns(UserWarning, match="were not found"):
+        found = diagnose_run(folder / "extended")
+    assert "Exact learner: its closed form was not checked, because the data were not found." in report.lines(
+        found
+    )

@@ -15,7 +15,7 @@ from mlcl.cli.estimates import TimeLeft
 from mlcl.metrics import ResultMatrix, session_means
 from mlcl.models.provenance import describe
 from mlcl.runs.folder import WARNINGS
-from mlcl.runs.result import Result
+from mlcl.runs.result import Result, describe_solved
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback
 from mlcl.training.learner import Learner
@@ -137,11 +137,14 @@ def result_lines(result: Result) -> list[str]:
         lines[-1] += f" (undefined: no {_noun(result.learner)} has the labels of both old and new classes)"
     if problem := benchmark.headline_problem:
         lines.append(f"{problem}.")
+    if solved := result.learner.solved():
+        lines.append(f"solved with {describe_solved(solved)}")
     if (weights := result.learner.network.backbone.provenance) is not None:
         lines.append(f"backbone: {describe(weights)}")
     undefined = int(np.isnan(result.per_class[-1]).sum())
     if undefined:
-        where = f"; {result.folder / WARNINGS} names them" if result.folder and benchmark.notes else ""
+        named = "it" if undefined == 1 else "them"
+        where = f"; {result.folder / WARNINGS} names {named}" if result.folder and benchmark.notes else ""
         lines.append(
             f"{_count(undefined, 'class')} without a positive or a negative test {_noun(result.learner)} in the task "
             f"{'was' if undefined == 1 else 'were'} left out{where}"

@@ -42,8 +42,9 @@ def parse_theory(arguments: Sequence[str]) -> TheoryCommand | None:
         exit_on_error=False,
         allow_abbrev=False,
         description="Show what the paper's theory says of a benchmark and of the memory that a run would have: "
-        "margins, Proposition 1 checked numerically, the imbalance terms of Theorem 1, and how far the memory is from "
-        "its tasks. A diagnostic, not a guarantee. NAME is a shipped config, FILE.yaml one of your own, STORE a "
+        "margins, Proposition 1 checked numerically, the imbalance terms of Theorem 1, how far the memory is from its "
+        "tasks, and, on feature vectors and on runs of method exact, the exact learner's closed form checked "
+        "numerically. A diagnostic, not a guarantee. NAME is a shipped config, FILE.yaml one of your own, STORE a "
         "prepared store; settings of `mlcl run`, such as --memory.kind, override its own. DIR is a finished run, with "
         "its own memory and network.",
     )

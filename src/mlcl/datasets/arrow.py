@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, first_unfit
 
 Ints = NDArray[np.int64]
 
 
 def vectors_of(cells: Any, width: int | None, column: str, where: str, start: int) -> NDArray[Any]:
-    """Return a column of lists of numbers as ``[n, D]``.
+    """Return a column of lists of numbers as ``[n, D]``; each must be finite, and no larger than `mlcl.errors.LARGEST`.
 
     Args:
         cells: the column.
@@ -53,16 +53,12 @@ def vectors_of(cells: Any, width: int | None, column: str, where: str, start: in
             f"expected finite numbers"
         )
     found = values.to_numpy(zero_copy_only=False).reshape(len(cells), width)
-    # A sum is finite if all values are, unless it overflows: only then every value is looked at.
-    if found.dtype.kind == "f" and not np.isfinite(found.sum(dtype=np.float64)):
-        bad = np.argwhere(~np.isfinite(found))
-        if len(bad):
-            row, place = bad[0].tolist()
-            kind = "NaN" if np.isnan(found[row, place]) else "infinity"
-            raise InputError(
-                f"{where} has {kind} in row {start + row}, place {place} of column {column!r}; "
-                f"expected finite numbers"
-            )
+    unfit = first_unfit(found) if found.dtype.kind == "f" else None
+    if unfit is not None:
+        (row, place), kind, expected = divmod(unfit[0], width), unfit[1], unfit[2]
+        raise InputError(
+            f"{where} has {kind} in row {start + row}, place {place} of column {column!r}; expected {expected}"
+        )
     return np.asarray(found)
 
 

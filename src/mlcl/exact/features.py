@@ -1,7 +1,8 @@
 """The feature map: fixed by the first rows, linear, so that it can be folded into the weights.
 
 Rows are centred for numerical safety only: covariances, and so the solution, do not depend on the centre. Where rows
-have more numbers than ``dimensions``, they are projected to principal components of the standardised first rows.
+have more numbers than ``dimensions``, they are projected to principal components of the first rows, half standardised:
+each column divided by the square root of its standard deviation.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def _components(
 
 
 def _covariance(rows: Any, centre: Floats, inverse: Floats) -> Floats:
-    """Return the correlation matrix of the rows."""
+    """Return the covariance matrix of the rows, half standardised."""
     n, features = rows.shape
     found = np.zeros((features, features))
     for piece in blocks(n, features):
@@ -166,13 +167,13 @@ def _covariance(rows: Any, centre: Floats, inverse: Floats) -> Floats:
 def _leading(
     rows: Any, centre: Floats, inverse: Floats, d: int, generator: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return the d largest eigenvalues of the correlation matrix and their vectors, by subspace iteration.
+    """Return the d largest eigenvalues of the same covariance matrix and their vectors, by subspace iteration.
 
-    The matrix itself, and the standardised rows, are never made: sparse rows stay sparse.
+    The matrix itself, and the rows so scaled, are never made: sparse rows stay sparse.
     """
     n = rows.shape[0]
 
-    def times_correlation(vectors: Floats) -> Floats:
+    def times_covariance(vectors: Floats) -> Floats:
         scaled = inverse[:, None] * vectors
         found = np.zeros_like(vectors)
         for piece in blocks(n, vectors.shape[1] if hasattr(rows, "toarray") else rows.shape[1]):
@@ -183,6 +184,6 @@ def _leading(
 
     basis = np.linalg.qr(generator.standard_normal((rows.shape[1], d)))[0]
     for _ in range(PASSES):
-        basis = np.linalg.qr(times_correlation(basis))[0]
-    values, turned = np.linalg.eigh(basis.T @ times_correlation(basis))
+        basis = np.linalg.qr(times_covariance(basis))[0]
+    values, turned = np.linalg.eigh(basis.T @ times_covariance(basis))
     return values, basis @ turned

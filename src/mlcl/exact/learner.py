@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.errors import InputError
+from mlcl.errors import LARGEST, InputError
 from mlcl.exact.counting import add_positives
 from mlcl.exact.features import FeatureMap, blocks, fit_map
-from mlcl.exact.moments import Floats, Growing, Moments
+from mlcl.exact.moments import Floats, Growing, Moments, packed_diagonal
 from mlcl.exact.storing import ARRAYS, read_sums, sums_arrays
 from mlcl.exact.sums import Sums
 
@@ -79,11 +79,12 @@ class Learner:
         """Return the learner that has also seen these rows.
 
         Args:
-            rows: ``[n, D]``, finite: an array or a CSR matrix.
+            rows: ``[n, D]``, an array or a CSR matrix; finite, no value above `mlcl.errors.LARGEST`. If their sums are
+                not finite, that is an `InputError`.
             positive: labels, 0 or 1, ``[n, len(ids)]``.
             ids: the class number of each column, all distinct; numbers from K on are new classes. All K by default.
             annotated: which labels are known, ``[n, len(ids)]``; all by default.
-            weights: a weight per row, at least 0; 1 each by default.
+            weights: a weight per row, from 0 to `mlcl.errors.LARGEST`; 1 each by default.
         """
         seen = self._seen(rows, positive, ids, annotated, weights)
         return replace(self, sums=self.sums.grown(seen.classes) + seen)
@@ -136,7 +137,7 @@ class Learner:
         theirs = other.sums
         if self.features.projection is None and shift.any():
             theirs = theirs.mapped(np.eye(len(shift)), shift)
-        return replace(self, sums=self.sums.grown(classes) + theirs.placed(ids, classes))
+        return replace(self, sums=_finite(self.sums.grown(classes) + theirs.placed(ids, classes)))
 
     def remove(self, k: int) -> Learner:
         """Return the learner without class k; the numbers of later classes decrease by one."""
@@ -186,7 +187,7 @@ class Learner:
         marks = positive.astype(np.bool_, copy=False)
         pieces = list(blocks(rows.shape[0], max(self.features.features, self.features.dimension)))
         if annotated is None and weights is None and len(pieces) > 1:
-            return self._counted(rows, marks, pieces).placed(ids, classes)
+            return _finite(self._counted(rows, marks, pieces)).placed(ids, classes)
         seen: Sums | None = None
         for piece in pieces:
             part = Sums.of(
@@ -198,7 +199,7 @@ class Learner:
             seen = part if seen is None else seen + part
         if seen is None:
             seen = Sums.zeros(self.features.dimension, len(ids))
-        return seen.placed(ids, classes)
+        return _finite(seen).placed(ids, classes)
 
     def _counted(self, rows: Any, marks: NDArray[np.bool_], pieces: Sequence[slice]) -> Sums:
         """Return the sums of rows that were annotated for all classes of ``marks``, added in place block by block."""
@@ -211,3 +212,16 @@ class Learner:
         every, nothing = total.moments(), Moments.zeros(d)
         own = tuple(positive.pop(k).moments() if k in positive else nothing for k in classes)
         return Sums(every, (0,) * len(own), (every,) * min(len(own), 1), own)
+
+
+def _finite(sums: Sums) -> Sums:
+    """Return the sums; an `InputError` if a value has overflowed, or was never finite.
+
+    The squares of all rows bound those of any of them, and these the products of two columns: d numbers tell.
+    """
+    if not np.isfinite(packed_diagonal(sums.total.second)).all():
+        raise InputError(
+            f"the sums of these rows are not finite; expected finite numbers of at most {LARGEST:g} in absolute value; "
+            f"nothing was changed"
+        )
+    return sums

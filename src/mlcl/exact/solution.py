@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, eigh, lapack
 
+from mlcl.errors import InputError
 from mlcl.exact.moments import ROUNDING, Floats, Moments, mirrored, unpack_upper
 
 
@@ -139,6 +140,11 @@ def _problem(positive: Moments, negative: Moments, scale: Floats) -> tuple[Float
     upper *= scale[None, :]
     gap = (positive.mean - negative.mean) * scale
     level = float(np.trace(upper)) / max(len(gap), 1)
+    if not np.isfinite(level):  # LAPACK may never return from such a matrix
+        raise InputError(
+            "the variances of the features are too large, or differ too much, to be solved in floating point; expected "
+            "features in units that differ less, or a smaller exponent"
+        )
     floor = ROUNDING * float((scale**2 * (positive.mean_squares + negative.mean_squares)).mean())
     if (
         level <= floor

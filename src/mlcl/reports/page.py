@@ -24,6 +24,7 @@ from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
 from mlcl.reports.sessions import HEADS, WORDS, over_sessions, session_rows
 from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
+from mlcl.runs.result import describe_solved
 from mlcl.sweeps.experiment import SESSION_METRICS, nested
 from mlcl.sweeps.overview import clock
 
@@ -193,6 +194,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ("Data fingerprint", _fingerprint(runs)),
         ("Commit", ", ".join(commits) or "not recorded"),
         *_provenance(runs),
+        *([("Solved with", describe_solved(first.solved))] if len(runs) == 1 and first.solved else []),
         ("Computing time", _computing_time(runs)),
     ]
 

@@ -112,6 +112,8 @@ def lines(found: Diagnosis) -> Iterator[str]:
     yield proposition_line(found)
     if found.directions is not None:
         yield direction_line(found.directions)
+    elif found.unchecked:
+        yield f"Exact learner: its closed form was not checked, because {found.unchecked}."
     yield REMARK
 
 

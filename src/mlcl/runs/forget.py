@@ -30,7 +30,6 @@ from mlcl.runs.recording import Recorder
 from mlcl.runs.result import summarise
 from mlcl.runs.versions import current_folder, now_text
 from mlcl.runs.without import benchmark_without, without_label
-from mlcl.training.batches import gather, slices
 from mlcl.training.learner import Learner
 
 MAX_IDS_BYTES = 64 << 20
@@ -161,7 +160,7 @@ def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, sou
             continue
         learnt |= {one.ids[row] for row in chosen}
         labels, ids = one.labels[chosen], [names.index(name) for name in one.names]
-        learner = learner.forget(_features(base, one.inputs, chosen), labels, ids, names=names)
+        learner = learner.forget(base.trained.features(one.inputs, chosen), labels, ids, names=names)
         before, gone = tasks[place].counts, LabelCounts.of(labels)
         tasks[place] = replace(
             tasks[place],
@@ -213,17 +212,6 @@ def _of_version(base: Base) -> Iterator[Taught]:
         names = tuple(benchmark.classes[k] for k in task.classes)
         labels = data.train.labels[:, [data.classes.index(name) for name in names]]
         yield Taught(store.resolve(), read_ids(store), data.train.inputs, labels, task.train - offset, names)
-
-
-def _features(base: Base, inputs: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the features of rows, as the exact head learnt them."""
-    trained = base.trained
-    found = []
-    with torch.inference_mode():
-        for piece in slices(len(rows), trained.config.train.eval_batch_size):
-            raw = gather(inputs, rows[piece]).to(trained.normaliser.scale.device)
-            found.append(trained.network.features(trained.normaliser(raw)).float().cpu().numpy())
-    return np.concatenate(found)
 
 
 def _solve_again(learner: Learner) -> None:

@@ -23,6 +23,8 @@ from mlcl.training.learner import Learner
 RESULT_FORMAT = 1
 SESSION_MEASURES = ("map", "cf1", "of1", "fpr")
 """What tables have of the sessions: their mean (``map_avg``) and the last (``map_last``)."""
+SOLVED = ("unlabelled", "ridge", "exponent")
+"""What a layer is solved with (docs/specification.md#exact)."""
 Floats = NDArray[np.float64]
 
 
@@ -106,6 +108,20 @@ def _points(values: Mapping[str, float]) -> dict[str, float]:
     return {name: 100 * value for name, value in values.items()}
 
 
+def describe_solved(solved: Mapping[str, Mapping[str, float]]) -> str:
+    """Return in one line what solved layers were solved with.
+
+    >>> describe_solved({"head": {"unlabelled": 0.1, "ridge": 10**-0.5, "exponent": 0.5}})
+    'unlabelled 0.1, ridge 0.316, exponent 0.5'
+    >>> describe_solved({name: {"unlabelled": 1.0, "ridge": 1.0, "exponent": 0.0} for name in ("encoder", "moments")})
+    'encoder: unlabelled 1, ridge 1, exponent 0; moments: unlabelled 1, ridge 1, exponent 0'
+    """
+    return "; ".join(
+        ("" if layer == "head" else f"{layer}: ") + ", ".join(f"{name} {values[name]:.3g}" for name in SOLVED)
+        for layer, values in solved.items()
+    )
+
+
 def result_json(result: Result) -> dict[str, Any]:
     """Return what ``result.json`` holds; undefined values are null, and tasks and classes count from 0."""
     matrix = ResultMatrix(result.matrix)
@@ -143,6 +159,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "steps": result.steps,
         "rows": result.rows,
         "memory_bytes": result.memory_bytes,
+        "solved": result.learner.solved() or None,
         "weights": result.learner.network.backbone.provenance,
         "encoder_weights": result.learner.encoder_provenance,
         "features": benchmark.dataset.origin,
@@ -197,6 +214,7 @@ class SavedResult:
             measures them.
         input_shape: of one raw input; None in results of mlcl before 0.1.
         sessions: the measures of each session, in points; none in runs of an earlier version.
+        solved: what each solved layer was solved with after the last task, see `describe_solved`; none in others.
         sha256: checksums of the files beside it.
     """
 
@@ -217,6 +235,7 @@ class SavedResult:
     calibration: Mapping[str, Any] | None = None
     input_shape: tuple[int, ...] | None = None
     sessions: tuple[Mapping[str, float], ...] = ()
+    solved: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     sha256: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -267,6 +286,12 @@ class SavedResult:
             calibration=_optional(content, "calibration"),
             input_shape=_shape(content.get("input_shape")),
             sessions=tuple(_session(each) for each in sessions.get("each") or ()),
+            solved={
+                str(layer): {
+                    name: _number(_mapping({"solved": values}, "solved").get(name)) for name in SOLVED
+                }
+                for layer, values in (_optional(content, "solved") or {}).items()
+            },
             sha256=_optional(content, "sha256") or {},
         )
 

@@ -84,6 +84,15 @@ class Trained:
                 found.append(self.scorer(self.normaliser(raw)).float().cpu().numpy())
         return np.concatenate(found)
 
+    def features(self, inputs: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the network's features [n, D] of some rows of raw inputs."""
+        found = []
+        with torch.inference_mode():
+            for piece in slices(len(rows), self.config.train.eval_batch_size):
+                raw = gather(inputs, rows[piece]).to(self.normaliser.scale.device)
+                found.append(self.network.features(self.normaliser(raw)).float().cpu().numpy())
+        return np.concatenate(found)
+
     def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the probabilities [n, K] of raw inputs, see `mlcl.runs.calibration`."""
         return self.calibration.probabilities(self.logits(inputs)).astype(np.float32)

@@ -151,14 +151,14 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
         Args:
             X: features, ``[n, D]``: an array, a sparse matrix, or a data frame, whose columns must then be those of
-                the first call.
+                the first call. Values must be finite, and at most 1e40 in absolute value (`mlcl.errors.LARGEST`).
             y: 0 or 1, ``[n, K]``: an array, nested lists, a sparse matrix, or a data frame, whose columns name the
                 classes; or for each row the list or set of its tags.
             classes: a name (string or whole number) for each column of ``y``. By default the columns of a data frame,
                 or else the classes known so far; in the first call 0, 1, 2, ... For tags, the names that rows were
                 annotated for, by default the known classes and all new tags.
             annotated: which cells of ``y`` are known, bool ``[n, K]``; all by default.
-            sample_weight: a weight of at least 0 per row.
+            sample_weight: a weight per row, from 0 to 1e40.
         """
         return self._learn(X, y, classes, annotated, sample_weight, first=not hasattr(self, "classes_"))
 
@@ -271,6 +271,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
         """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
 
+        If that leaves no class, it is nan, with a warning.
+
         Args:
             X: features, ``[n, D]``.
             y: 0 or 1, ``[n, K]``, or tags, as in `partial_fit`.
@@ -279,7 +281,14 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         values = self.decision_function(X)
         known = self.classes_.tolist()
         given = read_annotations(y, classes, rows=len(values), known=known, only_known=True)
-        return macro_auc(values[:, [known.index(name) for name in given.names]], given.labels)
+        found = macro_auc(values[:, [known.index(name) for name in given.names]], given.labels)
+        if np.isnan(found):
+            warnings.warn(
+                "no class has both positives and negatives in y, so the score is undefined (nan)",
+                UserWarning,
+                stacklevel=2,
+            )
+        return found
 
     @property
     def coef_(self) -> Floats:
@@ -350,19 +359,22 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     ) -> Self:
         self._options()
         kept = {name: value for name, value in vars(self).items() if name.endswith("_in_")}
-        rows = read_features(self, X, reset=first)
         known = [] if first else self.classes_.tolist()
         try:
+            rows = read_features(self, X, reset=first)
             given = read_annotations(
                 y, classes, rows=rows.shape[0], known=known, annotated=annotated, sample_weight=sample_weight
             )
+            before = self._begin(rows) if first else self.learner_
+            position = {name: k for k, name in enumerate(dict.fromkeys([*known, *given.names]))}
+            ids = [position[name] for name in given.names]
+            after = before.learn(rows, given.labels, ids, annotated=given.annotated, weights=given.weights)
         except ValueError:
-            self.__dict__.update(kept)  # the number and names of the features are still those of the state
+            # The number and names of the features are still those of the state.
+            for name in [name for name in vars(self) if name.endswith("_in_")]:
+                delattr(self, name)
+            self.__dict__.update(kept)
             raise
-        before = self._begin(rows) if first else self.learner_
-        position = {name: k for k, name in enumerate(dict.fromkeys([*known, *given.names]))}
-        ids = [position[name] for name in given.names]
-        after = before.learn(rows, given.labels, ids, annotated=given.annotated, weights=given.weights)
         return self._become(after, list(position), fresh=first)
 
     def _begin(self, rows: Any) -> Learner:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from mlcl.errors import InputError
+from mlcl.errors import InputError, first_unfit
 from mlcl.labels import Labels
 from mlcl.sklearn.targets import Name, read_targets
 
@@ -35,7 +35,8 @@ class Annotations:
 def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return features as an array or a CSR matrix, checked as scikit-learn does.
 
-    A value that is not finite is named with its row and column.
+    A value that is not finite, or so large that sums of squares could overflow (`mlcl.errors.LARGEST`), is named with
+    its row and column.
 
     Args:
         estimator: it keeps the number and the names of the features.
@@ -50,10 +51,16 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
         accept_sparse="csr",
         ensure_all_finite=False,
     )
-    values = rows.data if hasattr(rows, "indptr") else rows
-    # A sum is finite if all values are, unless it overflows: only then every value is looked at.
-    if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
-        _refuse(rows)
+    sparse = hasattr(rows, "indptr")
+    unfit = first_unfit(rows.data if sparse else rows)
+    if unfit is not None:
+        place, found, expected = unfit
+        if sparse:
+            cells = rows.tocoo()
+            row, column = cells.row[place], cells.col[place]
+        else:
+            row, column = divmod(place, rows.shape[1])
+        raise InputError(f"X contains {found} at row {row}, column {column}; expected {expected}")
     return rows
 
 
@@ -76,7 +83,7 @@ def read_annotations(
         known: the classes of earlier calls, in order.
         only_known: refuse names that are not known yet.
         annotated: which cells of ``y`` are known, ``[n, K]``, or None for all.
-        sample_weight: a weight of at least 0 per row, or None.
+        sample_weight: a weight per row, from 0 to `mlcl.errors.LARGEST`, or None.
 
     >>> found = read_annotations([["dog"], []], None, rows=2, known=["cat"])
     >>> found.names, found.labels.tolist()
@@ -87,6 +94,10 @@ def read_annotations(
     weights = None
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+        unfit = first_unfit(weights)
+        if unfit is not None:
+            place, found, expected = unfit
+            raise InputError(f"sample_weight contains {found} at row {place}; expected {expected}")
     return Annotations(names, labels, marks, weights)
 
 
@@ -97,16 +108,3 @@ def _marks(annotated: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
             f"annotated has shape {marks.shape} and dtype {marks.dtype}; expected booleans of the shape of y, {shape}"
         )
     return marks.astype(np.bool_)
-
-
-def _refuse(rows: Any) -> None:
-    """Raise the error that names the first value that is not finite, in the words of scikit-learn's checks."""
-    if hasattr(rows, "indptr"):
-        rows = rows.tocoo()
-        place = int(np.flatnonzero(~np.isfinite(rows.data))[0])
-        row, column, value = rows.row[place], rows.col[place], rows.data[place]
-    else:
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        value = rows[row, column]
-    kind = "NaN" if np.isnan(value) else "infinity"
-    raise InputError(f"X contains {kind} at row {row}, column {column}; expected finite numbers")

@@ -140,7 +140,8 @@ class Diagnosis:
         trained: whether there are risks, computed with a trained network.
         settings: margins and base loss.
         tasks: the tasks.
-        directions: the exact learner's closed form against numeric minimisers; None where features are not vectors.
+        directions: the exact learner's closed form against numeric minimisers; None where it was not checked.
+        unchecked: why not, as part of a sentence.
     """
 
     benchmark: str
@@ -152,6 +153,7 @@ class Diagnosis:
     settings: RiskSettings
     tasks: tuple[TaskDiagnosis, ...]
     directions: DirectionCheck | None = None
+    unchecked: str = ""
 
     @property
     def stored(self) -> int:

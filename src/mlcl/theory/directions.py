@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,25 +79,35 @@ def check_direction(
     return DirectionCheck(*(_angle(closed, other) for other in (pair, single, pooled)))
 
 
-def check_directions(benchmark: Benchmark, *, rows: int = 300, features: int = 24) -> DirectionCheck | None:
+def check_directions(
+    benchmark: Benchmark,
+    *,
+    vectors: Callable[[NDArray[np.int64]], NDArray[Any]] | None = None,
+    rows: int = 300,
+    features: int = 24,
+) -> DirectionCheck | None:
     """Check every task of a benchmark of feature vectors on its most frequent class, and return the largest values.
 
     Args:
         benchmark: the tasks.
+        vectors: returns the features of training rows; by default the inputs, if they are vectors.
         rows: no more rows of a task than this, as all pairs of them are compared.
         features: no more features than this: the first ones, standardised.
 
     Returns:
-        None for images, and where no class has positives and negatives.
+        None for images without ``vectors``, and where no class has positives and negatives.
     """
     data = benchmark.dataset.train
     found = []
-    for task in benchmark.tasks if data.kind == "features" else ():
+    if vectors is None and data.kind != "features":
+        return None
+    for task in benchmark.tasks:
         chosen = task.train[:rows]
         labels = data.labels[np.ix_(chosen, task.classes)].astype(bool)
         both = labels.any(0) & ~labels.all(0)
         if both.any():
-            x = np.asarray(data.inputs[chosen], np.float64)[:, :features]
+            taken = data.inputs[chosen] if vectors is None else vectors(chosen)
+            x = np.asarray(taken, np.float64)[:, :features]
             spread = x.std(0)
             x = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
             column = labels[:, int(np.argmax(labels.sum(0) * both))]

@@ -20,10 +20,15 @@ from mlcl.memories import Memory, TaskSamples
 from mlcl.methods.joint import joint_task
 from mlcl.runs.folder import read_data_record, read_extends, read_memory
 from mlcl.runs.recording import load_benchmark
-from mlcl.runs.trained import load_trained
+from mlcl.runs.trained import Trained, load_trained
 from mlcl.streams import Benchmark, Task
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
-from mlcl.theory.directions import check_directions
+from mlcl.theory.directions import DirectionCheck, check_directions
+
+_NO_CLASS = "no class has positives and negatives"
+_IMAGES = "images become feature vectors only in a run, so give the folder of a run of method exact"
+_TRAINED = "the features of this run were trained, and the closed form is for fixed ones"
+_NO_DATA = "the data were not found"
 
 
 def diagnose(
@@ -52,7 +57,9 @@ def diagnose(
     for task in _trained_tasks(found, config):
         labels = found.task_labels(task)
         memory.update(TaskSamples(task.index, task.classes, task.counts, task.train, labels))
-    return replace(_diagnosis(config, memory, found.classes), directions=check_directions(found))
+    directions = check_directions(found)
+    why = "" if directions is not None else _NO_CLASS if found.dataset.kind == "features" else _IMAGES
+    return replace(_diagnosis(config, memory, found.classes), directions=directions, unchecked=why)
 
 
 def diagnose_run(folder: str | Path) -> Diagnosis:
@@ -66,7 +73,26 @@ def diagnose_run(folder: str | Path) -> Diagnosis:
     memory = read_memory(path, trained.result).memory
     benchmark = _data_of(path, trained.config, memory)
     logits = None if benchmark is None else trained.logits(benchmark.dataset.train.inputs)
-    return _diagnosis(trained.config, memory, trained.classes, benchmark, logits)
+    directions, why = _checked(trained, benchmark)
+    found = _diagnosis(trained.config, memory, trained.classes, benchmark, logits)
+    return replace(found, directions=directions, unchecked=why)
+
+
+def _checked(trained: Trained, benchmark: Benchmark | None) -> tuple[DirectionCheck | None, str]:
+    """Return the check of the exact learner on the features of a run, or why there is none.
+
+    Vectors are checked as they are, whatever the method; images as the fixed features of an exact run.
+    """
+    if benchmark is None:
+        return None, _NO_DATA
+    inputs = benchmark.dataset.train.inputs
+    if benchmark.dataset.kind == "features":
+        directions = check_directions(benchmark)
+    elif trained.config.model.head == "exact":
+        directions = check_directions(benchmark, vectors=lambda rows: trained.features(inputs, rows))
+    else:
+        return None, _TRAINED
+    return directions, "" if directions is not None else _NO_CLASS
 
 
 def _diagnosis(

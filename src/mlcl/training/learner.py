@@ -589,6 +589,19 @@ class Learner:
             values["scaler"] = scaler.state_dict()
         return State(tensors, values)
 
+    def solved(self) -> dict[str, dict[str, float]]:
+        """Return what each solved layer was solved with last, ``auto`` or not: ``head``, or the members of a committee.
+
+        Empty where nothing is solved, and for L3A, which chooses nothing.
+        """
+        heads = self.committee.heads if self.committee is not None else {"head": self.exact}
+        found = {name: head.choice for name, head in heads.items() if isinstance(head, ExactHead)}
+        return {
+            name: {"unlabelled": one.unlabelled, "ridge": one.ridge, "exponent": one.exponent}
+            for name, one in found.items()
+            if one is not None
+        }
+
     def sums(self) -> dict[str, Tensor]:
         """Return all that is kept in sums, as tensors by name."""
         solved = self.exact or self.committee

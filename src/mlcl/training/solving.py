@@ -60,7 +60,6 @@ class ExactHead:
 
     Attributes:
         learner: feature map and sums; None before the first task.
-        choice: ridge, exponent and weight of unlabelled rows of the last solution.
     """
 
     def __init__(
@@ -69,8 +68,12 @@ class ExactHead:
         self.config, self.linear, self.seed = config, linear, seed
         self.dimensions = config.dimensions or (None if projects else DIMENSIONS)
         self.learner: ExactLearner | None = None
-        self.choice: Choice | None = None
         self._solved: tuple[ExactLearner, Solution] | None = None
+
+    @property
+    def choice(self) -> Choice | None:
+        """Return ridge, exponent and weight of unlabelled rows that the sums are solved with; None without rows."""
+        return None if self.learner is None else self.solution(self.learner).choice
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +123,6 @@ class ExactHead:
         if self.learner is None:
             raise InputError("the exact head has learnt no rows yet.")
         found, sums = self.solution(self.learner), self.learner.sums
-        self.choice = found.choice
         known = np.array([sums.annotated_for(k).count > 0 for k in range(sums.classes)])
         weights, bias = found.weights, found.intercepts
         if like is not None:
