@@ -60,7 +60,10 @@ def test_the_command_is_shown_as_it_makes_the_whole_table():
     record = {"command": f"{told} --done", "seeds": 3, "rows": rows, "runs": [{"label": "er", "seed": 2}]}
     shown = "mlcl reproduce table2 --benchmark c-digits"
     assert ledger.command(record) == f"{shown} --rows er --seeds 3"
-    assert ledger.command({**record, "runs": [*record["runs"], {"label": "ft", "seed": 0}]}) == f"{shown} --seeds 3"
+    assert (
+        ledger.command({**record, "runs": [*record["runs"], {"label": "ft", "seed": 0}]})
+        == f"{shown} --seeds 3"
+    )
 
 
 def test_recorded_text_is_shown_in_todays_words():
