@@ -57,7 +57,9 @@ def run_subject(name: str, *, quick: bool) -> dict[str, Any]:
 def _with_again(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return an old record with the subjects of a new one in their places; new subjects come last."""
     found = {
-        part["subject"]: part | {"again": new["commit"], "date": new["date"]} for part in new["subjects"]
+        part["subject"]: part
+        | {"again": new["commit"], "date": new["date"], "processor": new["machine"]["processor"]}
+        for part in new["subjects"]
     }
     kept = [found.pop(part["subject"], part) for part in old["subjects"]]
     return {**old, "subjects": [*kept, *found.values()]}

@@ -29,8 +29,9 @@ def _results() -> list[str]:
     parts = ["## Goals\n", "    make bench\n", made_on(record) + "\n"]
     for part in record["subjects"]:
         if "again" in part:
+            place = f" on {part['processor']}" if "processor" in part else ""
             parts.append(
-                f"`{part['subject']}` was measured again {part['date']} at commit `{part['again']}`.\n"
+                f"`{part['subject']}` was measured again {part['date']} at commit `{part['again']}`{place}.\n"
             )
     parts.append(f"{sum(row['met'] for row in with_goal)} of {len(with_goal)} goals are met.\n")
     parts.append(table(HEAD, [cells(row) for row in listed]))

@@ -1,12 +1,17 @@
 """Draw docs/images/fixed-features.svg, the README's figure: ``python tools/regime.py`` (``make results``).
 
-Macro-AUC of the methods on fixed features, in-task and pooled, against seconds (``results/fixed-*/runs.csv``) and, for
-memories and sums of several sizes, against bytes kept (``results/bytes-*/runs.csv``).
+Macro-AUC of the methods on fixed features, in-task and pooled (``results/fixed-*/runs.csv``), against seconds and, for
+memories and sums of several sizes, against bytes kept (``results/bytes-*/runs.csv``). Tables are made on machines that
+are busy with other runs, so seconds are measured apart: ``python tools/regime.py --measure`` runs the first seed of
+every row alone, one thread, one after the other, and writes ``results/seconds.csv``.
 """
 
 from __future__ import annotations
 
+import csv
 import io
+import sys
+import warnings
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,16 +20,28 @@ from ledger import ROOT, Sweep, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mlcl.runs.environment import source_commit
+from mlcl.runs.run import run
+from mlcl.sweeps import load_experiment
+from mlcl.sweeps.plan import plan_runs
+
 SHOWN = {
     "er": ("ER", "#7f7f7f", "o"),
     "rldam-wru": ("RLDAM + WRU (the paper)", "#d95f02", "s"),
     "distilled-replay": ("distilled replay", "#7570b3", "D"),
+    "committee": ("committee", "#e7298a", "v"),
+    "taught-committee": ("taught committee", "#a6761d", "^"),
     "exact, u 0": ("exact, u 0", "#66c2a5", "*"),
     "exact, u 0.1": ("exact, u 0.1", "#1b9e77", "*"),
     "exact, u 1": ("exact, u 1", "#00441b", "*"),
     "joint + BCE": ("joint training (BCE)", "#000000", "P"),
 }
 """Label of a row, and its name, colour and marker in the figure."""
+
+OTHERS = ("ft", "ft-rldam", "er-rs", "prs", "ocdm", "ewc", "lwf")
+"""Rows that are drawn alike: fine-tuning, other memories, regularisers."""
+
+SECONDS = ROOT / "results" / "seconds.csv"
 
 NAMES = {"c-voc-features": "VOC 2012", "c-coco-features": "COCO 2017"}
 
@@ -55,15 +72,38 @@ def points(sweep: Sweep) -> Sizes:
     return {series: sorted(sizes) for series, sizes in found.items()}
 
 
+def measure() -> None:
+    """Run the first seed of every row of `fixed`, one after the other, and write how long each took."""
+    lines, commit = [["benchmark", "label", "seconds", "commit"]], source_commit()
+    warnings.simplefilter("ignore", UserWarning)
+    for name in NAMES:
+        _, runs = plan_runs(load_experiment("fixed"), benchmark=name, seeds=1, out=Path())
+        run(runs[0].config)  # what is loaded once is loaded now
+        for planned in runs:
+            lines.append([name, planned.label, f"{sum(run(planned.config).seconds):.3f}", str(commit)[:7]])
+            sys.stderr.write(f"{', '.join(lines[-1][:3])}\n")
+    with SECONDS.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(lines)
+
+
+def measured(benchmark: str) -> dict[str, float]:
+    """Return the seconds of each row of a benchmark."""
+    with SECONDS.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["benchmark"] == benchmark]
+    return {row["label"]: float(row["seconds"]) for row in rows}
+
+
 def by_seconds(axis: Axes, sweep: Sweep) -> None:
     """Draw one mark per method: pooled filled, in-task hollow."""
-    for label, (shown, colour, marker) in SHOWN.items():
+    seconds = measured(sweep.record["benchmark"])
+    grey = dict.fromkeys(OTHERS, ("fine-tuning, other memories, EWC, LwF", "#bdbdbd", "."))
+    for label, (shown, colour, marker) in (grey | SHOWN).items():
         seeds = sorted(sweep.values("macro_auc").get(label, {}))
-        names = ("seconds", "macro_auc", "pooled_macro_auc")
-        found = [value for m in names if (value := mean(sweep.values(m), label, seeds)) is not None]
-        if len(found) < len(names):
+        values = [mean(sweep.values(name), label, seeds) for name in ("macro_auc", "pooled_macro_auc")]
+        x, (inside, pooled) = seconds.get(label), values
+        if x is None or inside is None or pooled is None:
             continue
-        x, inside, pooled = found
+        shown = f"_{shown}" if label in OTHERS[1:] else shown  # one entry of the legend for all of them
         size = 110 if marker == "*" else 45
         axis.plot([x, x], [inside, pooled], color=colour, linewidth=0.8, alpha=0.5)
         axis.scatter([x], [pooled], s=size, color=colour, marker=marker, label=shown, zorder=3)
@@ -110,5 +150,7 @@ def folders() -> list[tuple[Path, Path]]:
 
 
 if __name__ == "__main__":
+    if "--measure" in sys.argv[1:]:
+        measure()
     picture = draw([(Sweep.read(methods), Sweep.read(kept)) for methods, kept in folders()])
     raise SystemExit(write(picture, ROOT / "docs" / "images" / "fixed-features.svg"))

@@ -184,7 +184,7 @@ _SHIPPED: dict[str, Preset] = {
         {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint"},
     ),
     "joint-masked": Preset(
-        "Batch learning with the tasks' masks: every image for the classes of its tasks; the upper bound in-task for networks trained from scratch.",
+        "Batch learning with the tasks' masks: the upper bound in-task of networks trained from scratch.",
         "Zhang et al., AAAI 2025, Eq. 6",
         {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint-masked"},
     ),
