@@ -227,6 +227,17 @@ def test_wide_vectors_are_projected_by_the_first_shard(tmp_path):
     )
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("changed", [{"unlabelled": 3.0}, {"unlabelled": float("nan")}, {"dimensions": 0}])
+def test_bad_parameters_are_refused_before_anything_is_written(data, tmp_path, changed, overwrite):
+    made = learn_shards(str(data / "000.parquet"), tmp_path / "out", jobs=1)
+    before = made.path.read_bytes()
+    with pytest.raises(InputError, match=rf"^{next(iter(changed))} is .*; expected "):
+        learn_shards(str(data), tmp_path / "out", jobs=1, overwrite=overwrite, **changed)
+    assert made.path.read_bytes() == before
+    assert ExactTagger.load(made.path).unlabelled == 1.0
+
+
 def test_what_is_in_the_way_is_not_touched(data, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds other files, such as notes\.txt"):

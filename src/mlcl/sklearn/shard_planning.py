@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,13 @@ FIRST = 2**16
 """At most so many rows of the first shard determine the feature map."""
 RATIO = 2
 """Shards are counted in one go until their files have so many times the bytes of their sums."""
+
+
+def check_params(params: Mapping[str, Any]) -> ExactTagger:
+    """Return a tagger with the parameters that were given; refuse those that it could not be loaded with."""
+    tagger = ExactTagger(**{name: value for name, value in params.items() if value is not None})
+    tagger._options()
+    return tagger
 
 
 def begin(out: Path, given: list[str], wanted: dict[str, str], params: dict[str, Any]) -> Begun:
@@ -46,8 +53,7 @@ def begin(out: Path, given: list[str], wanted: dict[str, str], params: dict[str,
         raise InputError(f"{given[0]} and all other shards have no rows, but at least one was expected")
     _check_alike(shards, first.kind, first.width, first.address)
     rows, labels = _first_rows(first, columns)
-    tagger = ExactTagger(**{name: value for name, value in params.items() if value is not None})
-    tagger._options()
+    tagger = check_params(params)
     learner = tagger._begin(rows)
     d = learner.features.dimension
     group = RATIO * 8 * (labels + 2) * (1 + d + packed_size(d))
