@@ -183,6 +183,32 @@ def test_after_bad_input_the_good_shards_stay_counted(tmp_path):
     assert distance(tagger, one_process(SHARDS[:3])) < 1e-9
 
 
+def test_a_bad_first_shard_does_not_bind_the_folder(tmp_path):
+    good = write_shards(tmp_path / "good", SHARDS[:2])
+    wider = made_up(1, d=6)[0]
+    bad = write_shard(tmp_path / "bad.parquet", wider, fixed=False)
+    both = [str(bad), str(tmp_path / "good")]
+    with pytest.raises(
+        InputError, match=r"000\.parquet has vectors of length 5, but .*bad\.parquet has 6; .* shards$"
+    ):
+        learn_shards(both, tmp_path / "out", jobs=1)
+    assert learn_shards(both[1], tmp_path / "out", jobs=1).rows == 80
+    # Found only while counting, and with columns that were given otherwise.
+    broken = wider.vectors.copy()
+    broken[20, 1] = np.nan
+    write_shard(bad, Rows(broken, wider.tags), fixed=False)
+    with pytest.raises(InputError, match=r"bad\.parquet has NaN"):
+        learn_shards(str(bad), tmp_path / "other", jobs=1, dimensions=3)
+    assert learn_shards(both[1], tmp_path / "other", jobs=1).path.read_bytes() == (
+        tmp_path / "out" / "tagger.safetensors"
+    ).read_bytes()
+    # Once it is counted, the sentence says what to do.
+    write_shard(bad, wider, fixed=False)
+    learn_shards(str(bad), tmp_path / "third", jobs=1)
+    with pytest.raises(InputError, match=r"bad\.parquet has 6; .* or --overwrite to begin anew$"):
+        learn_shards(str(good[0]), tmp_path / "third", jobs=1)
+
+
 def test_annotated_labels_are_those_of_a_mask(tmp_path):
     rng = np.random.default_rng(3)
     shards, masks = [], []
