@@ -199,9 +199,10 @@ def test_a_bad_first_shard_does_not_bind_the_folder(tmp_path):
     write_shard(bad, Rows(broken, wider.tags), fixed=False)
     with pytest.raises(InputError, match=r"bad\.parquet has NaN"):
         learn_shards(str(bad), tmp_path / "other", jobs=1, dimensions=3)
-    assert learn_shards(both[1], tmp_path / "other", jobs=1).path.read_bytes() == (
-        tmp_path / "out" / "tagger.safetensors"
-    ).read_bytes()
+    assert (
+        learn_shards(both[1], tmp_path / "other", jobs=1).path.read_bytes()
+        == (tmp_path / "out" / "tagger.safetensors").read_bytes()
+    )
     # Once it is counted, the sentence says what to do.
     write_shard(bad, wider, fixed=False)
     learn_shards(str(bad), tmp_path / "third", jobs=1)

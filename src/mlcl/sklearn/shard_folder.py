@@ -2,7 +2,7 @@
 
 | file | what |
 |---|---|
-| ``begun.safetensors`` | fixed once a shard is counted: the feature map, the columns, and the parameters of the tagger |
+| ``begun.safetensors`` | fixed once a shard is counted: feature map, columns, parameters of the tagger |
 | ``parts/KEY.safetensors`` | sums of some shards that are not in the tagger yet |
 | ``tagger.safetensors`` | the tagger, with the record of every shard in it: replaced whole when all are counted |
 
