@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -106,25 +107,23 @@ def noticing_loss(ray: Any) -> Iterator[None]:
 
 def _resources(ray: Any) -> dict[str, float]:
     """Return what a cluster has now; fail if its head node does not answer for `SILENCE` seconds."""
-    began = time.monotonic()
-    while not _head_answers(ray):
-        if time.monotonic() - began >= SILENCE:
-            raise EngineFailure(f"the head node of the Ray cluster has not answered for {SILENCE:g} s")
-        time.sleep(LOOK / 10)
-    found: dict[str, float] = ray.cluster_resources()
-    return found
+    found: list[dict[str, float] | Exception] = []
 
+    def ask() -> None:
+        try:
+            found.append(ray.cluster_resources())
+        except Exception as error:  # raised again below
+            found.append(error)
 
-def _head_answers(ray: Any) -> bool:
-    """Return whether the head node takes connections; Ray's own calls would wait for it, and then end the process."""
-    if ray.util.client.ray.is_connected():  # through a proxy, which raises what is wrong
-        return True
-    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK).close()
-    except OSError:
-        return False
-    return True
+    # Without its head node, Ray's call would wait until Ray ends this process.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(SILENCE)
+    if not found:
+        raise EngineFailure(f"the head node of the Ray cluster has not answered for {SILENCE:g} s")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
 
 
 def _check_address(address: str) -> None:
