@@ -226,8 +226,14 @@ def fragile():
     found = cluster_utils.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": system, **small}
     )
-    yield found, found.add_node(num_cpus=1, object_store_memory=2**27)
+    node = found.add_node(num_cpus=1, object_store_memory=2**27)
+    yield found, node
+    psutil = pytest.importorskip("psutil")
+    ours = psutil.Process().children(recursive=True)
     found.shutdown()
+    for one in ours:  # workers that wait for a head that is not there
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
 
 
 @pytest.mark.parametrize(
