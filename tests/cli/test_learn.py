@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 
 import numpy as np
 import pytest
 
+from children import complete
 from mlcl.cli.main import main
 from mlcl.sklearn import ExactTagger, shards
 from mlcl.training.cluster import EngineFailure
@@ -45,6 +47,13 @@ def test_a_tagger_from_shards(data, tmp_path, capsys):
     assert (
         f"{data}/copy.parquet has the content of {data}/000.parquet: counted once" in capsys.readouterr().err
     )
+
+
+def test_it_runs_without_torch(data, tmp_path):
+    words = ["learn", "--data", str(data), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet"]
+    code = f"import sys; from mlcl.cli.main import main; print(main({words}), 'torch' in sys.modules)"
+    done = complete([sys.executable, "-c", code])
+    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ import pytest
 import shard_files
 from children import complete
 from helpers import small_arrays
+from mlcl.cli.main import main
 from mlcl.datasets import open_store, prepare_source
 from mlcl.runs import features_ray
 from mlcl.runs.features import embed_store
 from mlcl.sklearn import ExactTagger, shard_engines
-from mlcl.sklearn.shard_parts import count
+from mlcl.sklearn.shard_parts import count, write_part
 from mlcl.sklearn.shards import Stopped, learn_shards
+from mlcl.training import cluster as clusters
 from mlcl.training.cluster import EngineFailure, connected
 from shard_files import distance, made_up, one_process, write_shards
 
@@ -208,3 +211,70 @@ def test_bad_input_on_a_node_is_one_sentence(cluster, tmp_path):
     ) as caught:
         learn_shards(str(tmp_path / "data"), tmp_path / "out", engine="ray", address=cluster.address)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def fragile():
+    """A cluster whose head has no core, and its only node that has one."""
+    small = {"include_dashboard": False, "object_store_memory": 2**27}
+    # A lost node is noticed within a second.
+    system = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": 200,
+        "health_check_timeout_ms": 500,
+    }
+    found = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": system, **small}
+    )
+    node = found.add_node(num_cpus=1, object_store_memory=2**27)
+    yield found, node
+    psutil = pytest.importorskip("psutil")
+    ours = psutil.Process().children(recursive=True)
+    found.shutdown()
+    for one in ours:  # workers that wait for a head that is not there
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+@pytest.mark.parametrize(
+    ("lost", "sentence"),
+    [
+        ("node", "the Ray cluster has had no core to work on for 2 s: its nodes were lost"),
+        ("head", "the head node of the Ray cluster has not answered for 2 s"),
+    ],
+)
+def test_without_any_node_the_command_to_go_on_is_shown(
+    fragile, lost, sentence, tmp_path, monkeypatch, capsys
+):
+    cluster, node = fragile
+    write_shards(tmp_path / "data", made_up(20))
+    for name, seconds in {"PATIENCE": 2.0, "SILENCE": 2.0, "LOOK": 0.5}.items():
+        monkeypatch.setattr(clusters, name, seconds)
+
+    def write(*arguments):
+        key = write_part(*arguments)
+        if lost == "node":
+            cluster.remove_node(node, allow_graceful=False)
+        else:
+            cluster.head_node.all_processes["gcs_server"][0].process.kill()
+        return key
+
+    monkeypatch.setattr(shard_engines, "write_part", write)
+    monkeypatch.setattr(shard_engines, "attempt", _slow())
+    arguments = ["learn", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--quiet"]
+    signal.alarm(120)  # without the fix this would wait for ever
+    try:
+        assert main([*arguments, "--engine", "ray", "--address", cluster.address]) == 3
+    finally:
+        signal.alarm(0)
+    shown = capsys.readouterr().err
+    assert f"{sentence}; what was counted is kept; to go on: mlcl learn --data" in shown
+    assert len(list((tmp_path / "out" / "parts").iterdir())) == 1
+
+
+def _slow():
+    def attempt(job):
+        time.sleep(0.5)  # so that the loss meets work that is not done
+        return count(job)
+
+    return attempt

@@ -183,6 +183,33 @@ def test_after_bad_input_the_good_shards_stay_counted(tmp_path):
     assert distance(tagger, one_process(SHARDS[:3])) < 1e-9
 
 
+def test_a_bad_first_shard_does_not_bind_the_folder(tmp_path):
+    good = write_shards(tmp_path / "good", SHARDS[:2])
+    wider = made_up(1, d=6)[0]
+    bad = write_shard(tmp_path / "bad.parquet", wider, fixed=False)
+    both = [str(bad), str(tmp_path / "good")]
+    with pytest.raises(
+        InputError, match=r"000\.parquet has vectors of length 5, but .*bad\.parquet has 6; .* shards$"
+    ):
+        learn_shards(both, tmp_path / "out", jobs=1)
+    assert learn_shards(both[1], tmp_path / "out", jobs=1).rows == 80
+    # Found only while counting, and with columns that were given otherwise.
+    broken = wider.vectors.copy()
+    broken[20, 1] = np.nan
+    write_shard(bad, Rows(broken, wider.tags), fixed=False)
+    with pytest.raises(InputError, match=r"bad\.parquet has NaN"):
+        learn_shards(str(bad), tmp_path / "other", jobs=1, dimensions=3)
+    assert (
+        learn_shards(both[1], tmp_path / "other", jobs=1).path.read_bytes()
+        == (tmp_path / "out" / "tagger.safetensors").read_bytes()
+    )
+    # Once it is counted, the sentence says what to do.
+    write_shard(bad, wider, fixed=False)
+    learn_shards(str(bad), tmp_path / "third", jobs=1)
+    with pytest.raises(InputError, match=r"bad\.parquet has 6; .* or --overwrite to begin anew$"):
+        learn_shards(str(good[0]), tmp_path / "third", jobs=1)
+
+
 def test_annotated_labels_are_those_of_a_mask(tmp_path):
     rng = np.random.default_rng(3)
     shards, masks = [], []
@@ -225,6 +252,17 @@ def test_wide_vectors_are_projected_by_the_first_shard(tmp_path):
         ).unlabelled
         == 0.1
     )
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("changed", [{"unlabelled": 3.0}, {"unlabelled": float("nan")}, {"dimensions": 0}])
+def test_bad_parameters_are_refused_before_anything_is_written(data, tmp_path, changed, overwrite):
+    made = learn_shards(str(data / "000.parquet"), tmp_path / "out", jobs=1)
+    before = made.path.read_bytes()
+    with pytest.raises(InputError, match=rf"^{next(iter(changed))} is .*; expected "):
+        learn_shards(str(data), tmp_path / "out", jobs=1, overwrite=overwrite, **changed)
+    assert made.path.read_bytes() == before
+    assert ExactTagger.load(made.path).unlabelled == 1.0
 
 
 def test_what_is_in_the_way_is_not_touched(data, tmp_path):

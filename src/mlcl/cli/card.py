@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.files import write_text
 from mlcl.reports.card import render_card
 from mlcl.reports.examine import examine_or_say

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
-from mlcl.cli.terminal import make_console
+from mlcl.cli.progress import make_console
+from mlcl.cli.verbs import verb_parser
 from mlcl.reports.changes import aucs_on, label_table, measured_aucs
 from mlcl.reports.formats import rich_table
 from mlcl.reports.gather import Section, one_table, sections

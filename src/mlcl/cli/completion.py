@@ -17,7 +17,7 @@ from typing import Literal, get_args, get_origin
 from mlcl.cli import ls
 from mlcl.cli.helping import short
 from mlcl.cli.main import VERBS
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import settings, shipped
 from mlcl.datasets import SOURCES

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from jsonargparse import ArgumentParser
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mlcl.cli.estimates import ProgressLines
 from mlcl.cli.helping import COMMON, shown_default
 from mlcl.cli.messages import fail
-from mlcl.cli.options import parse_settings, verb_parser
-from mlcl.cli.terminal import make_console
+from mlcl.cli.options import parse_settings
+from mlcl.cli.progress import make_console, progress_shown
+from mlcl.cli.verbs import verb_parser
 from mlcl.config.resolve import resolve
 from mlcl.datasets import SOURCES, prepare_source
 from mlcl.errors import InputError, nearest
@@ -153,18 +150,6 @@ def features(arguments: list[str]) -> int:
         sys.stderr.write(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}\n")
     sys.stdout.write(f"{made.path}\n")
     return 0
-
-
-@contextmanager
-def progress_shown(text: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show how far work is, with the time left: a bar in a terminal, a line now and then elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        yield None if quiet else ProgressLines(text, sys.stderr)
-        return
-    columns = (TextColumn(text), BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=make_console(sys.stderr), transient=True) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _share(value: float | None) -> str:

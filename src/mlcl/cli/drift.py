@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from mlcl.cli.options import verb_parser
-from mlcl.cli.terminal import make_console
+from mlcl.cli.progress import make_console
+from mlcl.cli.verbs import verb_parser
 from mlcl.files import write_json
 from mlcl.runs.drift import LEVEL, Drift, drift
 from mlcl.runs.predict import check_out

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from mlcl.cli.helping import DEFAULTS, SHORT, setting_line, short, shown_default, shown_type
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.config.parts import GIVEN_BY_THE_RUN, REGISTRIES
 from mlcl.config.resolve import read_yaml, settings, shipped
 from mlcl.config.schema import PARTS, SECTIONS, flat

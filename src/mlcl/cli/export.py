@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from mlcl.cli.messages import fail
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.runs.export import SUFFIXES, ExportError, export, format_of
 from mlcl.runs.folder import require_finished
 from mlcl.runs.predict import check_out

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.files import plain
 from mlcl.runs.forget import forget
 from mlcl.runs.gate import release

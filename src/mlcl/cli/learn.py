@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from mlcl.cli.data import progress_shown
 from mlcl.cli.messages import fail
-from mlcl.cli.options import verb_parser
+from mlcl.cli.progress import progress_shown
+from mlcl.cli.verbs import verb_parser
 from mlcl.sklearn.shards import Stopped, learn_shards
 
 

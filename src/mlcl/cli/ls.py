@@ -6,7 +6,7 @@ import fnmatch
 import sys
 from collections.abc import Callable, Iterator
 
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import shipped
 from mlcl.errors import InputError, nearest

@@ -37,24 +37,6 @@ class RunCommand:
     track: str = ""
 
 
-class VerbParser(argparse.ArgumentParser):
-    """Raises what is wrong as an `InputError` of one sentence, as everything else does."""
-
-    def error(self, message: str) -> Any:
-        """Raise instead of printing the usage."""
-        raise InputError(f"{self.prog}: {message}.")
-
-
-def verb_parser(name: str, description: str) -> VerbParser:
-    """Return the parser of a verb that takes no settings of a run."""
-    return VerbParser(
-        prog=f"mlcl {name}",
-        description=description,
-        allow_abbrev=False,
-        epilog="--plugin FILE.py | package.module loads parts of your own first.",
-    )
-
-
 def run_parser(prog: str = "mlcl run") -> ArgumentParser:
     """Return the parser of ``mlcl run``."""
     parser = ArgumentParser(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
 from mlcl.runs.predict import check_out, predict, write_scores, write_tags
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError, check_int
 from mlcl.files import write_bytes
 from mlcl.reports.examine import examine_or_say

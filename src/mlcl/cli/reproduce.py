@@ -12,7 +12,7 @@ from jsonargparse import ArgumentParser
 from mlcl.cli.compare import print_section
 from mlcl.cli.messages import fail
 from mlcl.cli.options import parse_settings
-from mlcl.cli.terminal import make_console
+from mlcl.cli.progress import make_console
 from mlcl.config.resolve import Layer, resolve
 from mlcl.errors import InputError
 from mlcl.files import slug

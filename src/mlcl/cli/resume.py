@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
 from mlcl.cli.run import follow
+from mlcl.cli.verbs import verb_parser
 from mlcl.runs.folder import is_finished, read_config
 from mlcl.runs.result import Result
 from mlcl.runs.run import resume

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from mlcl.cli.messages import fail
 from mlcl.cli.options import parse_run
+from mlcl.cli.progress import make_console
 from mlcl.cli.signals import Signals
-from mlcl.cli.terminal import Terminal, make_console, result_lines, result_table
+from mlcl.cli.terminal import Terminal, result_lines, result_table
 from mlcl.runs.folder import default_folder
 from mlcl.runs.result import Result
 from mlcl.runs.run import run

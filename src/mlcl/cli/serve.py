@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError, check_int
 
 

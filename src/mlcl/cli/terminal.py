@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TextIO
 
 import numpy as np
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from mlcl.cli.estimates import TimeLeft
+from mlcl.cli.progress import make_console
 from mlcl.metrics import ResultMatrix, session_means
 from mlcl.models.provenance import describe
 from mlcl.runs.folder import WARNINGS
@@ -19,13 +19,6 @@ from mlcl.runs.result import Result, describe_solved
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback
 from mlcl.training.learner import Learner
-
-
-def make_console(file: TextIO) -> Console:
-    """Return a console; where the output is no terminal, lines are plain and as long as they are."""
-    return Console(
-        file=file, width=None if file.isatty() else 160, highlight=False, soft_wrap=not file.isatty()
-    )
 
 
 class Terminal(Callback):

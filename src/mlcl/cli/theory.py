@@ -11,7 +11,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser
 
 from mlcl.cli.options import parse_settings
-from mlcl.cli.terminal import make_console
+from mlcl.cli.progress import make_console
 from mlcl.config.resolve import Layer, read_config_file, resolve
 from mlcl.config.schema import Config
 from mlcl.errors import InputError

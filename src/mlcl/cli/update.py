@@ -9,9 +9,9 @@ from pathlib import Path
 from mlcl.cli.extend import parse_more
 from mlcl.cli.helping import wants_help
 from mlcl.cli.messages import fail
-from mlcl.cli.options import verb_parser
+from mlcl.cli.progress import make_console
 from mlcl.cli.run import follow
-from mlcl.cli.terminal import make_console
+from mlcl.cli.verbs import verb_parser
 from mlcl.reports.changes import change_lines, change_table, points
 from mlcl.runs.gate import ALLOW, Verdict, check_gate, release
 from mlcl.runs.update import update

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlcl.cli.options import verb_parser
+from mlcl.cli.verbs import verb_parser
 from mlcl.config.preparing import preparation
 from mlcl.config.resolve import read_config_file, read_text, resolve
 from mlcl.config.schema import Config

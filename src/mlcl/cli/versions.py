@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mlcl.cli.options import verb_parser
-from mlcl.cli.terminal import make_console
+from mlcl.cli.progress import make_console
+from mlcl.cli.verbs import verb_parser
 from mlcl.runs.versions import Version, versions
 
 

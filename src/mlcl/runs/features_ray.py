@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from mlcl.datasets.decoding import Chunk
 from mlcl.errors import InputError, one_line
 from mlcl.runs.encoders import Recipe
-from mlcl.training.cluster import EngineFailure, connected, cores_of
+from mlcl.training.cluster import PATIENCE, EngineFailure, connected, cores_of
 
 Features = NDArray[np.float32]
-
-PATIENCE = 600.0
-"""Seconds to wait for an encoder while nothing is embedded: a cluster may still be growing, or load weights."""
 
 
 class Actor:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from mlcl.errors import InputError, one_line
 from mlcl.exact.parts import Part
 from mlcl.sklearn.shard_parts import Counted, Job, count, write_part
-from mlcl.training.cluster import EngineFailure, connected, cores_of
+from mlcl.training.cluster import EngineFailure, connected, cores_of, next_result, noticing_loss
 from mlcl.training.workers import Worker, begin_serving, one_thread
 
 ATTEMPTS = 3
@@ -125,16 +125,19 @@ def count_on_ray(
         sums: dict[Any, Sequence[Job]] = {}
         total: Any = None
         while True:
-            while len(running) < (workers or cores_of(ray)) and (following := next(queue, None)) is not None:
-                bundle, number = following
-                part = counting.remote(bundle[number])
-                running.add(part)
-                total = adding.remote(total, part) if number else part
-                if number == len(bundle) - 1:
-                    sums[total] = bundle
+            with noticing_loss(ray):
+                while (
+                    len(running) < (workers or cores_of(ray)) and (following := next(queue, None)) is not None
+                ):
+                    bundle, number = following
+                    part = counting.remote(bundle[number])
+                    running.add(part)
+                    total = adding.remote(total, part) if number else part
+                    if number == len(bundle) - 1:
+                        sums[total] = bundle
             if not running and not sums:
                 return
-            (ready, *_), _ = ray.wait(list(running | sums.keys()), num_returns=1, fetch_local=False)
+            ready = next_result(ray, running | sums.keys())
             running.discard(ready)
             if (done := sums.pop(ready, None)) is None:
                 continue

@@ -2,7 +2,7 @@
 
 | file | what |
 |---|---|
-| ``begun.safetensors`` | written once: the feature map, the columns, and the parameters of the tagger |
+| ``begun.safetensors`` | fixed once a shard is counted: feature map, columns, parameters of the tagger |
 | ``parts/KEY.safetensors`` | sums of some shards that are not in the tagger yet |
 | ``tagger.safetensors`` | the tagger, with the record of every shard in it: replaced whole when all are counted |
 
@@ -25,7 +25,7 @@ from mlcl.exact.moments import Moments
 from mlcl.exact.parts import Part
 from mlcl.files import LOCK
 from mlcl.sklearn.exact_saving import Beside, read_exact_beside, write_exact
-from mlcl.sklearn.shard_parts import Counted, read_counted
+from mlcl.sklearn.shard_parts import ENDING, Counted, read_counted
 
 BEGUN, TAGGER, PARTS = "begun.safetensors", "tagger.safetensors", "parts"
 
@@ -68,6 +68,11 @@ def require_own(out: Path, *, overwrite: bool) -> None:
     (out / PARTS).mkdir(exist_ok=True)
 
 
+def holds_counts(out: Path) -> bool:
+    """Return whether any shard was counted."""
+    return (out / TAGGER).exists() or any((out / PARTS).glob(f"*{ENDING}"))
+
+
 def write_begun(out: Path, begun: Begun) -> None:
     """Write what is fixed."""
     header = {
@@ -80,7 +85,7 @@ def write_begun(out: Path, begun: Begun) -> None:
         params=begun.params,
         classes=[],
         feature_names=None,
-        overwrite=False,
+        overwrite=True,
         beside=Beside(header, {}),
     )
 

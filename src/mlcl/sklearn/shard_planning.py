@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from mlcl.datasets.shards import Columns, Shard, choose_columns, describe, read_
 from mlcl.errors import InputError
 from mlcl.exact.moments import packed_size
 from mlcl.sklearn.exact import ExactTagger
-from mlcl.sklearn.shard_folder import Begun, read_begun, write_begun
+from mlcl.sklearn.shard_folder import Begun, holds_counts, read_begun, write_begun
 from mlcl.sklearn.shard_parts import Counted
 
 FIRST = 2**16
@@ -22,9 +22,19 @@ RATIO = 2
 """Shards are counted in one go until their files have so many times the bytes of their sums."""
 
 
+def check_params(params: Mapping[str, Any]) -> ExactTagger:
+    """Return a tagger with the parameters that were given; refuse those that it could not be loaded with."""
+    tagger = ExactTagger(**{name: value for name, value in params.items() if value is not None})
+    tagger._options()
+    return tagger
+
+
 def begin(out: Path, given: list[str], wanted: dict[str, str], params: dict[str, Any]) -> Begun:
-    """Return what is fixed, or fix it: columns, feature map and parameters."""
-    begun = read_begun(out)
+    """Return what is fixed, or fix it: columns, feature map and parameters.
+
+    While nothing is counted, nothing is fixed: a first shard that turned out to be bad may be left out.
+    """
+    begun = read_begun(out) if holds_counts(out) else None
     if begun is not None:
         for name, value in wanted.items():
             if value != getattr(begun.columns, name):
@@ -46,8 +56,8 @@ def begin(out: Path, given: list[str], wanted: dict[str, str], params: dict[str,
         raise InputError(f"{given[0]} and all other shards have no rows, but at least one was expected")
     _check_alike(shards, first.kind, first.width, first.address)
     rows, labels = _first_rows(first, columns)
-    tagger = ExactTagger(**{name: value for name, value in params.items() if value is not None})
-    tagger._options()
+    _check_alike(shards, first.kind, rows.shape[1], first.address)  # where its type does not say
+    tagger = check_params(params)
     learner = tagger._begin(rows)
     d = learner.features.dimension
     group = RATIO * 8 * (labels + 2) * (1 + d + packed_size(d))
@@ -82,7 +92,7 @@ def check(given: list[str], known: list[Counted], begun: Begun) -> tuple[list[Sh
                 f"{address} has changed since it was counted: it has another fingerprint; expected the same file, "
                 f"a new name for new rows, or --overwrite to begin anew"
             )
-    _check_alike(new, begun.kind, begun.width, begun.first)
+    _check_alike(new, begun.kind, begun.width, begun.first, ", or --overwrite to begin anew")
     # Files of equal content have equal footers: only for those the content is read.
     alike: dict[tuple[int, str], dict[str, str | None]] = {}
     for one in known:
@@ -107,14 +117,17 @@ def _changed(shard: Shard, counted: Counted) -> bool:
     return shard.version != counted.version and fingerprint(shard.address) != counted.fingerprint
 
 
-def _check_alike(shards: Sequence[Shard], kind: str, width: int | None, first: str) -> None:
+def _check_alike(
+    shards: Sequence[Shard], kind: str, width: int | None, first: str, otherwise: str = ""
+) -> None:
     for shard in shards:
         if shard.kind != kind:
             raise InputError(
                 f"{shard.address} has vectors of {shard.kind}, but {first} has {kind}; expected one type in all shards"
+                f"{otherwise}"
             )
         if None not in (shard.width, width) and shard.width != width:
             raise InputError(
                 f"{shard.address} has vectors of length {shard.width}, but {first} has {width}; expected one length "
-                f"in all shards"
+                f"in all shards{otherwise}"
             )

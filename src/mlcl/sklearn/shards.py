@@ -18,7 +18,7 @@ from mlcl.files import FolderLock, disk_is_full
 from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
 from mlcl.sklearn.shard_folder import PARTS, TAGGER, read_tagger, require_own, write_tagger
 from mlcl.sklearn.shard_parts import Counted, Job, add_parts, list_parts, remove_part, write_part
-from mlcl.sklearn.shard_planning import begin, check
+from mlcl.sklearn.shard_planning import begin, check, check_params
 from mlcl.sklearn.shard_tree import FAN, Node, bundles, fitting_tree, nodes_of, part_key
 from mlcl.training.cluster import EngineFailure, check_engine
 
@@ -96,6 +96,7 @@ def learn_shards(
     given = expand([data] if isinstance(data, str) else data)
     out = Path(out)
     params = {"unlabelled": unlabelled, "dimensions": dimensions}
+    check_params(params)  # before anything is written, or removed by `overwrite`
     wanted = {"vectors": vectors, "tags": tags, "annotated": annotated, "separator": separator}
     try:
         require_own(out, overwrite=overwrite)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from mlcl.errors import InputError, one_line
+
+PATIENCE = 600.0
+"""Seconds to wait while nothing is done and nothing can be: a cluster may still be growing."""
+SILENCE = 20.0
+"""Seconds for which the head node may not answer: after 60, Ray ends this process without a word of ours."""
+LOOK = 5.0
+"""Seconds between two looks at the cluster while no result comes."""
 
 
 class EngineFailure(RuntimeError):
@@ -58,8 +67,63 @@ def connected(*, address: str | None, jobs: int | None) -> Iterator[Any]:
 
 
 def cores_of(ray: Any) -> int:
-    """Return how many cores a cluster has now, at least 1."""
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+    """Return how many cores a cluster has now, at least 1; fail if its head node is lost."""
+    return max(1, int(_resources(ray).get("CPU", 1)))
+
+
+def next_result(ray: Any, results: Iterable[Any]) -> Any:
+    """Return a result that is there, however long it takes; but fail if the cluster cannot bring any.
+
+    Args:
+        ray: the module, in a cluster.
+        results: references to what remote functions will return.
+
+    Raises:
+        EngineFailure: the cluster has had no core for `PATIENCE` seconds, or its head node is lost.
+    """
+    waiting = list(results)
+    able = time.monotonic()
+    while True:
+        with noticing_loss(ray):
+            ready, _ = ray.wait(waiting, num_returns=1, timeout=LOOK, fetch_local=False)
+            if ready:
+                return ready[0]
+            if _resources(ray).get("CPU", 0) >= 1:
+                able = time.monotonic()
+        if time.monotonic() - able >= PATIENCE:
+            raise EngineFailure(
+                f"the Ray cluster has had no core to work on for {PATIENCE:g} s: its nodes were lost"
+            )
+
+
+@contextlib.contextmanager
+def noticing_loss(ray: Any) -> Iterator[None]:
+    """Raise an `EngineFailure` where the connection to the cluster is lost in the block."""
+    try:
+        yield
+    except (ray.exceptions.RayError, ConnectionError) as error:
+        raise EngineFailure(f"the connection to the Ray cluster was lost: {one_line(error)}") from None
+
+
+def _resources(ray: Any) -> dict[str, float]:
+    """Return what a cluster has now; fail if its head node does not answer for `SILENCE` seconds."""
+    found: list[dict[str, float] | Exception] = []
+
+    def ask() -> None:
+        try:
+            found.append(ray.cluster_resources())
+        except Exception as error:  # raised again below
+            found.append(error)
+
+    # Without its head node, Ray's call would wait until Ray ends this process.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(SILENCE)
+    if not found:
+        raise EngineFailure(f"the head node of the Ray cluster has not answered for {SILENCE:g} s")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
 
 
 def _check_address(address: str) -> None:
