@@ -20,11 +20,6 @@ from ledger import ROOT, Sweep, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mlcl.runs.environment import source_commit
-from mlcl.runs.run import run
-from mlcl.sweeps import load_experiment
-from mlcl.sweeps.plan import plan_runs
-
 SHOWN = {
     "er": ("ER", "#7f7f7f", "o"),
     "rldam-wru": ("RLDAM + WRU (the paper)", "#d95f02", "s"),
@@ -74,6 +69,11 @@ def points(sweep: Sweep) -> Sizes:
 
 def measure() -> None:
     """Run the first seed of every row of `fixed`, one after the other, and write how long each took."""
+    from mlcl.runs.environment import source_commit  # drawing needs no torch
+    from mlcl.runs.run import run
+    from mlcl.sweeps import load_experiment
+    from mlcl.sweeps.plan import plan_runs
+
     lines, commit = [["benchmark", "label", "seconds", "commit"]], source_commit()
     warnings.simplefilter("ignore", UserWarning)
     for name in NAMES:
