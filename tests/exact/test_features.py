@@ -79,6 +79,27 @@ def test_constant_features():
     assert not (rows - found.centre)[:, 5].any()  # exactly: the mean of equal numbers is that number
 
 
+def test_principal_components_stay_as_they_are():
+    """Half standardised, the leading ones would lose weight; other features, also independent ones, are half standardised."""
+    rng = np.random.default_rng(0)
+    mixed = rng.normal(size=(400, 60)) * np.logspace(0, -2, 60) @ rng.normal(size=(60, 60))
+    turned = PCA().fit_transform(mixed)
+    found = fit_map(turned, dimensions=20)
+    np.testing.assert_allclose(np.abs(found.projection), np.eye(60)[:, :20], atol=1e-8)
+    for rows in (mixed, turned[:, rng.permutation(60)], rng.normal(size=(400, 60)) * rng.random(60)):
+        columns = np.sqrt((fit_map(rows, dimensions=20).projection ** 2).sum(0))
+        assert (np.abs(columns - 1) > 0.01).any()
+
+
+@pytest.mark.parametrize(("factor", "rows"), [(1.0, 400), (1e6, 400), (1e-6, 400), (1.0, 30)])
+def test_components_are_recognised_on_new_rows_and_in_any_units(factor, rows):
+    rng = np.random.default_rng(1)
+    mixed = rng.normal(size=(2000, 60)) * np.logspace(0, -2, 60) @ rng.normal(size=(60, 60))
+    turned = factor * PCA().fit(mixed[:1000]).transform(mixed[1000 : 1000 + rows])
+    assert module.are_components(np.cov(turned.T), rows)
+    assert not module.are_components(np.cov(factor * mixed[:rows].T), rows)
+
+
 def test_the_same_map():
     rows = rows_of()
     assert fit_map(rows).same(fit_map(rows[:9]))  # only the centre differs

@@ -7,14 +7,15 @@ import pytest
 
 from mlcl.exact import Moments
 from mlcl.exact.leave_one_out import unseen, unseen_at
+from mlcl.metrics import macro_auc
 
 RIDGES = np.array([1e-3, 0.1, 1.0, 10.0])
 
 
-def problem(seed, positives, negatives, d):
+def problem(seed, positives, negatives, d, gap=0.4):
     rng = np.random.default_rng(seed)
     mix = rng.normal(size=(d, d)) / np.sqrt(d)
-    return rng.normal(size=(positives, d)) @ mix + 0.4 * rng.normal(size=d), rng.normal(
+    return rng.normal(size=(positives, d)) @ mix + gap * rng.normal(size=d), rng.normal(
         size=(negatives, d)
     ) @ mix
 
@@ -69,6 +70,21 @@ def test_noise_is_seen_through():
     p, n = Moments.of(rng.normal(size=(30, 60))), Moments.of(rng.normal(size=(500, 60)))
     found = unseen(p, n, ridges=RIDGES, scale=np.ones(60))
     assert (np.abs(found.auc - 0.5) < 0.08).all()
+
+
+@pytest.mark.parametrize(("positives", "negatives", "d"), [(10, 40, 150), (30, 30, 200), (15, 85, 256)])
+def test_fewer_rows_than_dimensions(positives, negatives, d):
+    """Small ridges then fit every row; what is predicted for new rows must not follow."""
+    found, actual = [], []
+    for seed in range(5):
+        positive, negative = problem(seed, positives + 1000, negatives + 1000, d, gap=0.1)
+        p, n = Moments.of(positive[:positives]), Moments.of(negative[:negatives])
+        one = unseen(p, n, ridges=RIDGES, scale=np.ones(d))
+        new = [rows @ one.weights.T for rows in (positive[positives:], negative[negatives:])]
+        truth = np.repeat(np.arange(2000)[:, None] < 1000, len(RIDGES), axis=1)
+        actual.append(macro_auc(np.concatenate(new), truth, average=None))
+        found.append(one.auc)
+    np.testing.assert_allclose(np.mean(found, axis=0), np.mean(actual, axis=0), atol=0.1)
 
 
 def test_judged_by_other_negatives():

@@ -7,7 +7,20 @@ import pytest
 
 from exact_taggers import real
 from mlcl.exact import Learner, Sums, solve
-from mlcl.exact.ridge import EQUAL, EXPONENTS, RARE, RIDGES, choose, judging, predicted_auc
+from mlcl.exact.ridge import (
+    DOUBT,
+    ENOUGH,
+    EQUAL,
+    EXPONENTS,
+    POINT,
+    RARE,
+    RIDGE,
+    RIDGES,
+    choose,
+    doubt,
+    judging,
+    predicted_auc,
+)
 from mlcl.exact.solution import class_ridge, directions, feature_scale
 from mlcl.metrics import macro_auc
 
@@ -93,8 +106,9 @@ def test_of_many_classes_evenly_many_of_every_frequency_judge():
     assert counts[chosen[-1]] == counts[counts >= 2].min()
 
 
-def test_one_for_all_classes_is_the_best_of_the_predicted_means():
-    rows, labels = problem(n=120)
+@pytest.mark.parametrize("n", [120, 600])
+def test_one_for_all_classes_is_the_best_of_the_predicted_means(n):
+    rows, labels = problem(n=n)
     sums = Sums.of(rows, labels)
     found = predicted_auc(sums, range(3), unlabelled=1.0, measured=1.0)
     counts = np.array([one.count for one in sums.positive])
@@ -102,9 +116,35 @@ def test_one_for_all_classes_is_the_best_of_the_predicted_means():
     choice = choose(sums)
     a, r = EXPONENTS.index(choice.exponent), RIDGES.tolist().index(choice.ridge)
     assert mean[a].max() == pytest.approx(mean.max())
-    assert mean[a, r] >= mean.max() - EQUAL
-    assert (mean[a, r + 1 :] < mean.max() - EQUAL).all()
+    tolerated = mean[a] >= mean.max() - np.where(RIDGES <= RIDGE, max(doubt(counts), EQUAL), EQUAL)
+    assert r == np.flatnonzero(tolerated)[-1]
     assert choice.expected == pytest.approx(mean[a, r])
+
+
+def test_predictions_are_in_doubt_where_positives_are_few():
+    assert doubt([]) == doubt([ENOUGH] * 3) == doubt([1000.0]) == 0
+    assert doubt([40.0]) == pytest.approx(DOUBT * (1 / 40 - 1 / ENOUGH))
+    counts = [13.0, 32.0, 40.0, 500.0]
+    weights = np.array([count / (count + RARE) for count in counts])
+    by_hand = DOUBT * (weights @ [1 / count for count in counts] / weights.sum() - 1 / ENOUGH)
+    assert doubt(counts) == pytest.approx(by_hand)
+    assert doubt([2.0, 3.0]) == POINT
+
+
+@pytest.mark.parametrize("n", [60, 100])
+def test_fewer_rows_than_dimensions_need_a_large_ridge(n):
+    """Without one the weights fit every row, and unseen rows score far worse than with it."""
+    rows, labels = problem(n=n + 2000, d=150, noise=3.0)
+    sums = Sums.of(rows[:n], labels[:n])
+    choice = choose(sums, exponents=[0.0])
+    scores = []
+    for k in range(3):
+        own = RIDGES * class_ridge(1.0, sums.positive[k].count, 150)
+        weights = directions(*sums.sides(k, 1.0), ridges=own, scale=np.ones(150))
+        scores.append(macro_auc(rows[n:] @ weights.T, np.repeat(labels[n:, [k]], 15, axis=1), average=None))
+    actual = np.mean(scores, axis=0)
+    assert actual.max() - actual[0] > 0.03
+    assert actual[RIDGES.tolist().index(choice.ridge)] > actual.max() - 0.02
 
 
 def variants(train, test):
@@ -126,17 +166,38 @@ def variants(train, test):
 @pytest.mark.parametrize("kind", ["raw", "standardised", "components", "units"])
 @pytest.mark.parametrize("name", ["scene", "enron", "digits"])
 def test_on_real_data_the_choice_is_as_good_as_the_best_of_a_grid_on_test_data(name, kind):
-    """The grid has one ridge for all classes, and every exponent."""
+    """The grid has every exponent and ridge, once with one ridge for all classes, once with `class_ridge` of it."""
     train, labels, test, truth = real(name)
     train, test = variants(train.astype(float), test.astype(float))[kind]
     learner = Learner.begin(train).learn(train, labels, range(labels.shape[1]))
     found = macro_auc(solve(learner).scores(test), truth)
+    assert found > best_of_grid(learner, test, truth) - 0.002
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "rows"), [("scene", 100), ("scene", 200), ("enron", 300), ("digits", 600)])
+def test_on_few_rows_of_real_data_the_choice_is_close_to_the_best_of_the_grid(name, rows):
+    """Of training rows alone: some are learnt, the others score. The mean over three draws is close."""
+    train, labels, _, _ = real(name)
+    lost = []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(train))
+        some, others = order[:rows], order[rows : rows + 1500]
+        learner = Learner.begin(train[some]).learn(train[some], labels[some], range(labels.shape[1]))
+        found = macro_auc(solve(learner).scores(train[others]), labels[others])
+        lost.append(best_of_grid(learner, train[others], labels[others]) - found)
+    assert np.mean(lost) < 0.02
+
+
+def best_of_grid(learner, test, truth):
     sums, mapped = learner.sums, learner.features(test)
     best = 0.0
     for exponent in EXPONENTS:
         scale = feature_scale(sums.total.variances, exponent)
-        weights = [directions(*sums.sides(k, 1.0), ridges=RIDGES, scale=scale) for k in range(sums.classes)]
+        used = int(np.count_nonzero(scale))
+        weights = []
+        for k in range(sums.classes):
+            ridges = np.concatenate([RIDGES, class_ridge(RIDGES, max(sums.positive[k].count, 1.0), used)])
+            weights.append(directions(*sums.sides(k, 1.0), ridges=ridges, scale=scale))
         best = max(best, *(macro_auc(mapped @ one.T, truth) for one in np.stack(weights, axis=1)))
-    # Components of Enron's words: mails differ much in length, so scores are far from Gaussian, and how well large
-    # ridges do is underestimated.
-    assert found > best - (0.02 if (name, kind) == ("enron", "components") else 0.002)
+    return best

@@ -2,7 +2,8 @@
 
 Rows are centred for numerical safety only: covariances, and so the solution, do not depend on the centre. Where rows
 have more numbers than ``dimensions``, they are projected to principal components of the first rows, half standardised:
-each column divided by the square root of its standard deviation.
+each column divided by the square root of its standard deviation. Columns that are principal components already stay as
+they are: their variances say how much they matter.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from mlcl.seeds import numpy_generator
 
@@ -25,6 +27,9 @@ DENSE = 2048
 """Up to so many features the principal components are those of the whole covariance."""
 PASSES = 6
 """Subspace iterations for the principal components of more features."""
+ALONE, SORTED = 0.5, -0.9
+"""Columns are principal components if the squares of a column's correlations with all others sum to less than `ALONE`
+beyond chance, on average, and the rank correlation of their variances with their numbers is below `SORTED`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +100,37 @@ def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Featur
     # A column without variance in the first rows has no part in their components, but in random directions.
     inverse[~varies] = np.median(inverse[varies]) if varies.any() else 1.0
     generator = numpy_generator(seed, "feature map")
-    vectors, random = _components(rows, centre, inverse, dimensions, generator)
+    if rows.shape[1] > DENSE:
+        values, vectors = _leading(rows, centre, inverse, min(dimensions + 16, rows.shape[1]), generator)
+    else:
+        covariance = _covariance(rows, centre, inverse)
+        if are_components(covariance, rows.shape[0]):
+            covariance /= inverse[:, None] * inverse
+            inverse = np.ones_like(inverse)
+        values, vectors = np.linalg.eigh(covariance)
+    vectors, random = _completed(values, vectors, dimensions, generator)
     return FeatureMap(centre, inverse[:, None] * vectors, random)
+
+
+def are_components(covariance: Floats, n: int) -> bool:
+    """Return whether columns with this covariance over n rows, in any units, are principal components already.
+
+    These are uncorrelated, and those of large variance come first. Neither is likely of other features.
+
+    >>> are_components(np.diag([9.0, 4.0, 1.0, 0.5]), 100), are_components(np.diag([1.0, 9.0, 0.5, 4.0]), 100)
+    (True, False)
+    """
+    variances = np.diag(covariance)
+    order = np.flatnonzero(variances > 0)
+    if len(order) < 3 or n < 2:
+        return False
+    ranks = rankdata(variances[order])
+    if np.corrcoef(ranks, np.arange(len(order)))[0, 1] > SORTED:
+        return False
+    deviations = np.sqrt(variances[order])
+    squares = (covariance[np.ix_(order, order)] / np.outer(deviations, deviations)) ** 2
+    others = (squares.sum() - np.trace(squares)) / len(order)
+    return bool(others - (len(order) - 1) / n < ALONE)
 
 
 def dense(rows: Any) -> Floats:
@@ -136,20 +170,20 @@ def _statistics(rows: Any) -> tuple[Floats, Floats]:
     return centre, np.sqrt(squares / n)
 
 
-def _components(
-    rows: Any, centre: Floats, inverse: Floats, d: int, generator: np.random.Generator
-) -> tuple[Floats, int]:
-    """Return d orthonormal directions, principal components first, and how many of them are random."""
-    features = rows.shape[1]
-    if features <= DENSE:
-        values, vectors = np.linalg.eigh(_covariance(rows, centre, inverse))
-    else:
-        values, vectors = _leading(rows, centre, inverse, min(d + 16, features), generator)
+def _completed(values: Floats, vectors: Floats, d: int, generator: np.random.Generator) -> tuple[Floats, int]:
+    """Return d orthonormal directions, principal components first, and how many of them are random.
+
+    Args:
+        values: eigenvalues of the covariance, ascending.
+        vectors: its eigenvectors as columns.
+        d: how many directions.
+        generator: of the random ones.
+    """
     values, vectors = values[::-1], vectors[:, ::-1]
     useful = min(d, int((values > 1e-12 * max(values[0], 0.0)).sum()))
     vectors = vectors[:, :useful]
     if useful < d:
-        extra = generator.standard_normal((features, d - useful))
+        extra = generator.standard_normal((len(vectors), d - useful))
         vectors = np.linalg.qr(np.hstack([vectors, extra]))[0]
     return vectors, d - useful
 

@@ -19,8 +19,9 @@ from mlcl.exact.solution import Spectrum, inverted, quadratic
 
 LEAST_COUNT = 1.5
 """With fewer positives or negatives none can be left out."""
-LEAST_REST = 1e-2
-"""The least value of one minus a leverage: where hardly anything is left, dividing by it would magnify rounding."""
+LEAST_REST = 1e-6
+"""The least value of one minus a leverage, against rounding alone. It is small wherever rows are fewer than dimensions
+and the ridge is small: a larger bound would make the scores of unseen rows look like those of seen ones there."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,9 @@ EQUAL = 0.002
 """Predicted AUCs that differ by less are taken for equal; then the largest ridge is chosen, as the safer one."""
 RARE = 10.0
 """The prediction for a class with so many positives counts half: with few of them it is mostly noise."""
+DOUBT, ENOUGH, POINT = 0.6, 50.0, 0.01
+"""Predicted AUCs of classes with P positives may be wrong by `DOUBT` / P beyond what they may be at `ENOUGH`, and by a
+`POINT` at most; within that a ridge of up to `RIDGE` is preferred, which is close to the best on every dataset tried."""
 MOST, FEW = 48, 12
 """The ridge is judged by no more classes than this, spread evenly from the rarest to the most frequent; exponent and
 weight of unlabelled rows, before it, by fewer."""
@@ -69,18 +72,39 @@ def choose(
         exponents: the exponents to choose from.
     """
     exponent, u = exponents[0], unlabelled[-1]
-    few = judging(sums, FEW)
+    few, many = judging(sums, FEW), judging(sums, MOST)
     if len(exponents) > 1:
         tried = [_judged(sums, few, (u, measured), ridges, one).max() for one in exponents]
-        exponent = exponents[_first_of_best(tried)]
+        exponent = exponents[_best(tried)[0]]
     if len(unlabelled) > 1:
         tried = [_judged(sums, few, (one, measured), ridges, exponent).max() for one in unlabelled]
-        u = unlabelled[_first_of_best(tried)]
-    mean = _judged(sums, judging(sums, MOST), (u, measured), ridges, exponent)
+        u = unlabelled[_best(tried)[0]]
+    mean = _judged(sums, many, (u, measured), ridges, exponent)
     if np.isnan(mean).any():
         return Choice(_nearest(ridges, RIDGE), _nearest(exponents, EXPONENT), u, float("nan"))
-    best = int(np.flatnonzero(mean >= mean.max() - EQUAL)[-1])
+    tolerated = _best(mean, doubt([sums.positive[k].count for k in many]))
+    best = max([_best(mean, EQUAL)[-1], *(i for i in tolerated if ridges[i] <= RIDGE)])
     return Choice(float(ridges[best]), float(exponent), float(u), float(mean[best]))
+
+
+def doubt(positives: Sequence[float]) -> float:
+    """Return by how much predicted AUCs may be wrong relative to each other where positives are few.
+
+    Predictions come from means and variances, which of a few rows, some of them long, say little of how most rows
+    score. The error favours small ridges.
+
+    Args:
+        positives: the number of positives of each class that judges.
+
+    >>> doubt([200, 1000]), round(doubt([30, 40]), 4), doubt([5, 20])
+    (0.0, 0.0054, 0.01)
+    """
+    counts = np.asarray(positives, np.float64)
+    if not len(counts):
+        return 0.0
+    weights = counts / (counts + RARE)  # as in the mean of predictions
+    typical = weights.sum() / (weights / counts).sum()
+    return float(min(DOUBT * max(0.0, 1.0 / typical - 1.0 / ENOUGH), POINT))
 
 
 def _judged(
@@ -103,15 +127,15 @@ def _judged(
     return np.asarray(shares @ np.nan_to_num(found) / shares.sum())
 
 
-def _first_of_best(values: Sequence[float]) -> int:
-    """Return the place of the largest value; of values that differ by rounding only, the first: order must not decide.
+def _best(values: Sequence[float] | Floats, tolerance: float = 0.0) -> list[int]:
+    """Return the places of the values within a tolerance of the largest; rounding is always tolerated.
 
-    >>> _first_of_best([0.7, 0.9, 0.9 + 1e-15])
-    1
+    >>> _best([0.7, 0.9, 0.9 + 1e-15]), _best([0.7, 0.9, 0.8], 0.15), _best([np.nan, np.nan])
+    ([1, 2], [1, 2], [0, 1])
     """
     if not np.isfinite(values).all():
-        return 0
-    return int(np.flatnonzero(np.array(values) >= max(values) - 1e-9)[0])
+        return list(range(len(values)))
+    return [int(i) for i in np.flatnonzero(np.asarray(values) >= max(values) - max(tolerance, 1e-9))]
 
 
 def judging(sums: Sums, most: int) -> list[int]:
@@ -150,4 +174,4 @@ def predicted_auc(
 
 
 def _nearest(values: Sequence[float] | Floats, wanted: float) -> float:
-    return float(min(values, key=lambda value: abs(np.log10(value + 1e-12) - np.log10(wanted + 1e-12))))
+    return float(min(values, key=lambda value: abs(value - wanted)))
