@@ -80,7 +80,7 @@ def test_constant_features():
 
 
 def test_principal_components_stay_as_they_are():
-    """Half standardised, the leading ones would lose weight; other features, also independent ones, are half standardised."""
+    """Half standardised, the leading ones would lose weight. Other features, also independent ones, are so."""
     rng = np.random.default_rng(0)
     mixed = rng.normal(size=(400, 60)) * np.logspace(0, -2, 60) @ rng.normal(size=(60, 60))
     turned = PCA().fit_transform(mixed)

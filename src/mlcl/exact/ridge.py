@@ -29,8 +29,8 @@ EQUAL = 0.002
 RARE = 10.0
 """The prediction for a class with so many positives counts half: with few of them it is mostly noise."""
 DOUBT, ENOUGH, POINT = 0.6, 50.0, 0.01
-"""Predicted AUCs of classes with P positives may be wrong by `DOUBT` / P beyond what they may be at `ENOUGH`, and by a
-`POINT` at most; within that a ridge of up to `RIDGE` is preferred, which is close to the best on every dataset tried."""
+"""Predicted AUCs of classes with P positives may be wrong by `DOUBT` / P beyond what they may be at `ENOUGH`, and by
+`POINT` at most. Within that a ridge of up to `RIDGE` is preferred: it is close to the best on every dataset tried."""
 MOST, FEW = 48, 12
 """The ridge is judged by no more classes than this, spread evenly from the rarest to the most frequent; exponent and
 weight of unlabelled rows, before it, by fewer."""
