@@ -5,8 +5,9 @@
 The first folder gives the title, the command and the settings; its rows are today's of the experiment. Runs that it
 does not have are taken from the other folders, by label and seed, the first that has them. Files of all folders are
 ``sweep.yaml``, ``runs.csv`` and ``classes.csv``. Other data, other settings than those of the first folder's command,
-or a table of validation rows beside one of test rows are refused; that a label means the same settings everywhere is
-for the one who joins to know: the table names the commits.
+a table of validation rows beside one of test rows, and a row whose runs have other settings (their hash in
+``runs.csv``) are refused. Older tables have no hash, and settings may mean something else to other code: there a
+warning names the row, and whether it is the same is for the one who joins to know.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +43,8 @@ class KeptRun:
     label: str
     seed: int
     values: dict[str, float]
+    version: str
+    settings_hash: str
     commit: str
     fingerprint: str
     folder: Path
@@ -56,6 +60,8 @@ def read_runs(folder: Path, record: SweepRecord) -> dict[Place, KeptRun]:
             label=line["label"],
             seed=int(line["seed"]),
             values=values,
+            version=line.get("version") or "",
+            settings_hash=line.get("settings") or "",
             commit=line["commit"],
             fingerprint=line["fingerprint"],
             folder=Path(line["folder"]),
@@ -85,10 +91,14 @@ def join(first: Path, others: Sequence[Path], *, made_again: bool = False) -> li
             if place not in runs and run.label in labels:
                 if not made_again:
                     _check_data(first, runs, folder, run)
+                _check_settings(runs, folder, run)
                 runs[place] = run
                 classes |= {place: _classes(folder).get(place, [])}
                 taken.append(place)
                 commits.add(run.commit)
+    for label in dict.fromkeys(label for label, _ in taken):
+        for doubt in doubts(label, [run for run in runs.values() if run.label == label]):
+            warnings.warn(doubt, UserWarning, stacklevel=2)
     groups = [
         Group(row, tuple(cast(Run, runs[place]) for place in sorted(runs) if place[0] == row.label))
         for row in rows
@@ -137,6 +147,26 @@ def _check_data(first: Path, runs: dict[Place, KeptRun], folder: Path, run: Kept
         raise InputError(f"{folder}: {run.label}, seed {run.seed} is of other data than {first}.")
 
 
+def _check_settings(runs: dict[Place, KeptRun], folder: Path, run: KeptRun) -> None:
+    """Refuse a run of other settings than those of its row, where both are recorded."""
+    known = {one.settings_hash for one in runs.values() if one.label == run.label and one.settings_hash}
+    if known and run.settings_hash and run.settings_hash not in known:
+        raise InputError(
+            f"{folder / 'runs.csv'}: {run.label}, seed {run.seed} has settings {run.settings_hash}; expected "
+            f"{min(known)}, as the other runs of its row."
+        )
+
+
+def doubts(label: str, row: Sequence[KeptRun]) -> Iterator[str]:
+    """Yield why the runs of a row may not be of the same settings and code."""
+    if missing := sum(not run.settings_hash for run in row):
+        yield f"{label}: {missing} of {len(row)} runs have no hash of their settings, which were not compared"
+    for what in ("version", "commit"):
+        found = sorted({getattr(run, what) for run in row} - {""})
+        if len(found) > 1:
+            yield f"{label}: its runs are of several {what}s: {', '.join(found)}"
+
+
 def _lines(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -170,10 +200,14 @@ def main() -> int:
     )
     given = parser.parse_args()
     try:
-        taken = join(given.first, given.others, made_again=given.made_again)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            taken = join(given.first, given.others, made_again=given.made_again)
     except InputError as error:
         sys.stderr.write(f"join: {error}\n")
         return 2
+    for one in caught:
+        sys.stderr.write(f"join: warning: {one.message}\n")
     for label, seed in taken:
         sys.stdout.write(f"taken: {label}, seed {seed}\n")
     sys.stdout.write(f"{given.first}\n")

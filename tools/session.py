@@ -28,7 +28,7 @@ LEFT_OUT = ("git clone ", "cd ", "pip install ", "source ", "xdg-open ")
 """Commands that set up or show something: they are not run, and their output stays as it is written."""
 FREE = "..."
 """What stands for any text without blanks."""
-_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?= (?:s|min|h)\b)|\b\d{4}-\d\d-\d\dT[\d:]+Z")
+_TIMES = re.compile(r"\b(?:under )?\d+(?:\.\d+)?(?= (?:s|min|h)\b)|\b\d{4}-\d\d-\d\dT[\d:]+Z")
 _NOW_AND_THEN = re.compile(
     r"^  epoch \d+/\d+  loss .*\n", re.MULTILINE
 )  # printed only where a task takes long

@@ -133,6 +133,25 @@ def test_the_page_of_one_run_compares_nothing_and_names_its_classes(runs):
     assert "2: 1 row, seeds 0, 1" in several
 
 
+@pytest.mark.parametrize(
+    ("seconds", "time", "cell"),
+    [
+        (0.0213, "0.02 s", "0.02"),
+        (0.31, "0.3 s", "0.3"),
+        (8.04, "8.0 s", "8.0"),
+        (5730.0, "1 h 35 min", "5,730"),
+    ],
+)
+def test_a_short_run_did_not_take_zero_seconds(runs, tmp_path, seconds, time, cell):
+    shutil.copytree(runs / "er-0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": seconds}))
+    text = render_page(sections([tmp_path / "run"]))
+    facts = dict(re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", text, re.DOTALL))
+    assert facts["Computing time"].startswith(f"{time};")
+    assert facts["Seconds"] == cell
+
+
 @pytest.mark.parametrize("kind", ["points", "lines", "curves", "imbalance"])
 def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
     (section,) = sections([sweep])

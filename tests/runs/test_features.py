@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from data import shared_data
+from data import coco_files, shared_data, voc_files, write_tree
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
@@ -352,10 +352,55 @@ def test_features_of_images_of_another_size_are_refused(tmp_path):
 
 
 @pytest.mark.filterwarnings(RANDOM)
-def test_a_store_from_before_sizes_were_recorded_is_not_made_again(store, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "option", "benchmark"),
+    [("voc", "difficult", "voc2007-b4-c2"), ("coco", "crowds", "coco2014-b0-c10")],
+)
+def test_features_keep_the_options_of_the_labels(tmp_path, capsys, kind, option, benchmark):
+    from mlcl.config.preparing import label_differences
+
+    write_tree(tmp_path, voc_files(3, 2, year=2007) if kind == "voc" else coco_files(3, 2, year=2014))
+    shown = {}
+    for chosen in ("include", "exclude"):
+        images, out = tmp_path / chosen, tmp_path / f"{chosen}-features"
+        prepare_source(kind, tmp_path, out=images, size=8, **{option: chosen})
+        embed_store(str(images), "resnet8", out=out)
+        data = open_store(out)
+        assert data.options == open_store(images).options
+        assert data.options[option] == chosen
+        assert len(label_differences(benchmark, data.name, data.options)) == (chosen == "include")
+        capsys.readouterr()
+        assert main(["data", "info", str(out), "--stream.tasks", "1", "--validate"]) == 0
+        (shown[chosen],) = [line for line in capsys.readouterr().out.splitlines() if "prepared with" in line]
+        assert f"{option} {chosen}" in shown[chosen]
+        settings = {"benchmark": str(out), "stream": {"tasks": 1}, "method": "exact"}
+        result = run(settings | {"train": {"threads": 1}}, out=tmp_path / f"run-{chosen}")
+        assert result.learner.data.options == data.options
+        written = json.loads((tmp_path / f"run-{chosen}" / "result.json").read_text())
+        assert written["features"]["of"]["options"] == data.options
+    assert shown["include"] != shown["exclude"]
+
+
+@pytest.mark.filterwarnings(RANDOM)
+@pytest.mark.parametrize("of", [{"name": "pictures", "fingerprint": "0"}, None, "pictures"])
+def test_features_from_before_options_were_recorded_still_load(store, tmp_path, capsys, of):
+    out = embed_store(str(store), "resnet8", out=tmp_path / "f").path
+    assert main(["data", "info", str(out), "--stream.tasks", "2"]) == 0
+    assert "prepared with" not in capsys.readouterr().out  # arrays have no options
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["provenance"]["options"]["of"] = of
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    assert open_store(out).options == {}
+    assert main(["data", "info", str(out), "--stream.tasks", "2"]) == 0
+    assert "prepared with: not recorded" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings(RANDOM)
+def test_a_store_from_before_sizes_and_options_were_recorded_is_not_made_again(store, tmp_path):
     made = embed_store(str(store), "resnet8", out=tmp_path / "f").path / "manifest.json"
     manifest = json.loads(made.read_text())
     del manifest["provenance"]["options"]["image_size"]
+    del manifest["provenance"]["options"]["of"]["options"]
     made.write_text(json.dumps(manifest))
     assert embed_store(str(store), "resnet8", out=tmp_path / "f").already_there
     # The plan of such a store has the same fingerprint as it had then.

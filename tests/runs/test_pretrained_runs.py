@@ -224,7 +224,8 @@ def test_features_remember_their_weights_in_every_run(fetched, store, tmp_path, 
     record = json.loads((tmp_path / "a" / "result.json").read_text())
     assert record["weights"] is None
     assert record["features"] == result.learner.data.origin
-    assert record["features"]["of"] == {"name": "my-coco", "fingerprint": open_store(store).fingerprint}
+    of = {"name": "my-coco", "fingerprint": open_store(store).fingerprint, "options": {}}
+    assert record["features"]["of"] == of
     report([str(tmp_path / "a"), "--out", str(tmp_path / "page.html")])
     assert "Features" in (tmp_path / "page.html").read_text()
     assert main(["data", "info", str(out), "--stream.tasks", "2"]) == 0

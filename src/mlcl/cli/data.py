@@ -19,6 +19,7 @@ from mlcl.errors import InputError, nearest
 from mlcl.files import disk_is_full
 from mlcl.registry import read_options
 from mlcl.reports import data as report
+from mlcl.runs.durations import measured
 from mlcl.runs.features import embed_store
 from mlcl.training.cluster import EngineFailure
 
@@ -86,7 +87,7 @@ def prepare(arguments: list[str]) -> int:
     with progress_shown("preparing", quiet=quiet) as progress:
         made = prepare_source(kind, progress=progress, announce=note, **given)
     dropped = "".join(f", {count} {reason}" for reason, count in made.dropped.items() if count)
-    state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
+    state = "was there already" if made.already_there else f"done in {measured(made.seconds)}"
     note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes{dropped}; {state}")
     sys.stdout.write(f"{made.path}\n")
     return 0
@@ -146,7 +147,7 @@ def features(arguments: list[str]) -> int:
             f"{where} could not be written: {error.strerror}; what was embedded is kept; to go on: {again}", 3
         )
     if not quiet:
-        state = "was there already" if made.already_there else f"done in {made.seconds:.1f} s"
+        state = "was there already" if made.already_there else f"done in {measured(made.seconds)}"
         sys.stderr.write(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}\n")
     sys.stdout.write(f"{made.path}\n")
     return 0

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from mlcl.runs.durations import estimated
+
 LEAST = 2.0
 """Seconds to watch before an estimate is shown: the first steps are slower than the rest."""
 EVERY = 10.0
@@ -42,25 +44,10 @@ class TimeLeft:
     def __str__(self) -> str:
         seconds = 0.0 if self.started is None else self.clock() - self.started
         return (
-            f"about {duration(seconds / self.made * self.rest)} left"
+            f"about {estimated(seconds / self.made * self.rest)} left"
             if self.made and seconds >= LEAST
             else ""
         )
-
-
-def duration(seconds: float) -> str:
-    """Return a duration that is not exact.
-
-    >>> [duration(s) for s in (3.2, 89, 150, 5400, 200000)]
-    ['3 s', '89 s', '3 min', '1 h 30 min', '2 d 7 h']
-    """
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    minutes = -(-int(seconds) // 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 class ProgressLines:
@@ -84,6 +71,6 @@ class ProgressLines:
         if now - self.last < EVERY or not 0 < done < total:
             return
         self.last = now
-        left = duration((now - self.started) / done * (total - done))
+        left = estimated((now - self.started) / done * (total - done))
         self.file.write(f"{self.text}: {done} of {total}, about {left} left\n")
         self.file.flush()

@@ -14,6 +14,7 @@ from types import FrameType
 from mlcl.cli.messages import fail
 from mlcl.cli.progress import progress_shown
 from mlcl.cli.verbs import verb_parser
+from mlcl.runs.durations import measured
 from mlcl.sklearn.shards import Stopped, learn_shards
 
 
@@ -95,7 +96,7 @@ def main(arguments: list[str]) -> int:
             sys.stderr.write(f"{copy} has the content of {first}: counted once\n")
         sys.stderr.write(
             f"{made.shards} shards ({made.new} new), {made.rows:,} rows, {made.classes} labels; "
-            f"done in {made.seconds:.1f} s\n"
+            f"done in {measured(made.seconds)}\n"
         )
     sys.stdout.write(f"{made.path}\n")
     return 0

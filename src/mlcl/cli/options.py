@@ -23,6 +23,7 @@ from mlcl.config.resolve import (
     resolve,
 )
 from mlcl.config.schema import PARTS, Config
+from mlcl.config.unused import warn_of_unused
 from mlcl.errors import InputError, nearest
 
 
@@ -76,9 +77,12 @@ def parse_run(arguments: list[str]) -> RunCommand | None:
     own, given = parsed
     source = own.get("source")
     if source is not None and (source.endswith((".yaml", ".yml")) or "/" in source):
-        config = resolve(file=read_config_file(Path(source)), given=given)
+        file = read_config_file(Path(source))
+        config = resolve(file=file, given=given)
     else:
+        file = {}
         config = resolve(name=source, given=given)
+    warn_of_unused(config, file=file, given=given)
     out = Path(own["out"]) if own.get("out") else None
     return RunCommand(config, out, bool(own.get("overwrite")), bool(own.get("quiet")), own.get("track", ""))
 

@@ -14,6 +14,7 @@ from mlcl.cli.estimates import TimeLeft
 from mlcl.cli.progress import make_console
 from mlcl.metrics import ResultMatrix, session_means
 from mlcl.models.provenance import describe
+from mlcl.runs.durations import measured
 from mlcl.runs.folder import WARNINGS
 from mlcl.runs.result import Result, describe_solved
 from mlcl.streams import Task
@@ -79,9 +80,8 @@ class Terminal(Callback):
         """Print a line now and then where there is no bar."""
         if not self.console.is_terminal and time.monotonic() - self.last_line > 10:
             self.last_line = time.monotonic()
-            self.console.print(
-                f"  epoch {learner.epoch + 1}/{learner.epochs}  loss {loss:.4f}  {seconds:.1f} s  {self.left}".rstrip()
-            )
+            epoch = f"  epoch {learner.epoch + 1}/{learner.epochs}"
+            self.console.print(f"{epoch}  loss {loss:.4f}  {measured(seconds)}  {self.left}".rstrip())
 
     def on_task_end(self, learner: Learner) -> None:
         """Replace the bar by the row of the matrix."""
@@ -89,7 +89,7 @@ class Terminal(Callback):
         row = learner.evaluations.matrix[-1]
         learnt = len(row) if learner.joint else learner.task_index  # it stands at the next task already
         shown = "  ".join(f"task {t + 1} {_points(100 * value, 1)}" for t, value in enumerate(row[:learnt]))
-        self.console.print(f"  Macro-AUC: {shown}   ({learner.evaluations.task_seconds[-1]:.1f} s)")
+        self.console.print(f"  Macro-AUC: {shown}   ({measured(learner.evaluations.task_seconds[-1])})")
 
 
 def result_table(result: Result) -> Table:
@@ -120,7 +120,7 @@ def result_lines(result: Result) -> list[str]:
     thirds = ", ".join(f"{name} {_points(value)}" for name, value in result.thirds.items())
     lines = [
         f"Macro-AUC {_points(result.macro_auc)}   forgetting {_points(result.forgetting)}   "
-        f"{sum(result.seconds):.1f} s",
+        f"{measured(sum(result.seconds))}",
         f"by class frequency: {thirds}",
         f"pooled over all classes and test {_noun(result.learner)}s: Macro-AUC {_points(pooled['macro_auc'])}, "
         f"mAP {_points(pooled['map'])}",

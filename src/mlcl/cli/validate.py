@@ -11,6 +11,7 @@ from mlcl.cli.verbs import verb_parser
 from mlcl.config.preparing import preparation
 from mlcl.config.resolve import read_config_file, read_text, resolve
 from mlcl.config.schema import Config
+from mlcl.config.unused import warn_of_unused
 from mlcl.datasets import find_dataset, is_given_arrays
 from mlcl.errors import InputError
 from mlcl.runs.folder import CONFIG, is_run
@@ -43,7 +44,9 @@ def validated(file: Path) -> Iterator[str]:
 
 
 def _config(file: Path) -> Iterator[str]:
-    config = resolve(file=read_config_file(file))
+    layer = read_config_file(file)
+    config = resolve(file=layer)
+    warn_of_unused(config, file=layer)
     yield f"{file}: a good config: {_described(config)}"
     if is_given_arrays(config.data):
         yield "its data are arrays that were given in Python: mlcl.run(FILE, benchmark=mlcl.Benchmark.from_arrays(...))"

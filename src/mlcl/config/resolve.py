@@ -26,6 +26,7 @@ from jsonargparse import ArgumentParser
 from mlcl.config.fitting import data_kind, fixed_features, with_fitting_model
 from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
+from mlcl.config.unused import warn_of_unused
 from mlcl.datasets import absolute_data
 from mlcl.datasets.base import Kind
 from mlcl.errors import InputError, nearest, one_line
@@ -351,10 +352,15 @@ def config_from(source: Config | Mapping[str, Any] | str | Path, *, kind: Kind |
     if isinstance(source, Config):
         return dataclasses.replace(source, data=absolute_data(source.data))
     if isinstance(source, Mapping):
-        return resolve(given=checked(source, "config"), kind=kind)
-    if str(source).endswith((".yaml", ".yml")):
-        return resolve(file=read_config_file(Path(source)), kind=kind)
-    return resolve(name=str(source), kind=kind)
+        layer = checked(source, "config")
+        config = resolve(given=layer, kind=kind)
+    elif str(source).endswith((".yaml", ".yml")):
+        layer = read_config_file(Path(source))
+        config = resolve(file=layer, kind=kind)
+    else:
+        return resolve(name=str(source), kind=kind)
+    warn_of_unused(config, file=layer)
+    return config
 
 
 def to_yaml(config: Config) -> str:

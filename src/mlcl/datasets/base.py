@@ -106,7 +106,7 @@ class Dataset:
     it showed, a mirrored digit does not."""
     origin: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options that its store was prepared with, such as ``difficult`` of VOC."""
+    """The options that its store, or the source of its features, was prepared with, such as ``difficult`` of VOC."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """How many images its store leaves out by the rules of the source, by reason."""
 

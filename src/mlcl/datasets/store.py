@@ -93,6 +93,13 @@ class Manifest:
         return found if self.provenance.get("source") == FEATURES and isinstance(found, dict) else None
 
     @property
+    def options(self) -> dict[str, Any] | None:
+        """Return the options that the data, or the source of features, were prepared with; None if not recorded."""
+        recorded = self.provenance if self.origin is None else self.origin.get("of")
+        found = recorded.get("options") if isinstance(recorded, dict) else None
+        return found if isinstance(found, dict) else None
+
+    @property
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits of a SHA-256 over class names, split and checksums."""
         parts = [self.classes, self.train, [self.files[name]["sha256"] for name in (INPUTS, LABELS)]]
@@ -252,7 +259,6 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
     origin = manifest.origin
     if origin is not None and isinstance(origin.get("leak"), str):
         warnings.warn(f"{path}: {origin['leak']}", UserWarning, stacklevel=2)
-    options = manifest.provenance.get("options")
     return Dataset(
         manifest.name,
         tuple(manifest.classes),
@@ -260,7 +266,7 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
         test,
         manifest.fingerprint,
         origin=origin,
-        options=options if origin is None and isinstance(options, dict) else {},
+        options=manifest.options or {},
         dropped=manifest.dropped,
     )
 

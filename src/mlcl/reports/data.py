@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from mlcl.config.schema import Config
+from mlcl.datasets import Dataset
 from mlcl.datasets.duplicates import shared_rows
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
@@ -46,7 +47,18 @@ def overview_lines(benchmark: Benchmark) -> list[str]:
         f"{data.test.labels.sum(1).mean():.3f} per test row",
         f"positives per class in training: {counts.positive.min()} to {counts.positive.max()} (ratio {ratio})",
         *([] if data.origin is None else [f"features of: {describe(data.origin)}"]),
+        *_prepared_with(data),
     ]
+
+
+def _prepared_with(data: Dataset) -> list[str]:
+    """Return with which options the labels came about, or that a store of features does not record it."""
+    if data.options:
+        shown = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in data.options.items()}
+        return [f"prepared with: {', '.join(map(' '.join, shown.items()))}"]
+    source = {} if data.origin is None else data.origin.get("of")
+    known = data.origin is None or (isinstance(source, Mapping) and "options" in source)
+    return [] if known else ["prepared with: not recorded"]
 
 
 def task_table(benchmark: Benchmark) -> Table:

@@ -62,16 +62,22 @@ def table_csv(section: Section, lines: Sequence[Line]) -> str:
 
 
 def runs_csv(section: Section) -> str:
-    """Return one line per run, in full precision, with commit and data fingerprint."""
-    heads = ["label", "seed", *NAMES, "commit", "fingerprint", "folder"]
+    """Return one line per run, in full precision, with what made it: version, commit, settings and data.
+
+    Tables from before version and hash of the settings were recorded are written without these columns.
+    """
     base = None if section.record is None else "runs"
-    body = []
+    lines = []
     for group in section.groups:
         for run in group.runs:
             folder = f"{base}/{run.folder.name}" if base else str(run.folder)
-            values = [_plain(run.values[metric]) for metric in NAMES]
-            body.append([group.label, run.seed, *values, run.commit, run.fingerprint, folder])
-    return _csv(heads, body)
+            line: dict[str, object] = {"label": group.label, "seed": run.seed}
+            line |= {metric: _plain(run.values[metric]) for metric in NAMES}
+            line |= {"version": run.version, "settings": run.settings_hash, "commit": run.commit}
+            lines.append(line | {"fingerprint": run.fingerprint, "folder": folder})
+    recorded = [name for name in ("version", "settings") if any(line[name] for line in lines)]
+    heads = ["label", "seed", *NAMES, *recorded, "commit", "fingerprint", "folder"]
+    return _csv(heads, [[line[name] for name in heads] for line in lines])
 
 
 def classes_csv(section: Section) -> str:

@@ -24,9 +24,9 @@ from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
 from mlcl.reports.sessions import HEADS, WORDS, over_sessions, session_rows
 from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
+from mlcl.runs.durations import measured
 from mlcl.runs.result import describe_solved
 from mlcl.sweeps.experiment import SESSION_METRICS, nested
-from mlcl.sweeps.overview import clock
 
 _SESSIONS = "The measures of class-incremental papers, on the test rows that have a class seen so far."
 _MATRICES = (
@@ -215,7 +215,7 @@ def _fingerprint(runs: Sequence[Run]) -> str:
 def _computing_time(runs: Sequence[Run]) -> str:
     """Return the time of all runs together, and the machine of the first."""
     seconds = [run.values["seconds"] for run in runs if math.isfinite(run.values["seconds"])]
-    total = clock(sum(seconds)) if seconds else "not recorded"
+    total = measured(sum(seconds)) if seconds else "not recorded"
     cores, device = runs[0].environment.get("cores"), runs[0].environment.get("device")
     return f"{total}; {cores} cores, {device}" if cores else total
 

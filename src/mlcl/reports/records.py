@@ -16,6 +16,7 @@ from mlcl.errors import InputError, one_line
 from mlcl.memories import Memory
 from mlcl.runs.folder import MEMORY, read_environment, read_memory, read_metrics, read_result
 from mlcl.runs.result import SavedResult
+from mlcl.sweeps.record import settings_hash
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +48,17 @@ class Run(SavedResult):
     def commit(self) -> str:
         """Return the commit that made the run, or an empty string."""
         return str(self.environment.get("commit") or "")
+
+    @property
+    def version(self) -> str:
+        """Return the version of mlcl that made the run, or an empty string."""
+        versions = self.environment.get("versions")
+        return str(versions.get("mlcl", "")) if isinstance(versions, dict) else ""
+
+    @property
+    def settings_hash(self) -> str:
+        """Return the hash of its settings, which is the same for all seeds."""
+        return settings_hash(self.config)
 
     @cached_property
     def losses(self) -> Floats:

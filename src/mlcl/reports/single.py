@@ -11,7 +11,7 @@ import numpy as np
 from mlcl.reports.drawing import INK, QUIET, ReportFigure, colour, listing, plain_log, shown, ticks
 from mlcl.reports.gather import Section
 from mlcl.reports.records import Run
-from mlcl.reports.tables import COSTS, NAMES
+from mlcl.reports.tables import COSTS, NAMES, count
 
 NAMED = 24
 """The largest number of classes that a figure names; of more it names those that are worst."""
@@ -27,6 +27,8 @@ def values(run: Run) -> list[tuple[str, str]]:
     """Return the name and the value of each measure of a run; a dash where it is undefined."""
     found = {name: run.values[name] for name in NAMES if name in run.values}
     whole = {name: f"{value:,.0f}" for name, value in found.items() if name in COSTS and math.isfinite(value)}
+    if "seconds" in whole and found["seconds"] < 10:
+        whole["seconds"] = count(found["seconds"])
     return [(NAMES[name], whole.get(name) or _points(value)) for name, value in found.items()]
 
 

@@ -198,8 +198,8 @@ def _value(line: Line, metric: str) -> Cell:
 def count(value: float) -> str:
     """Return a number of steps, rows, bytes or seconds in few characters.
 
-    >>> count(4.25), count(812.0), count(5728.0), count(183_000.0), count(1.2e7)
-    ('4.2', '812', '5.7k', '183k', '12.0M')
+    >>> count(4.25), count(812.0), count(5728.0), count(183_000.0), count(1.2e7), count(0.032)
+    ('4.2', '812', '5.7k', '183k', '12.0M', '0.03')
     """
     if not math.isfinite(value):
         return "-"
@@ -207,6 +207,8 @@ def count(value: float) -> str:
         if value >= size:
             scaled = value / size
             return f"{scaled:.0f}{letter}" if scaled >= 100 else f"{scaled:.1f}{letter}"
+    if 0 < value < 0.05:
+        return f"{value:.1g}"
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 

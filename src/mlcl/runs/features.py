@@ -59,7 +59,8 @@ def embed_store(
     embedder = recipe.open()
     data, encoder = embedder.data, embedder.encoder
     mark_leak(encoder.provenance, data=(data.name,), classes=len(data.classes), fingerprint=data.fingerprint)
-    origin = encoder.provenance | {"of": {"name": data.name, "fingerprint": data.fingerprint}}
+    source = {"name": data.name, "fingerprint": data.fingerprint}
+    origin = encoder.provenance | {"of": source}
     name = data.name if store == "digits" else find_dataset(store).resolve().name
     target = cache_dir() / "stores" / f"{name}-{encoder.name}" if out is None else Path(out).expanduser()
     compute = one_after_the_other(embedder)
@@ -73,7 +74,11 @@ def embed_store(
         compute,
         width=encoder(data.train.inputs[:1], batch_size=1).shape[1],
         origin=origin,
-        also={"image_size": list(data.train.inputs.shape[2:])},
+        also={
+            "image_size": list(data.train.inputs.shape[2:]),
+            "of": source
+            | {"options": dict(data.options)},  # which labels these are: difficult objects, crowds
+        },
         step=batch_size,
         overwrite=overwrite,
         progress=progress,

@@ -55,6 +55,7 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
         fingerprint=digest.hexdigest()[:16],
         augmentation=dataset.augmentation,
         origin=dataset.origin,
+        options=dataset.options,
     )
 
 

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mlcl.runs.durations import estimated, measured
 from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, Position, SweepCallback
 
@@ -99,14 +100,14 @@ class Overview(SweepCallback):
                 else "running"
             )
             bar = ProgressBar(total=1.0, completed=row.share, width=24)
-            table.add_row(f"  {run.name}", bar, text, clock(time.monotonic() - row.since))
+            table.add_row(f"  {run.name}", bar, text, measured(time.monotonic() - row.since))
         left = self.time_left()
         failed = f"[red]{self.failed} failed[/red]" if self.failed else "0 failed"
         done = self.found + self.done
         waiting = self.total - done - self.failed - len(self.running)
         summary = Text.from_markup(
             f"{done} of {self.total} runs done, {len(self.running)} running, {waiting} waiting, {failed}, "
-            f"{'time left unknown' if left is None else f'about {clock(left)} left'}"
+            f"{'time left unknown' if left is None else f'about {estimated(left)} left'}"
         )
         return Group(table, summary)
 
@@ -118,23 +119,9 @@ def _score(finished: Finished) -> str:
         f"forgetting {_number(result.get('forgetting'))}",
     ]
     if isinstance(result.get("seconds"), int | float):
-        parts.append(clock(result["seconds"]))
+        parts.append(measured(result["seconds"]))
     return ", ".join(parts)
 
 
 def _number(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, int | float) else "-"
-
-
-def clock(seconds: float) -> str:
-    """Return a duration in readable form.
-
-    >>> clock(8), clock(95), clock(7300)
-    ('8 s', '1 min 35 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

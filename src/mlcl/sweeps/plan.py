@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from mlcl.config.parts import part_settings, used_plugins
 from mlcl.config.resolve import Layer, merge, resolve
 from mlcl.config.schema import PARTS, Config, flat, from_dict, to_dict
+from mlcl.config.unused import unused_settings
 from mlcl.errors import InputError, nearest
 from mlcl.files import slug
 from mlcl.plugins import Plugin
@@ -106,6 +108,7 @@ def plan_runs(
             config = resolve(given=merge(fixed, row.settings, own))
             folder = out / "runs" / f"{slug(row.label)}-seed{seed}"
             runs.append(PlannedRun(row.label, seed, config, folder, plugins=used_plugins(config)))
+    _warn_of_unused(given, [run.config for run in runs], experiment.name)
     return rows, runs
 
 
@@ -136,6 +139,18 @@ def _check_given(given: Layer, rows: Sequence[TableRow], table: str) -> None:
         if key in taken:
             hint = "; the number of seeds is set with --seeds" if key == "seed" else ""
             raise InputError(f"--{key} is what the rows of {table} choose; it cannot be set for all{hint}.")
+
+
+def _warn_of_unused(given: Layer, configs: Sequence[Config], table: str) -> None:
+    """Warn of settings for all rows that change none of them, such as ``--train.lr`` where no row is trained."""
+    unused = [unused_settings(config) for config in configs]
+    for key, value in flat(given).items():
+        if all(key in reasons for reasons in unused):
+            warnings.warn(
+                f"{key} is {value!r}, which has no effect in any row of {table}: {unused[0][key]}",
+                UserWarning,
+                stacklevel=3,
+            )
 
 
 def _fitting(given: Layer, row: TableRow, benchmark: str) -> Layer:

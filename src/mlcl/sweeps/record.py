@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import shlex
@@ -14,6 +16,7 @@ from typing import Any
 import yaml
 
 from mlcl.config.resolve import Layer
+from mlcl.config.schema import flat
 from mlcl.errors import InputError, check_choice, one_line
 from mlcl.files import read_bounded, write_text
 from mlcl.runs.environment import source_commit
@@ -23,6 +26,8 @@ from mlcl.sweeps.work import Finished
 
 FILE = "sweep.yaml"
 _MAX_BYTES = 16 << 20
+_OF_ONE_RUN = ("seed", "data", "train.in_memory")
+"""Settings in which the runs of a row may differ."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,33 @@ class SweepRecord:
     machine: Mapping[str, Any] = field(default_factory=dict)
     commits: tuple[str, ...] = ()
     settings: Layer = field(default_factory=dict)
+
+
+def settings_hash(settings: Mapping[str, Any]) -> str:
+    """Return 12 hexadecimal digits of a SHA-256 over the resolved settings of a run: the same for all runs of a row.
+
+    The seed does not count, nor does what may change in a run that is resumed: where the data are (``runs.csv`` has
+    their fingerprint), whether they are copied into memory, and checkpoints. That a setting means the same to other
+    code is not known by it.
+
+    >>> settings_hash({"seed": 0, "data": "/a", "memory": {"size": 5}})
+    '9538a17ff4f0'
+    >>> settings_hash({"memory": {"size": 5.0}, "seed": 1, "data": "/b"})
+    '9538a17ff4f0'
+    """
+    kept = {
+        name: _plain_number(value)
+        for name, value in flat(settings).items()
+        if name not in _OF_ONE_RUN and not name.startswith("checkpoint.")
+    }
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _plain_number(value: Any) -> Any:
+    """Return whole numbers as floats: 1 and 1.0 are the same setting."""
+    if isinstance(value, list | tuple):
+        return [_plain_number(one) for one in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def make_record(
