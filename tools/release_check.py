@@ -88,7 +88,8 @@ def check_sdist(names: Iterable[str], needed: Iterable[str] = SDIST_NEEDS) -> No
         if name not in there and not any(other.startswith(f"{name}/") for other in there):
             raise CheckError(f"the sdist lacks {name}")
     for name in sorted(there):
-        if re.search(r"(^|/)(\.venv|__pycache__|runs|\.git)/|\.safetensors$", name):
+        # Run folders are at the root and in results; src/mlcl/runs and tests/runs are source.
+        if re.search(r"(^|/)(\.venv[^/]*|__pycache__|\.git)/|^(results/[^/]+/)?runs/|\.safetensors$", name):
             raise CheckError(f"the sdist holds {name}, which is not source")
 
 

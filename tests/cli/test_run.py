@@ -87,6 +87,8 @@ def test_a_loss_that_explodes_stops_the_run(capsys, tmp_path):
     [
         (["run", "--method", "erx"], "unknown method 'erx'.*Did you mean 'er'"),
         (["run", "--benchmark", "c-digts"], "unknown benchmark 'c-digts'.*Did you mean 'c-digits'"),
+        (["run", "--benchmark", "x" * 5000], "unknown benchmark .x"),
+        (["run", "--benchmark", __file__], "is a file; expected a shipped name, or the folder of a store"),
         (["run", "c-digts"], "unknown config 'c-digts'.*Did you mean 'c-digits'"),
         (["run", "absent.yaml"], "absent.yaml: cannot be read"),
         (["run", "--memory.size", "-1"], "memory.size is -1; expected a number of at least 0"),
@@ -110,3 +112,11 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, capsys, mon
     assert captured.err.count("\n") == 1
     assert captured.out == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_the_place_of_a_config_is_not_called_an_unknown_name(tmp_path, monkeypatch, capsys):
+    (tmp_path / "store").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "store"]) == 2
+    expected = "a config, as a file or by name (a store is given as --benchmark store)."
+    assert capsys.readouterr().err == f"mlcl: error: store is a folder; expected {expected}\n"

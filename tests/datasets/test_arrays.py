@@ -12,6 +12,7 @@ import scipy.sparse
 
 from mlcl.datasets import open_store, plan_source, prepare_source
 from mlcl.datasets.matlab import read_mat
+from mlcl.datasets.npy import map_npy
 from mlcl.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -238,3 +239,14 @@ def test_bad_sparse_matrices_are_named(tmp_path, changes, words):
     np.savez(tmp_path / "x_train.npz", **{k: v for k, v in parts.items() if v is not None})
     with pytest.raises(InputError, match=words):
         plan_source("arrays", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"hello world" * 20, "it does not begin as such a file does"), (None, "it is a folder")],
+)
+def test_a_file_that_is_not_npy_is_refused_without_advice_to_run_its_code(content, words, tmp_path):
+    path = tmp_path / "x.npy"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(InputError, match=f"x.npy is not a readable .npy file: {words}$"):
+        map_npy(path)

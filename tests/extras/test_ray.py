@@ -6,22 +6,20 @@ import contextlib
 import os
 import signal
 import sys
-import time
 
 import numpy as np
 import pytest
 
+import ray_loss
 import shard_files
 from children import complete
 from helpers import small_arrays
-from mlcl.cli.main import main
 from mlcl.datasets import open_store, prepare_source
 from mlcl.runs import features_ray
 from mlcl.runs.features import embed_store
 from mlcl.sklearn import ExactTagger, shard_engines
-from mlcl.sklearn.shard_parts import count, write_part
+from mlcl.sklearn.shard_parts import count
 from mlcl.sklearn.shards import Stopped, learn_shards
-from mlcl.training import cluster as clusters
 from mlcl.training.cluster import EngineFailure, connected
 from shard_files import distance, made_up, one_process, write_shards
 
@@ -169,9 +167,7 @@ def test_a_worker_that_dies_always_ends_in_a_sentence(cluster, tmp_path, monkeyp
 def test_after_a_killed_driver_the_next_one_goes_on(cluster, tmp_path):
     write_shards(tmp_path / "data", made_up(20))
     out = tmp_path / "out"
-    command = [sys.executable, shard_files.__file__, "ray", tmp_path / "data", out, cluster.address]
-    path = os.pathsep.join(path for path in sys.path if path)
-    done = complete(command, env={**os.environ, "PYTHONPATH": path})
+    done = _in_a_process(shard_files.__file__, "ray", tmp_path / "data", out, cluster.address)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(list((out / "parts").iterdir())) == 1  # the sum of the first eight or so
     steps = []
@@ -243,38 +239,22 @@ def fragile():
         ("head", "the head node of the Ray cluster has not answered for 2 s"),
     ],
 )
-def test_without_any_node_the_command_to_go_on_is_shown(
-    fragile, lost, sentence, tmp_path, monkeypatch, capsys
-):
+def test_without_any_node_the_command_to_go_on_is_shown(fragile, lost, sentence, tmp_path):
     cluster, node = fragile
     write_shards(tmp_path / "data", made_up(20))
-    for name, seconds in {"PATIENCE": 2.0, "SILENCE": 2.0, "LOOK": 0.5}.items():
-        monkeypatch.setattr(clusters, name, seconds)
-
-    def write(*arguments):
-        key = write_part(*arguments)
-        if lost == "node":
-            cluster.remove_node(node, allow_graceful=False)
-        else:
-            cluster.head_node.all_processes["gcs_server"][0].process.kill()
-        return key
-
-    monkeypatch.setattr(shard_engines, "write_part", write)
-    monkeypatch.setattr(shard_engines, "attempt", _slow())
-    arguments = ["learn", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--quiet"]
-    signal.alarm(120)  # without the fix this would wait for ever
-    try:
-        assert main([*arguments, "--engine", "ray", "--address", cluster.address]) == 3
-    finally:
-        signal.alarm(0)
-    shown = capsys.readouterr().err
-    assert f"{sentence}; what was counted is kept; to go on: mlcl learn --data" in shown
+    victim = {
+        "node": node.all_processes["raylet"],
+        "head": cluster.head_node.all_processes["gcs_server"],
+    }[lost]
+    places = [tmp_path / "data", tmp_path / "out", cluster.address]
+    # Without the sentence, this would wait for ever, or end without a word.
+    done = _in_a_process(ray_loss.__file__, *places, str(victim[0].process.pid))
+    assert done.returncode == 3, done.stderr
+    assert f"{sentence}; what was counted is kept; to go on: mlcl learn --data" in done.stderr
     assert len(list((tmp_path / "out" / "parts").iterdir())) == 1
 
 
-def _slow():
-    def attempt(job):
-        time.sleep(0.5)  # so that the loss meets work that is not done
-        return count(job)
-
-    return attempt
+def _in_a_process(*words):
+    """Run a program of tests/support to its end, with the modules that this process finds."""
+    path = os.pathsep.join(path for path in sys.path if path)
+    return complete([sys.executable, *words], env={**os.environ, "PYTHONPATH": path})

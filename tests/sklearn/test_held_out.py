@@ -122,7 +122,7 @@ def test_a_saved_tagger_decides_and_goes_on_the_same(tmp_path):
     ("params", "message"),
     [
         ({"held_out": 0.95}, "held_out is 0.95"),
-        ({"decide": "f2"}, "goal is 'f2'"),
+        ({"decide": "f2"}, "decide is 'f2'"),
         ({"decide": "recall"}, "recall is None"),
         ({"hidden": 8}, "hidden"),
     ],

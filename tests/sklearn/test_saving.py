@@ -53,6 +53,16 @@ def test_files_of_another_kind_raise_one_sentence(tmp_path):
         ContinualTagger.load(path)
 
 
+@pytest.mark.parametrize("kind", [ContinualTagger, ExactTagger])
+def test_a_folder_is_neither_read_nor_replaced(kind, tmp_path):
+    x, y = problem()
+    with pytest.raises(InputError, match=r"is a folder; expected the file of a saved tagger"):
+        kind.load(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=r"is a folder; expected the name of a file to write"):
+            kind().fit(x, y).save(tmp_path, overwrite=overwrite)
+
+
 def test_a_changed_byte_is_noticed(tmp_path):
     path = tmp_path / "tagger"
     fitted().save(path)

@@ -61,11 +61,19 @@ def test_a_wheel_without_a_template_or_with_something_foreign_is_refused():
 
 def test_an_sdist_must_be_whole_and_nothing_but_source():
     names = {f"mlcl-1/{name}" for name in release.SDIST_NEEDS}
-    release.check_sdist(names)
+    release.check_sdist(
+        names | {"mlcl-1/src/mlcl/runs/run.py", "mlcl-1/tests/runs/test_run.py"}
+    )  # the package of runs
     for name in release.SDIST_NEEDS:
         with pytest.raises(release.CheckError, match="the sdist lacks"):
             release.check_sdist(names - {f"mlcl-1/{name}"})
-    for name in ("results/core/runs/er/result.json", "src/mlcl/__pycache__/cli.pyc", "x/weights.safetensors"):
+    for name in (
+        "runs/demo/result.json",
+        "results/core/runs/er/result.json",
+        ".venv-docs/pyvenv.cfg",
+        "src/mlcl/__pycache__/cli.pyc",
+        "x/weights.safetensors",
+    ):
         with pytest.raises(release.CheckError, match="which is not source"):
             release.check_sdist(names | {f"mlcl-1/{name}"})
 

@@ -14,7 +14,7 @@ import inspect
 import re
 import typing
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -321,9 +321,21 @@ def _preset(method: str) -> Layer:
 def shipped_layer(name: str) -> Layer:
     """Return the settings of a shipped config."""
     configs = shipped()
+    if name not in configs and _exists(Path(name).is_dir):
+        raise InputError(
+            f"{name} is a folder; expected a config, as a file or by name (a store is given as --benchmark {name})."
+        )
     if name not in configs:
         raise InputError(f"unknown config {name!r}; known are: {', '.join(configs)}.{nearest(name, configs)}")
     return read_yaml(configs[name], f"{name}.yaml")
+
+
+def _exists(look: Callable[[], bool]) -> bool:
+    """Whether something is there; a name that no file can have, such as one that is too long, is of nothing."""
+    try:
+        return look()
+    except OSError:
+        return False
 
 
 def _benchmark_layer(benchmark: str | None) -> Layer:
@@ -331,7 +343,11 @@ def _benchmark_layer(benchmark: str | None) -> Layer:
     configs = shipped()
     if benchmark is None or benchmark in configs:
         return shipped_layer(benchmark or Config().benchmark)
-    if not Path(benchmark).is_dir():
+    if _exists(Path(benchmark).is_file):
+        raise InputError(
+            f"benchmark {benchmark} is a file; expected a shipped name, or the folder of a store (`mlcl data prepare`)."
+        )
+    if not _exists(Path(benchmark).is_dir):
         hint = nearest(benchmark, configs)
         raise InputError(
             f"unknown benchmark {benchmark!r}: no folder of a prepared store; shipped are: {', '.join(configs)}.{hint}"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlcl.datasets.archives import reason
 from mlcl.errors import InputError
 
+MAGIC = np.lib.format.MAGIC_PREFIX
 MAX_ARRAY_BYTES = 32 * 2**30
 """The largest array that is read into memory; larger ones can come as .npy files, which are mapped."""
 
@@ -26,8 +27,20 @@ def map_npy(path: Path) -> NDArray[Any]:
     except FileNotFoundError:
         raise InputError(f"{path} was looked for and does not exist") from None
     except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{path} is not a readable .npy file: {reason(error)}") from None
+        raise InputError(f"{path} is not a readable .npy file: {_why(path, error)}") from None
     return array
+
+
+def _why(path: Path, error: Exception) -> str:
+    """Return what is wrong with a file. Numpy takes any unknown file for a pickle, and says how to run its code."""
+    if path.is_dir():
+        return "it is a folder"
+    if isinstance(error, ValueError):
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC))
+        if head != MAGIC:
+            return "it does not begin as such a file does"
+    return reason(error)
 
 
 def read_npz(source: Path | bytes, *, keys: Collection[str], where: str) -> dict[str, NDArray[Any]]:

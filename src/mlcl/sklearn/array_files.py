@@ -61,6 +61,8 @@ def read_arrays(
 def _read(
     path: Path, *, format: str, version: int, kind: str, arrays: bool
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; expected the file of a saved tagger.")
     if not path.is_file():
         raise InputError(f"{path}: cannot be read: no such file.")
     try:
@@ -89,7 +91,9 @@ def digest_of(header: Mapping[str, Any], arrays: Arrays) -> str:
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """Refuse to replace a file unless that was asked for, and a folder that does not exist."""
+    """Refuse to replace a file unless that was asked for, a folder always, and a folder that does not exist."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; expected the name of a file to write")
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another file, or pass overwrite=True")
     require_folder(path)

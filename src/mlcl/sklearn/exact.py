@@ -22,6 +22,7 @@ from mlcl.metrics.scaling import expit
 from mlcl.sklearn.array_files import names_of_features, set_features
 from mlcl.sklearn.exact_inputs import read_annotations, read_features
 from mlcl.sklearn.exact_saving import read_exact, write_exact
+from mlcl.sklearn.rows import goal_of
 from mlcl.sklearn.targets import Name, check_names, class_array
 
 Floats = NDArray[np.float64]
@@ -303,7 +304,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     @property
     def thresholds_(self) -> Floats:
         """The probability of each class above which it is predicted, ``[K]``."""
-        goal = Goal(self.decide, self.decide_value)
+        goal = goal_of(self.decide, self.decide_value)
         solution = self._solved()
         if goal not in self._solving.thresholds:
             self._solving.thresholds = {goal: expit(solution.thresholds(goal))}
@@ -431,5 +432,5 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         """Check the parameters: by scikit-learn's conventions when fitting, not in ``__init__``."""
         if self.dimensions is not None:
             check_int("dimensions", self.dimensions, 1)
-        Goal(self.decide, self.decide_value)
+        goal_of(self.decide, self.decide_value)
         return Options(self.unlabelled, self.goal, self.ridge, self.exponent)

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from mlcl.errors import InputError, first_unfit
 from mlcl.labels import Labels
+from mlcl.sklearn.rows import check_rows
 from mlcl.sklearn.targets import Name, read_targets
 
 
@@ -43,7 +44,7 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
         X: ``[n, D]``.
         reset: whether these are its first rows.
     """
-    rows = validate_data(
+    rows = check_rows(
         estimator,
         X,
         reset=reset,

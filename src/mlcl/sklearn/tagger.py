@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from mlcl.config.schema import TrainConfig
 from mlcl.errors import InputError, check_choice, check_int, check_number, one_line
 from mlcl.memories import Memory
-from mlcl.metrics import Goal, macro_auc
+from mlcl.metrics import macro_auc
 from mlcl.metrics.decisions import GoalKind
 from mlcl.models import MODELS
 from mlcl.sklearn.array_files import names_of_features, set_features
 from mlcl.sklearn.learning import Inputs, Learnt, Settings, begin, learn, scores
+from mlcl.sklearn.rows import check_rows, goal_of
 from mlcl.sklearn.saving import read_tagger, write_tagger
 from mlcl.sklearn.targets import class_array, read_targets
 
@@ -191,7 +192,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """The probability of each class above which it is predicted, ``[K]``: chosen on the rows held out."""
         check_is_fitted(self, "classes_")
         learnt = self._learnt
-        return learnt.held_out.thresholds(learnt.lines, Goal(self.decide, self.decide_value)).values
+        return learnt.held_out.thresholds(learnt.lines, goal_of(self.decide, self.decide_value)).values
 
     def score(self, X: ArrayLike, y: Any, classes: Any | None = None) -> float:
         """Return the Macro-AUC over the columns of ``y``; classes without positives or without negatives are left out.
@@ -252,8 +253,8 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return tagger
 
     def _inputs(self, X: ArrayLike, *, reset: bool) -> Inputs:
-        """Check features as scikit-learn does, with its error messages."""
-        x: Inputs = validate_data(self, X, reset=reset, dtype=np.float32)
+        """Check features as scikit-learn does."""
+        x: Inputs = check_rows(self, X, reset=reset, dtype=np.float32)
         return x
 
     def _settings(self) -> Settings:
@@ -265,7 +266,7 @@ class ContinualTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         check_int("memory_size", self.memory_size, 0)
         check_number("margin", self.margin)
         check_number("held_out", self.held_out, high=0.9)
-        Goal(self.decide, self.decide_value)
+        goal_of(self.decide, self.decide_value)
         chosen = dict(DEFAULTS[self.model])
         for name in DEFAULTS["mlp"]:
             value = getattr(self, name)
