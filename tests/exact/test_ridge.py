@@ -162,6 +162,20 @@ def variants(train, test):
     }
 
 
+@pytest.mark.parametrize("copies", [0, 5])
+def test_components_of_the_rows_themselves_are_not_standardised(copies):
+    """So scaled, rows are equally far from each other and separate by any labels; new rows do not."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 300)) * np.logspace(0, -1, 300)
+    rows[:copies] = rows[-copies:] if copies else rows[:0]
+    labels = rng.random((60, 4)) < 0.3
+    learner = Learner.begin(rows).learn(rows, labels, range(4))
+    assert learner.features.random > 190
+    choice = choose(learner.sums)
+    assert choice.exponent < 1
+    assert choice.expected < 0.8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["raw", "standardised", "components", "units"])
 @pytest.mark.parametrize("name", ["scene", "enron", "digits"])

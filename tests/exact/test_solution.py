@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from mlcl.exact import Moments
+from mlcl.exact import Learner, Moments
 from mlcl.exact.solution import (
     Spectrum,
     class_ridge,
@@ -102,3 +102,18 @@ def test_the_variance_of_scores():
 def test_the_ridge_of_a_rare_class_is_larger():
     assert class_ridge(0.5, 1e9, 100) == pytest.approx(0.5)
     assert class_ridge(0.5, 1, 100) == pytest.approx(50.5)
+
+
+def test_directions_that_no_row_has_left_do_not_count():
+    """Of 20 rows with 300 features, 237 directions of the map are random: they hold rounding, and new rows."""
+    rng = np.random.default_rng(0)
+    rows, new = rng.normal(size=(2, 20, 300))
+    learner = Learner.begin(rows, dimensions=256).learn(rows, rng.random((20, 1)) < 0.5, [0])
+    for exponent in (0.5, 1.0):
+        scale = feature_scale(learner.sums.total.variances, exponent)
+        assert np.count_nonzero(scale) == 19
+        weights = direction(*learner.sums.sides(0, 1.0), ridge=1.0, scale=scale)
+        seen, unseen = (learner.features(some) @ weights for some in (rows, new))
+        assert unseen.std() < 3 * seen.std()
+    units = feature_scale(np.array([1e24, 1.0]), 1.0)
+    assert (units > 0).all()

@@ -101,3 +101,19 @@ def test_options_and_what_is_chosen():
         assert 0.5 < auto.expected < 1
     with pytest.raises(InputError, match="knows no class"):
         solve(Learner.begin(rows))
+
+
+@pytest.mark.parametrize("rows", [6, 10, 20])
+def test_probabilities_from_a_few_rows_are_not_overconfident(rows):
+    """The log-loss on other rows is close to the prior's, or better; means over 20 draws of random problems."""
+    losses = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        labels = rng.random((rows + 500, 3)) < 0.3
+        x = labels @ rng.normal(size=(3, 40)) * 0.3 + rng.normal(size=(rows + 500, 40))
+        found = solve(Learner.begin(x[:rows]).learn(x[:rows], labels[:rows], range(3)))
+        truth = labels[rows:]
+        for chances in (found.probabilities(x[rows:]), np.broadcast_to(found.prior, truth.shape)):
+            losses.append(-np.log(np.where(truth, chances, 1 - chances)).mean())
+    ours, prior = np.array(losses).reshape(-1, 2).mean(0)
+    assert ours < 1.2 * prior

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from mlcl.exact.moments import Floats, Moments, unpack
@@ -22,6 +23,9 @@ LEAST_COUNT = 1.5
 LEAST_REST = 1e-6
 """The least value of one minus a leverage, against rounding alone. It is small wherever rows are fewer than dimensions
 and the ridge is small: a larger bound would make the scores of unseen rows look like those of seen ones there."""
+
+ALIKE = 1e-2
+"""Scores whose variance is below this share of their squared gap are alike: ten standard deviations separate no data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,11 @@ class Unseen:
     gap: Floats
     positive_variance: Floats
     negative_variance: Floats
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Return whether all rows of a side score alike, next to the gap between the sides, ``[R]``."""
+        return np.asarray(self.positive_variance + self.negative_variance <= ALIKE * self.gap**2)
 
     @property
     def auc(self) -> Floats:

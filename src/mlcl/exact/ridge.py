@@ -166,10 +166,13 @@ def predicted_auc(
             continue
         for values, exponent in zip(row, exponents, strict=True):
             scale = feature_scale(variances, exponent)
-            own = ridges * class_ridge(1.0, positive.count, int(np.count_nonzero(scale)))
+            features = int(np.count_nonzero(scale))
+            own = ridges * class_ridge(1.0, positive.count, features)
             scored = unseen(positive, negative, ridges=own, scale=scale, judged=judged)
             if scored is not None:
-                values[:] = scored.auc
+                # Standardised components of a few rows, their own: each is as far from all others, whatever its labels.
+                fitted = scored.constant & (positive.count + negative.count <= 2 * features)
+                values[:] = np.where(fitted, 0.5, scored.auc)
     return found
 
 

@@ -20,14 +20,22 @@ from mlcl.errors import InputError
 from mlcl.exact.moments import ROUNDING, Floats, Moments, mirrored, unpack_upper
 
 
+NOTHING = 1e-26
+"""Below this share of the largest variance, a variance is the rounding of sums over features: 1e-16 squared, and more
+for many terms. Features in units that differ by a factor of 1e12 are above it."""
+
+
 def feature_scale(variances: Floats, exponent: float) -> Floats:
     """Return ``v^(-a/2)``, the scale of each feature in which the ridge is the same for all; 0 for a constant feature.
 
-    >>> feature_scale(np.array([4.0, 1.0, 0.0]), 1.0)
-    array([0.5, 1. , 0. ])
+    A direction of the feature map that no row has left yet, as where the first rows were few, has the variance of its
+    rounding. It is constant, too: scaled up it would decide alone as soon as a row leaves it.
+
+    >>> feature_scale(np.array([4.0, 1.0, 0.0, 1e-31]), 1.0)
+    array([0.5, 1. , 0. , 0. ])
     """
     found = np.zeros_like(variances)
-    np.power(variances, -exponent / 2, out=found, where=variances > 0)
+    np.power(variances, -exponent / 2, out=found, where=variances > NOTHING * variances.max(initial=0.0))
     return found
 
 

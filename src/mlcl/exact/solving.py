@@ -23,6 +23,9 @@ from mlcl.exact.sums import Sums
 from mlcl.metrics.decisions import Goal
 
 MEASURED = {"in-task": 0.0, "pooled": 1.0}
+TRUSTED, LEAST_TRUST = 10.0, 0.02
+"""Log-odds are those of the scores where a class has so many rows on both sides, beyond the first; with fewer they are
+drawn towards those of the prior, because the mean and variance of a few scores say little of others."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
         choice = _chosen(sums, options or Options())
         weights, moments = _scored(sums, choice, centre)
     prior = _prior(sums)
-    slope, offset = log_odds_line(moments, prior)
+    slope, offset = log_odds_line(moments, prior, trust=_trust(sums, choice.unlabelled))
     weights *= slope[:, None]
     folded = learner.features.fold(weights)
     return Solution(
@@ -173,6 +176,12 @@ def _scored(sums: Sums, choice: Choice, centre: Floats) -> tuple[Floats, ScoreMo
         mean = weights[k] @ (negative.mean - centre)
         found[:, k] = np.array(above) + np.array([mean, mean, 0.0, 0.0])
     return weights, ScoreMoments(*found)
+
+
+def _trust(sums: Sums, unlabelled: float) -> Floats:
+    """Return how far the moments of the scores of each class are trusted, from 0 to 1, by its rarer side's rows."""
+    fewest = [min(side.count for side in sums.sides(k, unlabelled)) for k in range(sums.classes)]
+    return np.clip((np.array(fewest) - 1.0) / TRUSTED, LEAST_TRUST, 1.0)
 
 
 def _prior(sums: Sums) -> Floats:
