@@ -25,7 +25,7 @@ LEAST_REST = 1e-6
 and the ridge is small: a larger bound would make the scores of unseen rows look like those of seen ones there."""
 
 ALIKE = 1e-2
-"""Scores whose variance is below this share of their squared gap are alike: ten standard deviations separate no data."""
+"""Scores whose variance is below this share of their squared gap are alike: real data are never so far apart."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,6 @@ from scipy.linalg import blas, eigh, lapack
 from mlcl.errors import InputError
 from mlcl.exact.moments import ROUNDING, Floats, Moments, mirrored, unpack_upper
 
-
 NOTHING = 1e-26
 """Below this share of the largest variance, a variance is the rounding of sums over features: 1e-16 squared, and more
 for many terms. Features in units that differ by a factor of 1e12 are above it."""
