@@ -105,3 +105,14 @@ def test_the_size_counts_what_is_shared_once():
     other = twice + Sums.of(rows, labels[:, :2]).placed([0, 1], 4)  # two classes were not annotated now
     assert other.nbytes == (1 + 1 + 4) * one
     check(Sums.of(rows, labels) + Sums.zeros(3, 4), rows, labels, np.ones_like(labels))
+
+
+def test_counts_are_those_of_the_sides():
+    rng = np.random.default_rng(0)
+    rows, labels, known = rng.normal(size=(40, 3)), rng.random((40, 5)) < 0.4, rng.random((40, 5)) < 0.6
+    labels[:, 3], known[:, 4] = True, True
+    for sums in (Sums.of(rows, labels, known, rng.random(40)), Sums.of(rows, labels), Sums.zeros(3, 5)):
+        for k in range(5):
+            for u in (0.0, 0.3, 1.0):
+                expected = [side.count for side in sums.sides(k, u)]
+                np.testing.assert_allclose(sums.counts(k, u), expected, rtol=1e-12)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from mlcl.seeds import numpy_generator
 
@@ -124,7 +123,7 @@ def are_components(covariance: Floats, n: int) -> bool:
     order = np.flatnonzero(variances > 0)
     if len(order) < 3 or n < 2:
         return False
-    ranks = rankdata(variances[order])
+    ranks = np.argsort(np.argsort(variances[order], kind="stable"))
     if np.corrcoef(ranks, np.arange(len(order)))[0, 1] > SORTED:
         return False
     deviations = np.sqrt(variances[order])

@@ -120,7 +120,9 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
         choice = _chosen(sums, options or Options())
         weights, moments = _scored(sums, choice, centre)
     prior = _prior(sums)
-    slope, offset = log_odds_line(moments, prior, trust=_trust(sums, choice.unlabelled))
+    fewest = _fewest(sums, choice.unlabelled)
+    trust = np.clip((fewest - 1.0) / TRUSTED, LEAST_TRUST, 1.0)
+    slope, offset = log_odds_line(moments, prior, trust=trust)
     weights *= slope[:, None]
     folded = learner.features.fold(weights)
     return Solution(
@@ -128,9 +130,7 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
         intercepts=offset - folded @ learner.features.centre - weights @ centre,
         moments=moments.line(slope, offset),
         prior=prior,
-        defined=np.array(
-            [min(side.count for side in sums.sides(k, choice.unlabelled)) > 0 for k in range(sums.classes)]
-        ),
+        defined=fewest > 0,
         means=offset,  # scores are centred on the mean of all rows
         deviations=np.sqrt(quadratic(weights, sums.total)),
         choice=choice,
@@ -178,10 +178,9 @@ def _scored(sums: Sums, choice: Choice, centre: Floats) -> tuple[Floats, ScoreMo
     return weights, ScoreMoments(*found)
 
 
-def _trust(sums: Sums, unlabelled: float) -> Floats:
-    """Return how far the moments of the scores of each class are trusted, from 0 to 1, by its rarer side's rows."""
-    fewest = [min(side.count for side in sums.sides(k, unlabelled)) for k in range(sums.classes)]
-    return np.clip((np.array(fewest) - 1.0) / TRUSTED, LEAST_TRUST, 1.0)
+def _fewest(sums: Sums, unlabelled: float) -> Floats:
+    """Return the number of rows on the rarer side of each class, ``[K]``."""
+    return np.array([min(sums.counts(k, unlabelled)) for k in range(sums.classes)])
 
 
 def _prior(sums: Sums) -> Floats:

@@ -100,6 +100,13 @@ class Sums:
             negative = negative + self.total.remainder(annotated).scaled(unlabelled)
         return self.positive[k], negative
 
+    def counts(self, k: int, unlabelled: float) -> tuple[float, float]:
+        """Return the numbers of rows in the two of `sides`, without their moments."""
+        positive, annotated, total = self.positive[k].count, self.annotated_for(k).count, self.total.count
+        negative, rest = annotated - positive, total - annotated
+        known = negative if negative > NOISE * annotated else 0.0
+        return positive, known + (unlabelled * rest if rest > NOISE * total else 0.0)
+
     def grown(self, classes: int) -> Sums:
         """Return the same sums with more classes, for which no row was annotated."""
         more = classes - self.classes
