@@ -18,7 +18,7 @@ from mlcl.runs.update import update
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     base = tmp_path_factory.mktemp("drift")
-    store = label_store(base, "store", [0, 1, 2, 3], seed=60)
+    store = label_store(base, "store", [0, 1, 2, 3], seed=60, sizes=(270, 60))
     run(label_settings(store, "exact", **EXACT, exact={"unlabelled": 0.0}), out=base / "run")
     rows, labels = small_arrays(n=200, classes=8, seed=50)
     rows, labels = rows[labels[:, :4].any(1)], labels[labels[:, :4].any(1)]

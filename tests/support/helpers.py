@@ -60,11 +60,11 @@ def settings_for(method, **changes):
 LABELS = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen"])
 
 
-def label_store(folder, name, columns, *, images=False, seed=0):
+def label_store(folder, name, columns, *, images=False, seed=0, sizes=(90, 60)):
     """A store of some of eight classes; its inputs carry all of them."""
     train, test = (
         small_arrays(images=images, n=n, classes=6 if images else 8, seed=seed + i)
-        for i, n in enumerate((90, 60))
+        for i, n in enumerate(sizes)
     )
     keep = [labels[:, columns].any(1) for _, labels in (train, test)]
     arrays = {
