@@ -250,3 +250,47 @@ def test_a_file_that_is_not_npy_is_refused_without_advice_to_run_its_code(conten
     path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(InputError, match=f"x.npy is not a readable .npy file: {words}$"):
         map_npy(path)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "mat"])
+def test_one_array_with_all_rows_is_split_by_a_seed(tmp_path, suffix):
+    root = tmp_path / f"mine.{suffix}"
+    (np.savez if suffix == "npz" else lambda path, **them: scipy.io.savemat(path, them))(
+        root, data=FEATURES, target=Y
+    )
+    given = {"x": "data", "y": "target", "test_fraction": 0.4}
+    plan = plan_source("arrays", root, **given, split_seed=1)
+    assert (plan.train, len(plan.ids)) == (5, 9)
+    rows = [int(name.removeprefix("row-")) for name in plan.ids]
+    assert sorted(rows) == list(range(9))
+    assert np.array_equal(plan.inputs, FEATURES[rows].astype(np.float32))
+    assert np.array_equal(plan.labels, Y[rows])
+    assert plan.options == {"test_fraction": 0.4, "split_seed": 1}
+    assert plan.ids != plan_source("arrays", root, **given, split_seed=2).ids
+
+
+def test_classes_with_too_few_positives_are_left_out(tmp_path):
+    y = np.zeros((9, 3), int)
+    y[:4, 0], y[:3, 1], y[:5, 2] = 1, 1, 1
+    np.savez(tmp_path / "mine.npz", **arrays(FEATURES, y, classes=np.asarray(["a", "b", "c"])))
+    plan = plan_source("arrays", tmp_path / "mine.npz", min_positives=4)
+    assert plan.classes == ("a", "c")
+    assert np.array_equal(plan.labels, y[:, [0, 2]])
+    assert plan.options == {"min_positives": 4}
+    with pytest.raises(InputError, match="has 0 classes"):
+        plan_source("arrays", tmp_path / "mine.npz", min_positives=6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"x": "x_train"}, "x is 'x_train' and y is None; expected the names of two arrays"),
+        ({"x": "data", "y": "y_train"}, "no array 'data', but data, y_train were expected"),
+        ({"x": "x_train", "y": "y_test"}, "y_test of .* has 3 rows, but 6 were expected"),
+        ({"min_positives": -1}, "min_positives"),
+    ],
+)
+def test_wrong_names_of_arrays(tmp_path, options, words):
+    np.savez(tmp_path / "a.npz", **arrays(FEATURES))
+    with pytest.raises(InputError, match=words):
+        plan_source("arrays", tmp_path / "a.npz", **options)

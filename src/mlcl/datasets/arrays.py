@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,28 @@ from numpy.typing import NDArray
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.matlab import read_mat
 from mlcl.datasets.npy import map_npy, read_npz
-from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan
+from mlcl.datasets.plan import SOURCES, DatasetPlan, choose_split, make_plan
 from mlcl.datasets.sparse import read_sparse
-from mlcl.errors import InputError
+from mlcl.errors import InputError, check_int
 from mlcl.files import slug
-from mlcl.labels import as_labels
+from mlcl.labels import Labels, as_labels
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+SPLITS = ("train", "test")
 
 
 @SOURCES.register(
     "arrays", summary="Arrays x_train, y_train, x_test, y_test [, classes]: .npz, .mat, or a folder of .npy."
 )
-def read_arrays(root: Path) -> DatasetPlan:
+def read_arrays(
+    root: Path,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    test_fraction: float = 1 / 3,
+    split_seed: int = 0,
+    min_positives: int = 0,
+) -> DatasetPlan:
     """Plan a store of ready arrays; they are not resized.
 
     Args:
@@ -32,16 +43,49 @@ def read_arrays(root: Path) -> DatasetPlan:
             ``scipy.sparse.save_npz`` wrote. Inputs are uint8 images ``[N, C, H, W]``, ``[N, H, W, C]`` or
             ``[N, H, W]``, with 1 or 3 channels, or numbers ``[N, D]``, which become float32 features. Labels
             are 0/1 ``[N, K]``.
+        x: name of the array that holds all inputs, where one array has the rows of both splits; ``y`` goes with it.
+        y: name of the array that holds all labels.
+        test_fraction: fraction of the rows that is held out for testing, with ``x`` and ``y``.
+        split_seed: seed of that choice.
+        min_positives: leave out classes with fewer positives, counted over all rows.
     """
     if not root.exists():
         raise InputError(
             f"{root} was looked for and does not exist; an .npz, a .mat or a folder of .npy was expected"
         )
-    found = _arrays(root)
-    x = [_inputs(found[f"x_{split}"], f"x_{split} of {root}") for split in ("train", "test")]
+    check_int("min_positives", min_positives, 0)
+    if (x is None) != (y is None):
+        raise InputError(f"x is {x!r} and y is {y!r}; expected the names of two arrays of {root}, or neither")
+    whole = None if x is None or y is None else (x, y)
+    found = _arrays(root, whole or KEYS)
+    inputs, labels, splits = _together(found, root) if whole is None else _whole(found, root, *whole)
+    train, _, options = choose_split(
+        splits, len(labels), fraction=test_fraction, seed=split_seed, where=str(root)
+    )
+    classes = _classes(found.get("classes"), labels.shape[1], root)
+    if min_positives:
+        options |= {"min_positives": min_positives}
+        often = labels.sum(axis=0, dtype=np.int64) >= min_positives
+        classes, labels = [name for name, keep in zip(classes, often, strict=True) if keep], labels[:, often]
+    return make_plan(
+        source="arrays",
+        root=str(root),
+        name=slug(root.absolute().name.removesuffix(".npz").removesuffix(".mat")),
+        classes=classes,
+        ids=[f"row-{i}" for i in range(len(labels))] if splits is None else numbered(splits),
+        train=train,
+        labels=labels,
+        inputs=inputs,
+        options=options,
+    )
+
+
+def _together(found: dict[str, NDArray[Any]], root: Path) -> tuple[NDArray[Any], Labels, list[str]]:
+    """Return the rows of two splits, one after the other, and the name of each row's split."""
+    x = [_inputs(found[f"x_{split}"], f"x_{split} of {root}") for split in SPLITS]
     y = [
         as_labels(found[f"y_{split}"], name=f"y_{split} of {root}", rows=len(part))
-        for split, part in zip(("train", "test"), x, strict=True)
+        for split, part in zip(SPLITS, x, strict=True)
     ]
     for name, (train, test) in (("x", x), ("y", y)):
         if train.shape[1:] != test.shape[1:]:
@@ -49,35 +93,42 @@ def read_arrays(root: Path) -> DatasetPlan:
                 f"{root} has rows of shape {train.shape[1:]} in {name}_train and {test.shape[1:]} in "
                 f"{name}_test, but one shape was expected"
             )
-    counts = [len(part) for part in x]
-    return make_plan(
-        source="arrays",
-        root=str(root),
-        name=slug(root.absolute().name.removesuffix(".npz").removesuffix(".mat")),
-        classes=_classes(found.get("classes"), y[0].shape[1], root),
-        ids=[
-            f"{split}-{i}"
-            for split, count in zip(("train", "test"), counts, strict=True)
-            for i in range(count)
-        ],
-        train=np.repeat([True, False], counts),
-        labels=np.concatenate(y),
-        inputs=np.concatenate(x),
-    )
+    splits = [split for split, part in zip(SPLITS, x, strict=True) for _ in part]
+    return np.concatenate(x), np.concatenate(y), splits
 
 
-def _arrays(root: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name: all of `KEYS`, and ``classes`` if it is there."""
+def _whole(found: dict[str, NDArray[Any]], root: Path, x: str, y: str) -> tuple[NDArray[Any], Labels, None]:
+    """Return rows that no file has split."""
+    inputs = _inputs(found[x], f"{x} of {root}")
+    return inputs, as_labels(found[y], name=f"{y} of {root}", rows=len(inputs)), None
+
+
+def numbered(splits: Sequence[str]) -> list[str]:
+    """Return an id per row: its split and its number there.
+
+    >>> numbered(["train", "train", "test"])
+    ['train-0', 'train-1', 'test-0']
+    """
+    counts: Counter[str] = Counter()
+    ids = []
+    for split in splits:
+        ids.append(f"{split}-{counts[split]}")
+        counts[split] += 1
+    return ids
+
+
+def _arrays(root: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the arrays by name: all of ``names``, and ``classes`` if it is there."""
     if root.is_dir():
-        found = {key: _array(root, key) for key in KEYS}
+        found = {key: _array(root, key) for key in names}
         if (root / "classes.npy").exists():
             found["classes"] = map_npy(root / "classes.npy")
         return found
     read = read_mat if root.suffix.lower() == ".mat" else read_npz
-    found = read(root, keys=(*KEYS, "classes"), where=str(root))
-    for key in KEYS:
+    found = read(root, keys=(*names, "classes"), where=str(root))
+    for key in names:
         if key not in found:
-            raise InputError(f"{root} has no array {key!r}, but {', '.join(KEYS)} were expected")
+            raise InputError(f"{root} has no array {key!r}, but {', '.join(names)} were expected")
     return found
 
 
