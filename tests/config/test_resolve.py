@@ -223,6 +223,12 @@ def test_the_recommended_method_is_exact_where_features_are_fixed(settings, mean
         assert config.model.kind == ("fixed" if meant == "exact" else "resnet8")
 
 
+def test_best_on_vectors_refuses_a_network_that_nothing_would_train():
+    with pytest.raises(InputError, match="model is 'mlp', but method 'best' trains no network here"):
+        config_from({"benchmark": "c-scene", "method": "best", "model": "mlp"})
+    assert config_from({"benchmark": "c-scene", "method": "exact", "model": "mlp"}).model.kind == "mlp"
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_a_copied_config_runs_as_the_shipped_one(name, tmp_path):
     path = tmp_path / "mine.yaml"

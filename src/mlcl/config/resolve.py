@@ -288,6 +288,8 @@ def resolve(
     preset = _prune(preset, final)
     upper = [_prune(file, final), preset, given] if "method" in given else [preset, _used(file, final), given]
     merged = merge(_prune(merge(to_dict(Config()), lower), final), *upper, {"method": method})
+    if method != method_name(asked["method"]):
+        _refuse_random_weights(asked["method"], merged["model"])
     merged["data"] = absolute_data(merged["data"])
     if merged["model"].get("head") == "exact":
         merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods
@@ -310,6 +312,15 @@ def resolve(
         )
     check_parts(config)
     return config
+
+
+def _refuse_random_weights(method: str, model: Layer) -> None:
+    """Refuse a network of one's own for an alias that means the exact learner here: nothing would train it."""
+    if model["kind"] != "fixed" and model.get("pretrained") in (None, False):
+        raise InputError(
+            f"model is {model['kind']!r}, but method {method!r} trains no network here and would solve on its random "
+            f"features; leave --model out, or choose a method that trains one, such as 'distilled-replay'."
+        )
 
 
 def _preset(method: str) -> Layer:

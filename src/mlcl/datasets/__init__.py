@@ -63,6 +63,9 @@ KNOWN = {
     "enron": "arff --root Enron.arff",
     "music": "arff --root Music.arff",
     "flags": "arff --root flags.arff",
+    "corel5k": "arrays --root corel5k.mat --x data --y target --min-positives 10",
+    "bibtex": "arrays --root bibtex.mat --x data --y target --min-positives 10",
+    "delicious": "arrays --root delicious.mat --x data --y target --min-positives 10",
 }
 """Datasets whose stores have known names, and the arguments of ``mlcl data prepare`` that make them."""
 
