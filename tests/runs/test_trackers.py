@@ -85,6 +85,17 @@ def test_values_and_ends_are_told(service, tmp_path):
     assert json.loads((out / IDS).read_text()) == {name: heard.started[0]}
 
 
+def test_what_a_joint_run_measures_comes_after_its_last_epoch(service, tmp_path):
+    # W&B drops values of an earlier step than the last one.
+    name, heard = service
+    config = CONFIG | {"method": "joint"}
+    with tracked((name,), tmp_path / "run", config_from(config)) as callback:
+        run(config, benchmark=small_benchmark(), out=tmp_path / "run", callback=callback)
+    steps = [step for _, _, step in heard.logged]
+    assert steps == sorted(steps)
+    assert {step for key, _, step in heard.logged if key == "test/macro_auc"} == {9}
+
+
 def test_a_run_that_is_gone_on_with_keeps_its_id_and_a_new_one_does_not(service, tmp_path):
     name, heard = service
     config = config_from(CONFIG)

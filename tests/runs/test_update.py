@@ -90,6 +90,10 @@ def test_a_trained_run_learns_known_and_new_labels_twice(trained, stores, tmp_pa
     assert second.matrix.shape == (3, 3)
     assert second.matrix[2, 2] > 75
     assert np.isfinite(second.per_class[-1]).all()
+    # Steps and rows count all tasks, as seconds do.
+    tasks = [len(load_dataset(str(stores["both"])).train)]
+    assert second.steps > written(trained)["steps"] > 0
+    assert second.rows >= written(trained)["rows"] + tasks[0]
     third = update(tmp_path / "second", stores["more"], out=tmp_path / "third")
     assert third.matrix.shape == (4, 4)
     assert third.learner.data.classes == ("ant", "bee", "cat", "dog", "eel")  # no new label at all

@@ -135,6 +135,7 @@ def _start(learner: Learner, base: Base) -> State:
         "position": [done, 0, 0, False],
         "pooled": [nothing] * done,
         "task_seconds": result.task_seconds.tolist(),
+        "compute": [int(np.nan_to_num(result.values[name])) for name in ("steps", "rows")],
         "labels": learner.parts.labels.state(),
         "weights": base.trained.network.backbone.provenance,
         "encoder_weights": base.trained.result.encoder_weights,

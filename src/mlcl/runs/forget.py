@@ -220,10 +220,7 @@ def _solve_again(learner: Learner) -> None:
         raise InputError("the run has no exact head.")
     learner.exact.write(*learner.exact.solve())
     learner.network.eval()
-    measured = learner.evaluations
-    for table in (measured.matrix, measured.per_class, measured.pooled):
-        table.pop()
-    measured.add(learner.test_scores(), learner.benchmark, learnt=len(learner.benchmark.tasks))
+    learner.evaluations.measure_again(learner.test_scores(), learner.benchmark)
 
 
 def _as_before(learner: Learner, base: Base) -> Calibrated:

@@ -149,7 +149,7 @@ class _Reporting(Callback):
 
     def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:
         """Report loss, learning rate and time."""
-        done = learner.task_index * learner.config.train.epochs + learner.epoch + 1
+        done = learner.task_index * learner.epochs + learner.epoch + 1
         self.report({"train/loss": loss, "train/lr": learner.lr, "train/seconds": seconds}, done)
 
     def on_task_end(self, learner: Learner) -> None:
@@ -161,7 +161,7 @@ class _Reporting(Callback):
         values["test/macro_auc"] = 100 * sum(seen) / len(seen)
         values |= {f"test/pooled_{name}": 100 * value for name, value in measured.pooled[-1].items()}
         values["memory/samples"] = float(len(learner.memory))
-        self.report(values, learnt * max(learner.config.train.epochs, 1))
+        self.report(values, learnt * max(learner.epochs, 1))
 
     def report(self, values: Mapping[str, float], step: int) -> None:
         """Report to every tracker."""

@@ -77,6 +77,12 @@ class Evaluations:
             precision[known] = average_precision(scores[fixed], labels[fixed], average=None)
         self.precision.append(precision.tolist())
 
+    def measure_again(self, scores: NDArray[Any], benchmark: Benchmark, *, threshold: float = 0.5) -> None:
+        """Replace what was measured last, where the model changed after it."""
+        for table in (self.matrix, self.per_class, self.pooled, self.precision):
+            table.pop()
+        self.add(scores, benchmark, learnt=len(benchmark.tasks), threshold=threshold)
+
     def tables(self) -> dict[str, NDArray[np.float64]]:
         """Return the tables of tasks and classes as arrays: as text in a checkpoint they would outgrow all the rest."""
         names = ("matrix", "per_class", "precision")
