@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import ArgumentParser
 
@@ -13,20 +14,21 @@ from mlcl.cli.compare import print_section
 from mlcl.cli.messages import fail
 from mlcl.cli.options import parse_settings
 from mlcl.cli.progress import make_console
-from mlcl.config.resolve import Layer, resolve
-from mlcl.errors import InputError
+from mlcl.config.resolve import Layer, merge, resolve
+from mlcl.errors import InputError, check_choice
 from mlcl.files import slug
 from mlcl.reports.gather import sections
 from mlcl.reports.writing import write_files
 from mlcl.runs.folder import has_result
 from mlcl.runs.recording import load_benchmark, warn_of_headline
 from mlcl.runs.trackers import parse_trackers
-from mlcl.sweeps.experiment import Experiment, experiments, load_experiment
+from mlcl.sweeps.experiment import METRICS, Experiment, TableRow, experiments, load_experiment, nested
 from mlcl.sweeps.overview import Overview
-from mlcl.sweeps.plan import PlannedRun, choose_rows, plan_runs
-from mlcl.sweeps.record import make_record, write_record
+from mlcl.sweeps.plan import PlannedRun, choose_rows, make_runs, plan_rows, plan_runs
+from mlcl.sweeps.record import TuningRecord, make_record, write_record
 from mlcl.sweeps.reuse import reuse
 from mlcl.sweeps.sweep import run_all, sweep_lock
+from mlcl.sweeps.tuning import Tuning, TuningPlan
 from mlcl.sweeps.work import Finished
 from mlcl.training.cluster import check_engine
 
@@ -48,6 +50,7 @@ class ReproduceCommand:
     reuse: tuple[Path, ...] = ()
     done: bool = False
     rows: tuple[str, ...] = ()
+    tune: TuningPlan | None = None
 
 
 def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
@@ -96,6 +99,25 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         "--done", action="store_true", help="run nothing: write table and report of the runs that are done"
     )
     parser.add_argument(
+        "--tune",
+        metavar="NAME[=V:V...],...",
+        help="first choose these settings for each row on validation rows, such as train.lr; its factors of 2 around "
+        "the row's value are tried, or the values given (train.lr=0.02:0.05:0.1), and more where an end is best",
+    )
+    parser.add_argument(
+        "--tune-seeds", type=int, metavar="N", default=2, help="seeds of tuning, from 1000 (default: 2)"
+    )
+    parser.add_argument(
+        "--tune-metric", metavar="METRIC", help="what tuning chooses by (default: the metric of the table)"
+    )
+    parser.add_argument(
+        "--tune-extend",
+        type=int,
+        metavar="N",
+        default=4,
+        help="values that may be added at each end (default: 4)",
+    )
+    parser.add_argument(
         "--track", default="", help="trackers to report to: tensorboard, wandb, mlflow (extras)"
     )
     parsed = parse_settings(
@@ -110,6 +132,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     out = Path(own.get("out") or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
     engine = own.get("engine", "local")
     check_engine(jobs=own.get("jobs"), engine=engine, address=own.get("address"))
+    tune = _tuning_plan(own, experiment)
     return ReproduceCommand(
         experiment=experiment,
         benchmark=benchmark,
@@ -124,6 +147,20 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
         done=bool(own.get("done")),
         rows=tuple(own.get("rows") or ()),
         reuse=tuple(Path(folder) for folder in own.get("reuse") or ()),
+        tune=tune,
+    )
+
+
+def _tuning_plan(own: Mapping[str, Any], experiment: Experiment) -> TuningPlan | None:
+    """Return what ``--tune`` and its options ask for."""
+    if not own.get("tune"):
+        for name in ("tune_seeds", "tune_metric", "tune_extend"):
+            if name in own:
+                raise InputError(f"--{name.replace('_', '-')} is for --tune.")
+        return None
+    metric = check_choice("--tune-metric", own.get("tune_metric", experiment.metric), METRICS)
+    return TuningPlan.parse(
+        own["tune"], metric=metric, seeds=own.get("tune_seeds", 2), extend=own.get("tune_extend", 4)
     )
 
 
@@ -145,12 +182,16 @@ def main(arguments: list[str]) -> int:
     warn_of_headline(load_benchmark(runs[0].config))
     with sweep_lock(command.out):
         try:
+            untuned: list[Finished] = []
+            tuning = None
+            if command.tune is not None:
+                runs, untuned, tuning = _tuned(command, command.tune, rows, chosen)
             copied = reuse(runs, command.reuse)
             if copied:
                 taken = ", ".join(map(str, command.reuse))
                 sys.stderr.write(f"{copied} of {len(runs)} runs were taken from {taken}\n")
             runs = _chosen(command, chosen, runs)
-            ends = _run(command, runs)
+            ends = [*_run(command, runs), *untuned]
         except KeyboardInterrupt:
             done = sum(has_result(run.folder) for run in runs)
             sys.stderr.write(
@@ -166,6 +207,7 @@ def main(arguments: list[str]) -> int:
             arguments=arguments,
             seeds=command.seeds,
             given=command.given,
+            tuning=tuning,
         )
         write_record(record, command.out)
         if len(failed) == len(ends):
@@ -176,6 +218,51 @@ def main(arguments: list[str]) -> int:
     if failed:
         return fail(f"{len(failed)} of {len(ends)} runs failed; the same command tries them again.", 1)
     return 0
+
+
+def _tuned(
+    command: ReproduceCommand, plan: TuningPlan, rows: Sequence[TableRow], chosen: Collection[str]
+) -> tuple[list[PlannedRun], list[Finished], TuningRecord]:
+    """Choose settings on validation rows.
+
+    Returns:
+        The runs of the table at these settings, the runs of rows that could not be tuned, as failures, and the record.
+    """
+    _, layers = plan_rows(command.experiment, benchmark=command.benchmark, given=command.given)
+    tuning = Tuning(rows, layers, plan, out=command.out)
+    _print_budget(command, plan, tuning, len(rows))
+
+    def execute(wanted: list[PlannedRun], mine: set[PlannedRun]) -> list[Finished]:
+        reuse(wanted, command.reuse)
+        return _run(command, [run for run in wanted if run in mine or has_result(run.folder)])
+
+    found = tuning.tune(execute, active=() if command.done else chosen)
+    for label, reasons in found.skipped.items():
+        for name, reason in reasons.items():
+            sys.stderr.write(f"{label} keeps its {name}: {reason}\n")
+    layers = [
+        merge(layer, *_layers(found.chosen.get(row.label, {})))
+        for row, layer in zip(rows, layers, strict=True)
+    ]
+    runs = make_runs(rows, layers, seeds=command.seeds, out=command.out)
+    untuned = [Finished(run, None, error) for run in runs if (error := found.problems.get(run.label))]
+    record = TuningRecord(tuple(plan.settings), plan.metric, plan.rule.seeds, found.chosen)
+    return [run for run in runs if run.label in found.chosen], untuned, record
+
+
+def _layers(choice: Mapping[str, Any]) -> list[Layer]:
+    return [nested(name, value) for name, value in choice.items()]
+
+
+def _print_budget(command: ReproduceCommand, plan: TuningPlan, tuning: Tuning, rows: int) -> None:
+    runs = tuning.runs()
+    done = sum(has_result(run.folder) for run in runs)
+    names, seeds = " and ".join(plan.settings), len(plan.rule.seeds)
+    sys.stderr.write(
+        f"tuning {names} of {rows} rows on validation rows, {seeds} seeds: at most {len(runs)} runs for the first "
+        f"grid of {next(iter(plan.settings))} ({done} are done), and up to {seeds} per value added where an end "
+        f"is best; then {rows * command.seeds} runs of the table\n"
+    )
 
 
 def _chosen(command: ReproduceCommand, chosen: Collection[str], runs: list[PlannedRun]) -> list[PlannedRun]:

@@ -62,21 +62,24 @@ def table_csv(section: Section, lines: Sequence[Line]) -> str:
 
 
 def runs_csv(section: Section) -> str:
-    """Return one line per run, in full precision, with what made it: version, commit, settings and data.
+    """Return one line per run, in full precision, with what made it: version, commit, tuned settings, all, and data.
 
     Tables from before version and hash of the settings were recorded are written without these columns.
     """
     base = None if section.record is None else "runs"
+    tuning = section.record.tuning if section.record else None
+    tuned, chosen = (tuning.settings, tuning.chosen) if tuning else ((), {})
     lines = []
     for group in section.groups:
         for run in group.runs:
             folder = f"{base}/{run.folder.name}" if base else str(run.folder)
-            line: dict[str, object] = {"label": group.label, "seed": run.seed}
+            line: dict[str, object] = {"label": group.label, "seed": run.seed, **dict.fromkeys(tuned, "")}
             line |= {metric: _plain(run.values[metric]) for metric in NAMES}
+            line |= chosen.get(group.label, {})
             line |= {"version": run.version, "settings": run.settings_hash, "commit": run.commit}
             lines.append(line | {"fingerprint": run.fingerprint, "folder": folder})
     recorded = [name for name in ("version", "settings") if any(line[name] for line in lines)]
-    heads = ["label", "seed", *NAMES, *recorded, "commit", "fingerprint", "folder"]
+    heads = ["label", "seed", *tuned, *NAMES, *recorded, "commit", "fingerprint", "folder"]
     return _csv(heads, [[line[name] for name in heads] for line in lines])
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from mlcl.metrics import Interval, mean_std, paired_interval
 from mlcl.reports.gather import Group, Section
-from mlcl.sweeps.experiment import SESSION_METRICS
+from mlcl.sweeps.experiment import LOWER_IS_BETTER, SESSION_METRICS
+from mlcl.sweeps.record import TuningRecord
 
 NAMES = {
     "macro_auc": "Macro-AUC",
@@ -50,8 +51,6 @@ FULL = ("macro_auc", "forgetting", "pooled_macro_auc", "head", "tail", *COSTS)
 
 SESSIONS = (*SESSION_METRICS[1:], "macro_auc", "pooled_macro_auc", *COSTS)
 """The metrics of a table that compares by one of the field's."""
-
-LOWER_IS_BETTER = ("forgetting", "map_forgetting", "fpr_avg", "fpr_last")
 
 
 @dataclass(frozen=True)
@@ -248,6 +247,8 @@ def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
         )
     if any(math.isnan(line.mean["macro_auc"]) for line in lines):
         notes.append(UNDEFINED)
+    if section.record and section.record.tuning:
+        notes.append(_tuning_note(section.record.tuning))
     if any(run.config.get("validate") for run in section.runs):
         notes.append("Measured on a validation split of the training data, not on test data.")
     commits = sorted({run.commit for run in section.runs if run.commit})
@@ -260,3 +261,19 @@ def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
         names = ", ".join(f"{label} seed {seed}" for label, seed, _ in section.record.failed)
         notes.append(f"Failed and left out: {names}.")
     return notes
+
+
+def _tuning_note(tuning: TuningRecord) -> str:
+    """Return what was chosen for each row, and how."""
+    chosen = [
+        f"{label}: {', '.join(f'{name} {value}' for name, value in values.items())}"
+        for label, values in tuning.chosen.items()
+        if values
+    ]
+    fixed = [label for label, values in tuning.chosen.items() if not values]
+    own = f" Not tuned, for want of these settings: {', '.join(fixed)}." if fixed else ""
+    return (
+        f"Each row at its own best {' and '.join(tuning.settings)}: the best mean {NAMES[tuning.metric]} on training "
+        f"rows that were held out, at {len(tuning.seeds)} seeds that the table does not have "
+        f"({', '.join(map(str, tuning.seeds))}; tuning.csv). {'; '.join(chosen)}.{own}"
+    )

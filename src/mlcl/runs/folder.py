@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.config.resolve import config_from, to_yaml
-from mlcl.config.schema import Config
+from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import is_given_arrays
 from mlcl.errors import InputError, one_line
 from mlcl.files import LOCK, plain, read_object, write_bytes, write_json, write_text
@@ -374,6 +374,20 @@ def write_result(path: Path, result: Result) -> None:
     write_thresholds(path, calibrated.thresholds, classes)
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     write_json(path / RESULT, result_json(result) | {"sha256": sums})
+    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+def write_diverged(path: Path, config: Config, *, error: str) -> None:
+    """Write as the result of a run that it diverged; only `ENVIRONMENT` says on which data."""
+    record = {"benchmark": config.benchmark, "method": config.method, "seed": config.seed, "error": error}
+    write_json(path / RESULT, record | {"macro_auc": None, "matrix": [], "config": to_dict(config)})
+    keep_record(path)
+
+
+def keep_record(path: Path) -> None:
+    """Remove everything of a finished run but what it was and what it measured."""
+    for name in set(FILES) - {CONFIG, ENVIRONMENT, RESULT}:
+        (path / name).unlink(missing_ok=True)
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
 
 

@@ -31,6 +31,8 @@ METRICS = (
 )
 """The metrics that a table may show; ``metric`` of an experiment is the one that rows are compared by."""
 
+LOWER_IS_BETTER = ("forgetting", "map_forgetting", "fpr_avg", "fpr_last")
+
 FIGURES = ("points", "lines", "curves", "imbalance")
 _FIELDS = ("title", "claim", "benchmark", "rows", "reference", "common", "metric", "figure", "axis")
 _AXIS_FIELDS = ("setting", "name", "values", "benchmarks")

@@ -21,13 +21,16 @@ from mlcl.runs.folder import has_result, read_environment, read_result_json
 from mlcl.sweeps.experiment import Experiment, TableRow
 
 # These settings define a method; rows choose them, so they cannot be set for all rows at once.
-_ROWS_OWN = (
+ROWS_OWN = (
     "method",
     "protocol",
     "seed",
     *(f"{p}.kind" for p in ("loss", "memory", "regulariser", "labels")),
     "model.head",
 )
+
+TUNING = "tuning"
+"""Where in the folder of a sweep its tuning runs are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,8 @@ class PlannedRun:
         folder: its run folder.
         track: names of the trackers to log to.
         plugins: the plugins that its parts come from; a worker loads them before it runs.
+        tuning: whether it only measures a value of a setting: of its folder the record alone is kept, and that it
+            diverges is a result.
     """
 
     label: str
@@ -49,6 +54,7 @@ class PlannedRun:
     folder: Path
     track: tuple[str, ...] = ()
     plugins: tuple[Plugin, ...] = ()
+    tuning: bool = False
 
     @property
     def name(self) -> str:
@@ -93,23 +99,38 @@ def plan_runs(
     """
     if seeds < 1:
         raise InputError(f"--seeds is {seeds}; expected at least 1.")
+    rows, layers = plan_rows(experiment, benchmark=benchmark, given=given)
+    runs = make_runs(rows, layers, seeds=seeds, out=out)
+    _warn_of_unused(given or {}, [run.config for run in runs], experiment.name)
+    return rows, runs
+
+
+def plan_rows(
+    experiment: Experiment, *, benchmark: str, given: Layer | None = None
+) -> tuple[tuple[TableRow, ...], list[Layer]]:
+    """Expand an experiment into rows, and the settings of each row's runs except for the seed."""
     given = given or {}
-    name = resolve(given={"benchmark": benchmark}).benchmark
-    rows = experiment.rows_on(name)
+    rows = experiment.rows_on(resolve(given={"benchmark": benchmark}).benchmark)
     _check_given(given, rows, experiment.name)
     fitting = [_fitting(given, row, benchmark) for row in rows]
     unused = set(flat(given)) - {key for layer in fitting for key in flat(layer)}
     if unused:
         raise InputError(f"--{min(unused)} is an option of no row of {experiment.name}.")
+    fixed: Layer = {"benchmark": benchmark, "train": {"threads": 1}}
+    return rows, [merge(fixed, row.settings, own) for row, own in zip(rows, fitting, strict=True)]
+
+
+def make_runs(
+    rows: Sequence[TableRow], layers: Sequence[Layer], *, seeds: int, out: Path
+) -> list[PlannedRun]:
+    """Return the runs of rows with these settings, seed by seed."""
     runs = []
     for seed in range(seeds):
-        for row, own in zip(rows, fitting, strict=True):
-            fixed: Layer = {"benchmark": benchmark, "seed": seed, "train": {"threads": 1}}
-            config = resolve(given=merge(fixed, row.settings, own))
+        for row, layer in zip(rows, layers, strict=True):
+            config = resolve(given=merge(layer, {"seed": seed}))
             folder = out / "runs" / f"{slug(row.label)}-seed{seed}"
             runs.append(PlannedRun(row.label, seed, config, folder, plugins=used_plugins(config)))
-    _warn_of_unused(given, [run.config for run in runs], experiment.name)
-    return rows, runs
+    return runs
 
 
 def choose_rows(rows: Sequence[TableRow], names: Sequence[str]) -> set[str]:
@@ -134,7 +155,7 @@ def choose_rows(rows: Sequence[TableRow], names: Sequence[str]) -> set[str]:
 
 def _check_given(given: Layer, rows: Sequence[TableRow], table: str) -> None:
     """Refuse settings in which the rows differ: all rows would become the same."""
-    taken = {key for row in rows for key in flat(row.settings)} | set(_ROWS_OWN)
+    taken = {key for row in rows for key in flat(row.settings)} | set(ROWS_OWN)
     for key in flat(given):
         if key in taken:
             hint = "; the number of seeds is set with --seeds" if key == "seed" else ""

@@ -31,6 +31,23 @@ _OF_ONE_RUN = ("seed", "data", "train.in_memory")
 
 
 @dataclass(frozen=True)
+class TuningRecord:
+    """How the settings of rows were chosen.
+
+    Attributes:
+        settings: the settings that were tuned.
+        metric: the metric that values were compared by, on validation rows.
+        seeds: the seeds of the runs that chose them.
+        chosen: row to setting to value; a row that has none of the settings has an empty entry.
+    """
+
+    settings: tuple[str, ...]
+    metric: str
+    seeds: tuple[int, ...]
+    chosen: Mapping[str, Mapping[str, str | int | float]]
+
+
+@dataclass(frozen=True)
 class SweepRecord:
     """The content of ``sweep.yaml``.
 
@@ -50,6 +67,7 @@ class SweepRecord:
         machine: what made the table: commit, platform, cores, versions.
         commits: the commits that made the runs.
         settings: the settings that override those of all rows.
+        tuning: how settings of the rows were chosen, if they were.
     """
 
     table: str
@@ -67,6 +85,7 @@ class SweepRecord:
     machine: Mapping[str, Any] = field(default_factory=dict)
     commits: tuple[str, ...] = ()
     settings: Layer = field(default_factory=dict)
+    tuning: TuningRecord | None = None
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -105,6 +124,7 @@ def make_record(
     arguments: Sequence[str],
     seeds: int,
     given: Layer,
+    tuning: TuningRecord | None = None,
 ) -> SweepRecord:
     """Describe a sweep that has ended.
 
@@ -116,6 +136,7 @@ def make_record(
         arguments: the command line of ``mlcl reproduce``, without ``--plugin``, which the runs know.
         seeds: number of seeds.
         given: settings that override those of all rows.
+        tuning: how settings of the rows were chosen, if they were.
     """
     done = [end.run for end in ends if end.result is not None]
     made = [_environment(run.folder) for run in done]
@@ -135,6 +156,7 @@ def make_record(
         machine=_machine(),
         commits=tuple(sorted({str(found["commit"]) for found in made if found.get("commit")})),
         settings=given,
+        tuning=tuning,
     )
 
 
@@ -165,6 +187,7 @@ def write_record(record: SweepRecord, out: Path) -> None:
         "command": record.command,
         "seeds": record.seeds,
         "settings": dict(record.settings),
+        **({} if record.tuning is None else {"tuning": _tuning_content(record.tuning)}),
         "metric": record.metric,
         "figure": record.figure,
         "axis": record.axis,
@@ -175,6 +198,30 @@ def write_record(record: SweepRecord, out: Path) -> None:
         "failed": [{"label": label, "seed": seed, "error": error} for label, seed, error in record.failed],
     }
     write_text(out / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _tuning_content(tuning: TuningRecord) -> dict[str, Any]:
+    chosen = {label: dict(values) for label, values in tuning.chosen.items()}
+    seeds, names = list(tuning.seeds), list(tuning.settings)
+    return {"settings": names, "metric": tuning.metric, "seeds": seeds, "chosen": chosen}
+
+
+def _tuning(content: Any) -> TuningRecord:
+    return TuningRecord(
+        settings=tuple(str(name) for name in content["settings"]),
+        metric=check_choice("tuning metric", content["metric"], METRICS),
+        seeds=tuple(int(seed) for seed in content["seeds"]),
+        chosen={
+            str(label): {str(name): _tuned_value(value) for name, value in values.items()}
+            for label, values in content["chosen"].items()
+        },
+    )
+
+
+def _tuned_value(value: Any) -> str | int | float:
+    if not isinstance(value, str | int | float):
+        raise InputError(f"a chosen value is {str(value)[:40]!r}; expected a number or a name")
+    return value
 
 
 def read_record(folder: Path) -> SweepRecord:
@@ -205,6 +252,7 @@ def _parse(content: Any) -> SweepRecord:
         machine=dict(content["machine"]),
         commits=tuple(str(commit) for commit in content["commits"]),
         settings=dict(content["settings"]),
+        tuning=_tuning(content["tuning"]) if "tuning" in content else None,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlcl.errors import InputError
 from mlcl.runs.folder import has_result
-from mlcl.sweeps.plan import PlannedRun, earlier
+from mlcl.sweeps.plan import TUNING, PlannedRun, earlier
 from mlcl.sweeps.sweep import Fingerprints
 
 
@@ -28,8 +28,9 @@ def reuse(runs: Sequence[PlannedRun], folders: Sequence[Path]) -> int:
     for run in runs:
         if run.folder.exists():
             continue
-        # Folders end in their seed; other seeds need not be read.
-        candidates = [path for path in finished if path.name.endswith(f"-seed{run.seed}")]
+        # Folders end in their seed, and those of tuning are named after all settings: others need not be read.
+        end = run.folder.name if run.tuning else f"-seed{run.seed}"
+        candidates = [path for path in finished[run.tuning] if path.name.endswith(end)]
         source = _find(run, candidates, fingerprints)
         if source is not None:
             _copy(source, run.folder)
@@ -37,13 +38,16 @@ def reuse(runs: Sequence[PlannedRun], folders: Sequence[Path]) -> int:
     return copied
 
 
-def _finished(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of all finished runs of some sweeps."""
+def _finished(folders: Sequence[Path]) -> dict[bool, list[Path]]:
+    """Return the folders of all finished runs of some sweeps: those of tables (False) and of tuning (True)."""
+    found: dict[bool, list[Path]] = {False: [], True: []}
     for folder in folders:
-        if not (folder / "runs").is_dir():
+        if not any((folder / name).is_dir() for name in ("runs", TUNING)):
             raise InputError(f"--reuse {folder} holds no runs; expected the folder of a sweep.")
-    found = [path for folder in folders for path in sorted((folder / "runs").iterdir())]
-    return [path for path in found if has_result(path)]
+        for tuning, name in ((False, "runs"), (True, TUNING)):
+            paths = sorted((folder / name).iterdir()) if (folder / name).is_dir() else []
+            found[tuning] += [path for path in paths if has_result(path)]
+    return found
 
 
 def _find(run: PlannedRun, candidates: Sequence[Path], fingerprints: Fingerprints) -> Path | None:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+
 from mlcl.errors import InputError, one_line
 from mlcl.plugins import ensure_loaded
-from mlcl.runs.folder import CHECKPOINTS, read_config, read_result_json
+from mlcl.runs.folder import CHECKPOINTS, keep_record, read_config, read_result_json, write_diverged
 from mlcl.runs.run import resume
 from mlcl.runs.run import run as start
 from mlcl.runs.trackers import tracked
@@ -17,6 +20,12 @@ from mlcl.sweeps.plan import PlannedRun
 from mlcl.training.callbacks import Callback, CallbackList
 from mlcl.training.learner import Learner
 from mlcl.training.optimisation import TrainingError
+
+DIVERGED = (
+    *(TrainingError, ArithmeticError, np.linalg.LinAlgError),
+    torch.linalg.LinAlgError,  # type: ignore[attr-defined]
+)
+"""What a run fails with whose numbers are no longer finite."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +90,23 @@ def attempt(
             ensure_loaded(plugin)
         with tracked(run.track, run.folder, run.config) as trackers:
             _run_or_resume(run, CallbackList(_Reporting(report), trackers) if report else trackers)
+        if run.tuning:
+            keep_record(run.folder)
         return read_result_json(run.folder), ""
-    except (InputError, TrainingError) as error:
-        return None, one_line(error, limit=500)
     except Exception as error:
-        run.error_file.parent.mkdir(parents=True, exist_ok=True)
-        run.error_file.write_text(traceback.format_exc(), encoding="utf-8")
-        return None, one_line(f"{type(error).__name__}: {error}", limit=500)
+        if run.tuning and isinstance(error, DIVERGED):
+            write_diverged(run.folder, run.config, error=one_line(error, limit=500))
+            return read_result_json(run.folder), ""
+        if isinstance(error, InputError | TrainingError):
+            return None, one_line(error, limit=500)
+        return None, _unexpected(run, error)
+
+
+def _unexpected(run: PlannedRun, error: Exception) -> str:
+    """Write the traceback of an error that is being handled, and return it in one sentence."""
+    run.error_file.parent.mkdir(parents=True, exist_ok=True)
+    run.error_file.write_text(traceback.format_exc(), encoding="utf-8")
+    return one_line(f"{type(error).__name__}: {error}", limit=500)
 
 
 def _run_or_resume(run: PlannedRun, callback: Callback) -> None:
