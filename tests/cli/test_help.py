@@ -83,6 +83,8 @@ def test_preparing_a_folder_names_its_test_share(capsys):
         ("wru", ["memory.", "--memory.criterion ratio|prevalence"]),
         ("er", ["method.", "--loss bce", "--memory random"]),
         ("devices", ["train.devices", "--devices N"]),
+        ("u", ["exact.unlabelled", "--unlabelled X|auto"]),
+        ("size", ["memory.size: "]),
     ],
 )
 def test_explain_says_what_is_known_of_a_name(name, words, capsys):
@@ -118,6 +120,27 @@ def test_a_copy_of_everything_shipped_is_valid(name, tmp_path, capsys):
     text = shown(["validate", str(file)], capsys)
     assert "a good config" in text if name in shipped() else "a good experiment" in text
     assert f"'{file}'" in text  # quoted: the command that it shows can be pasted
+
+
+@pytest.mark.parametrize("name", ["c-coco", "table1"])
+def test_what_is_shipped_is_validated_by_name(name, capsys):
+    assert f"{name}: a good" in shown(["validate", name], capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["reproduce", "core", "--benchmark", "c-scene", "--benchmark=c-enron"],
+        ["run", "--seed", "1", "--seed", "2"],
+        ["learn", "data", "--out", "a", "--out", "b"],
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(words, capsys):
+    assert main(words) == 2
+    assert (
+        capsys.readouterr().err
+        == f"mlcl: error: {words[2].partition('=')[0]} is given twice; expected it once.\n"
+    )
 
 
 @pytest.mark.parametrize(

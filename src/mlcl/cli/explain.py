@@ -16,6 +16,10 @@ from mlcl.methods.presets import ALIASES, PRESETS, describe_alias
 from mlcl.registry import Option, members, read_options
 
 
+SYMBOLS = {"u": "exact.unlabelled", "M": "memory.size", "lambda": "loss.margin"}
+"""Settings by the letters of tables and papers."""
+
+
 def main(arguments: list[str]) -> int:
     """Explain: ``mlcl explain NAME``."""
     parser = verb_parser(
@@ -41,15 +45,16 @@ def explained(name: str) -> list[str]:
     """
     known = settings()
     found: list[str] = []
-    name = SHORT.get(f"--{name}", name).removeprefix("--")
+    name = SYMBOLS.get(name) or SHORT.get(f"--{name}", name).removeprefix("--")
     if name in SECTIONS:
         found += [
             setting_line(key, option, whole=True)
             for key, option in known.items()
             if key.startswith(f"{name}.")
         ]
-    elif name in known:
-        found += _setting(name, known[name])
+    whole = [key for key in known if key == name or key.endswith(f".{name}")]
+    for key in whole:  # memory.size, or size
+        found += _setting(key, known[key])
     for part, registry in REGISTRIES.items():
         if name in registry.names():
             found += _part(part, name)

@@ -115,6 +115,7 @@ def _verb(arguments: list[str]) -> int:
     if name not in VERBS:
         raise InputError(f"unknown command {name!r}; known are: {', '.join(VERBS)}.{nearest(name, VERBS)}")
     arguments, plugins = take_plugins(arguments)
+    refuse_repeated(arguments)
     if plugins:
         from mlcl.plugins import load_plugin
 
@@ -143,6 +144,20 @@ def take_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if not plugins[-1]:
             raise InputError("--plugin has no value; expected FILE.py or package.module.")
     return rest, plugins
+
+
+def refuse_repeated(arguments: Sequence[str]) -> None:
+    """Refuse an option that is given twice: of two benchmarks the first would be dropped without a word.
+
+    >>> refuse_repeated(["--benchmark", "a", "--benchmark=b"])
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: --benchmark is given twice; expected it once.
+    """
+    names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{name} is given twice; expected it once.")
 
 
 def _help() -> str:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.preparing import preparation
-from mlcl.config.resolve import read_config_file, read_text, resolve
+from mlcl.config.resolve import read_config_file, read_text, resolve, shipped
 from mlcl.config.schema import Config
 from mlcl.config.unused import warn_of_unused
 from mlcl.datasets import find_dataset, is_given_arrays
 from mlcl.errors import InputError
 from mlcl.runs.folder import CONFIG, is_run
-from mlcl.sweeps.experiment import load_experiment, load_yaml
+from mlcl.sweeps.experiment import experiments, load_experiment, load_yaml
 
 
 def main(arguments: list[str]) -> int:
@@ -25,29 +25,39 @@ def main(arguments: list[str]) -> int:
         "Check a config (of mlcl run) or an experiment (of mlcl reproduce) without running it: names, types, values "
         "and parts that do not go together. What is wrong is one sentence, with exit code 2.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file, or the folder of a run")
-    file: Path = parser.parse_args(arguments).file
-    if file.is_dir() and is_run(file):
-        file = file / CONFIG
-    for line in validated(file):
+    parser.add_argument(
+        "file",
+        metavar="NAME | FILE",
+        help="a shipped config or experiment by name, a YAML file, or the folder of a run",
+    )
+    for line in validated(parser.parse_args(arguments).file):
         sys.stdout.write(f"{line}\n")
     return 0
 
 
-def validated(file: Path) -> Iterator[str]:
-    """Yield what a file is and how to run it; whatever is wrong with it is an `InputError`."""
+def validated(name: str) -> Iterator[str]:
+    """Yield what a shipped name or a file is and how to run it; whatever is wrong with it is an `InputError`."""
+    if name in shipped():
+        yield from _config(name, resolve(name=name))
+        return
+    if name in experiments():
+        yield from _experiment(name)
+        return
+    file = Path(name) / CONFIG if is_run(Path(name)) else Path(name)
     content = load_yaml(read_text(file), str(file))
     if isinstance(content, dict) and "rows" in content:
-        yield from _experiment(file)
-    else:
-        yield from _config(file)
-
-
-def _config(file: Path) -> Iterator[str]:
+        if file.suffix not in (".yaml", ".yml"):
+            raise InputError(f"{file} is an experiment; expected a name that ends in .yaml.")
+        yield from _experiment(str(file))
+        return
     layer = read_config_file(file)
     config = resolve(file=layer)
     warn_of_unused(config, file=layer)
-    yield f"{file}: a good config: {_described(config)}"
+    yield from _config(str(file), config)
+
+
+def _config(name: str, config: Config) -> Iterator[str]:
+    yield f"{name}: a good config: {_described(config)}"
     if is_given_arrays(config.data):
         yield "its data are arrays that were given in Python: mlcl.run(FILE, benchmark=mlcl.Benchmark.from_arrays(...))"
         return
@@ -56,13 +66,10 @@ def _config(file: Path) -> Iterator[str]:
             find_dataset(config.data, commands=preparation(config))
         except InputError as error:
             yield f"its data are not here yet: {error}"
-    yield f"run it with: mlcl run {shlex.quote(str(file))}"
+    yield f"run it with: mlcl run {shlex.quote(name)}"
 
 
-def _experiment(file: Path) -> Iterator[str]:
-    name = str(file)
-    if file.suffix not in (".yaml", ".yml"):
-        raise InputError(f"{file} is an experiment; expected a name that ends in .yaml.")
+def _experiment(name: str) -> Iterator[str]:
     experiment = load_experiment(name)
     benchmark = experiment.benchmark
     rows = experiment.rows_on(resolve(given={"benchmark": benchmark}).benchmark)
@@ -70,10 +77,10 @@ def _experiment(file: Path) -> Iterator[str]:
         try:
             resolve(given={"benchmark": benchmark, **row.settings})
         except InputError as error:
-            raise InputError(f"{file}: row {row.label!r}: {error}") from None
+            raise InputError(f"{name}: row {row.label!r}: {error}") from None
     axis = "" if experiment.axis is None else f", along {experiment.axis.setting}"
     yield (
-        f"{file}: a good experiment: {experiment.title!r}, {len(rows)} rows on {benchmark}{axis}, against "
+        f"{name}: a good experiment: {experiment.title!r}, {len(rows)} rows on {benchmark}{axis}, against "
         f"{experiment.reference!r}"
     )
     yield f"run it with: mlcl reproduce {shlex.quote(name)} --benchmark {shlex.quote(benchmark)} --seeds 3"
