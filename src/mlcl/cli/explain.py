@@ -15,7 +15,6 @@ from mlcl.errors import InputError, nearest
 from mlcl.methods.presets import ALIASES, PRESETS, describe_alias
 from mlcl.registry import Option, members, read_options
 
-
 SYMBOLS = {"u": "exact.unlabelled", "M": "memory.size", "lambda": "loss.margin"}
 """Settings by the letters of tables and papers."""
 
