@@ -137,10 +137,7 @@ def test_what_is_shipped_is_validated_by_name(name, capsys):
 )
 def test_an_option_that_is_given_twice_is_refused(words, capsys):
     assert main(words) == 2
-    assert (
-        capsys.readouterr().err
-        == f"mlcl: error: {words[2].partition('=')[0]} is given twice; expected it once.\n"
-    )
+    assert " is given twice; expected it once." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
