@@ -125,8 +125,7 @@ def test_names_from_outside_stay_names(place, tmp_path):
     hostile = replace(found, classes=names, benchmark=evil, config=config)
     shutil.copytree(place / "run", tmp_path / "run")
     for name in ("calibration.json", "thresholds.json"):
-        content = json.loads((tmp_path / "run" / name).read_text())
-        (tmp_path / "run" / name).write_text(json.dumps(content | {"classes": list(names)}))
+        rewrite(tmp_path / "run", name, classes=list(names))
     hostile = replace(hostile, folder=tmp_path / "run")
     text = render_card(hostile, examined=replace(examined(), classes=names))
     header, headings, tables, settings = parsed(text)
