@@ -190,3 +190,17 @@ class FolderLock:
                 self.path.unlink(missing_ok=True)
             os.close(self.number)
             self.number = -1
+
+
+def lock_state(folder: Path) -> str:
+    """Return ``held`` if a process holds a folder, ``stale`` if one that is gone left its lock, else an empty text."""
+    if fcntl is None or (folder / LOCK).is_symlink() or not (folder / LOCK).is_file():
+        return ""
+    number = os.open(folder / LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    finally:
+        os.close(number)
+    return "stale"

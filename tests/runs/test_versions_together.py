@@ -22,6 +22,7 @@ from mlcl.files import FolderLock
 from mlcl.runs import folder as files
 from mlcl.runs import gate as gates
 from mlcl.runs import versions as chain
+from mlcl.runs.forget import forget
 from mlcl.runs.gate import check_gate, is_waiting, release
 from mlcl.runs.run import run
 from mlcl.runs.update import update
@@ -131,18 +132,16 @@ def test_a_version_that_comes_too_late_is_kept_whatever_came_before_it(place, ro
     assert current_number(root) == 1
 
 
-def test_a_label_is_not_forgotten_in_a_version_that_is_not_in_use_without_a_word(place, root, monkeypatch, capsys):
-    from mlcl.cli import forget as verb
-
-    forget = verb.forget
-
+def test_a_label_is_not_forgotten_in_a_version_that_is_not_in_use_without_a_word(
+    place, root, monkeypatch, capsys
+):
     def meanwhile(*arguments, **options):
         receipt = forget(*arguments, **options)
         update(root, place / "both", out=root / "versions" / "7")
         release(root / "versions" / "7")
         return receipt
 
-    monkeypatch.setattr(verb, "forget", meanwhile)
+    monkeypatch.setattr("mlcl.cli.forget.forget", meanwhile)
     assert main(["forget", str(root), "--label", "bee"]) == 4
     assert "version 7 came into use meanwhile" in capsys.readouterr().err
     assert current_number(root) == 7
@@ -222,7 +221,7 @@ def test_a_resumed_update_is_judged_by_its_gate(place, tmp_path, monkeypatch, ca
             patch.setattr("mlcl.cli.update.update", stopped)
             with pytest.raises(Interrupted):
                 main(["update", str(root), "--data", str(place / store), "--quiet", *more])
-        return next(iter(reversed(sorted((root / "versions").iterdir()))))
+        return max((root / "versions").iterdir())
 
     monkeypatch.chdir(place)
     path = begin("spoilt", "--gate", "old", "--allow", "2")
@@ -261,7 +260,9 @@ def test_a_version_that_was_killed_before_its_gate_passes_it_on_resume(place, ro
     assert current_number(root) == 2
     assert not is_waiting(root / "versions" / "2")
     rollback(root)
-    assert main(["resume", str(root / "versions" / "2")]) == 0  # it was in use once: to go back was a decision
+    assert (
+        main(["resume", str(root / "versions" / "2")]) == 0
+    )  # it was in use once: to go back was a decision
     assert current_number(root) == 1
 
 
@@ -272,10 +273,17 @@ def test_a_gate_whose_store_has_changed_judges_nothing(place, root):
     with pytest.raises(InputError, match="has another fingerprint"):
         release(root / "versions" / "2")
     assert current_number(root) == 1
-    for bad in ({"store": "x"}, {"store": 1, "fingerprint": "x", "allow": 1.0}, [], {**vars(gate), "allow": -1}):
+    for bad in (
+        {"store": "x"},
+        {"store": 1, "fingerprint": "x", "allow": 1.0},
+        [],
+        {**vars(gate), "allow": -1},
+    ):
         path = root / "versions" / "2" / "extends.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"gate": bad}))
-        with pytest.raises(InputError, match=r"extends.json: gate is .*; expected store, fingerprint and allow"):
+        with pytest.raises(
+            InputError, match=r"extends.json: gate is .*; expected store, fingerprint and allow"
+        ):
             release(root / "versions" / "2")
 
 
@@ -290,5 +298,7 @@ def test_a_run_that_names_itself_is_one_sentence(place, root, tmp_path, capsys):
     record = {"run": str(root), "fingerprint": files.fingerprint(root), "known": True}
     (root / "extends.json").write_text(json.dumps(record))
     (tmp_path / "rows.txt").write_text("0\n")
-    assert main(["forget", str(root), "--rows", str(tmp_path / "rows.txt"), "--out", str(tmp_path / "x")]) == 2
+    assert (
+        main(["forget", str(root), "--rows", str(tmp_path / "rows.txt"), "--out", str(tmp_path / "x")]) == 2
+    )
     assert "runs in a circle" in capsys.readouterr().err

@@ -7,21 +7,25 @@ reads one: two of them meet at this place however busy the machine is.
 from __future__ import annotations
 
 import sys
+from typing import Any
+from unittest import mock
 
-from mlcl.cli import update as verb
 from mlcl.cli.main import main
+from mlcl.runs.result import Result
+from mlcl.runs.update import update
+from mlcl.streams import Task
 from mlcl.training.callbacks import Callback, CallbackList
-
-train = verb.update
+from mlcl.training.learner import Learner
 
 
 class Meet(Callback):
     """Waits at the first task."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.met = False
 
-    def on_task_start(self, learner, task, steps):
+    def on_task_start(self, learner: Learner, task: Task, steps: int) -> None:
+        """Meet the others here."""
         if not self.met:
             self.met = True
             sys.stdout.write("ready\n")
@@ -29,11 +33,11 @@ class Meet(Callback):
             sys.stdin.readline()
 
 
-def update(*arguments, callback, **options):
+def update_later(*arguments: Any, callback: Callback, **options: Any) -> Result:
     """Do what `mlcl update` does, after the meeting."""
-    return train(*arguments, callback=CallbackList(Meet(), callback), **options)
+    return update(*arguments, callback=CallbackList(Meet(), callback), **options)
 
 
 if __name__ == "__main__":
-    verb.update = update
-    sys.exit(main(sys.argv[1:]))
+    with mock.patch("mlcl.cli.update.update", update_later):
+        sys.exit(main(sys.argv[1:]))

@@ -34,6 +34,7 @@ VERBS = {
     "drift": "test whether inputs, or the rates of predicted labels, have moved since training",
     "versions": "list the versions of a run",
     "rollback": "use an earlier version of a run again",
+    "check": "say what is wrong with a folder of mlcl, and mend what can be mended",
     "learn": "learn an exact tagger from Parquet files of any number, on any number of workers",
     "ls": "list methods, losses, memories, models, benchmarks and configs",
     "explain": "explain a setting, a part or a method: meaning, type, default, where it is set",

@@ -21,8 +21,9 @@ def main(arguments: list[str]) -> int:
     """Resume: ``mlcl resume DIR [--quiet] [--track T,...]``."""
     parser = verb_parser(
         "resume",
-        "Continue a run from its newest checkpoint; the result is that of a run in one go. A version that `mlcl update` "
-        "began is then taken into use as there: behind the same gate, and if no other came into use meanwhile.",
+        "Continue a run from its newest checkpoint; the result is that of a run in one go. A version that "
+        "`mlcl update` began is then taken into use as there: behind the same gate, and if no other came into use "
+        "meanwhile.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
@@ -47,6 +48,8 @@ def main(arguments: list[str]) -> int:
     if code or extends is None:
         return code
     if not extends.gate_known:  # begun by an older mlcl
-        sys.stderr.write(f"mlcl: {given.folder} does not say which gate it must pass, so it is not taken into use\n")
+        sys.stderr.write(
+            f"mlcl: {given.folder} does not say which gate it must pass, so it is not taken into use\n"
+        )
         return 0
     return finish(given.folder, quiet=given.quiet)

@@ -96,7 +96,8 @@ def refused(verdict: Verdict, out: Path) -> int:
     stays = root if root != out or extends is None else extends.run
     use = "" if root == out else f"; to use it nevertheless: {_use(out)}"
     return fail(
-        f"the gate refused {out}: more than {points(verdict.allow)} lost on {lost}; {stays} stays in use{use}", 4
+        f"the gate refused {out}: more than {points(verdict.allow)} lost on {lost}; {stays} stays in use{use}",
+        4,
     )
 
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np

@@ -11,10 +11,10 @@ may have ``gate.json``, how it compared with the one before, or ``receipt.json``
 ids in JSON count from 0, in texts for people from 1. Its files may come from anywhere: what is read is bounded and
 checked, nothing in them runs, and files that do not belong together are refused.
 
-**Checksums.** ``result.json``, which is written last, lists the SHA-256 of every file that a finished run never changes;
-one that is missing then, or another, is refused. ``thresholds.json`` and ``gate.json``, which may come later, hold the
-checksum of their own content. A result that does not list ``calibration.json`` is of an mlcl that did not do so yet:
-its weights and memory are checked alone, and without calibration and thresholds it has the defaults of then.
+**Checksums.** ``result.json``, which is written last, lists the SHA-256 of every file that a finished run never
+changes; one that is missing then, or another, is refused. ``thresholds.json`` and ``gate.json``, which may come later,
+hold the checksum of their own content. A result that does not list ``calibration.json`` is of an mlcl that did not do
+so yet: its weights and memory are checked alone, and without calibration and thresholds it has the defaults of then.
 """
 
 from __future__ import annotations
@@ -361,9 +361,7 @@ def read_receipt(path: Path) -> dict[str, Any] | None:
         sums = read_object(path / RESULT, limit=MAX_RESULT_BYTES).get("sha256")
     except InputError:  # not finished, or damaged, which is for others to say
         sums = None
-    content = _read_listed(
-        path / RECEIPT, sums if isinstance(sums, dict) else {}, limit=MAX_RESULT_BYTES
-    )
+    content = _read_listed(path / RECEIPT, sums if isinstance(sums, dict) else {}, limit=MAX_RESULT_BYTES)
     return None if content is None else parse_object(content, source=path / RECEIPT)
 
 
