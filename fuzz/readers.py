@@ -43,6 +43,7 @@ from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.datasets.shards import Columns, describe
 from mlcl.errors import InputError
 from mlcl.exact import fit_map
+from mlcl.files import json_digest
 from mlcl.runs import checkpoints
 from mlcl.runs.added import extended_benchmark
 from mlcl.runs.base import begin_from, load_base, read_base
@@ -261,7 +262,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             fields = json.loads(manifest)
             fields.pop("sha256", None)
             fields["tensors"] = {"bytes": len(tensors), "sha256": hashlib.sha256(tensors).hexdigest()}
-            manifest = json.dumps({**fields, "sha256": checkpoints._digest(fields)}).encode()
+            manifest = json.dumps({**fields, "sha256": json_digest(fields)}).encode()
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass
         newest.write_bytes(manifest)

@@ -103,6 +103,12 @@ def stopped() -> None:
         run(resolve(given=given), out=Path("runs/stopped"), callback=Stop())
 
 
+def spoil() -> None:
+    """Write over ``current.json`` of ``runs/tagger`` what is no JSON."""
+    with Path("runs/tagger/current.json").open("a", encoding="utf-8") as file:
+        file.write("}")
+
+
 def vectors() -> None:
     """Make ``vectors``: three Parquet files of feature vectors with tags."""
     import numpy as np
@@ -202,6 +208,13 @@ ENTRIES = (
     ),
     Entry("versions", "List the versions of a run.", ["mlcl versions runs/tagger"]),
     Entry("rollback", "Use an earlier version of a run again.", ["mlcl rollback runs/tagger"]),
+    Entry(
+        "check",
+        "Say what is wrong with a folder of mlcl (a run and its versions, a sweep, a tagger, a store), and mend what "
+        "can be mended: here the record of which version is in use was spoilt.",
+        ["mlcl check runs/tagger", "mlcl check runs/tagger --repair"],
+        before=spoil,
+    ),
     Entry(
         "drift",
         "Test whether new inputs differ from those that a run was trained on.",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,17 @@ def plain(value: Any) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON, whole or not at all."""
-    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return what `write_json` writes."""
+    return json.dumps(plain(value), indent=1, allow_nan=False) + "\n"
+
+
+def json_digest(fields: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plain JSON values, whatever the order of their names and the spaces in their file."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -123,27 +135,34 @@ def read_bounded(path: Path, *, limit: int, expected: str) -> bytes:
 
 def read_object(path: Path, *, limit: int, expected: str = "a file of a run") -> dict[str, Any]:
     """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
-    content = read_bounded(path, limit=limit, expected=expected)
+    return parse_object(read_bounded(path, limit=limit, expected=expected), source=path, expected=expected)
+
+
+def parse_object(content: bytes, *, source: Path, expected: str = "a file of a run") -> dict[str, Any]:
+    """Parse a JSON object; anything else is an `InputError` that names the file it is from."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
-        raise InputError(f"{path}: is not valid JSON; expected {expected}.") from None
+        raise InputError(f"{source}: is not valid JSON; expected {expected}.") from None
     if not isinstance(value, dict):
-        raise InputError(f"{path}: holds a {type(value).__name__}; expected a JSON object.")
+        raise InputError(f"{source}: holds a {type(value).__name__}; expected a JSON object.")
     return value
 
 
 class FolderLock:
-    """Holds a folder for this process until `release`, or until the process ends in whatever way."""
+    """Holds a folder for this process until `release`, or until the process ends in whatever way.
 
-    def __init__(self, folder: Path) -> None:
+    One that another process holds is refused; with ``wait`` the other's end is waited for.
+    """
+
+    def __init__(self, folder: Path, *, wait: bool = False) -> None:
         self.path = folder / LOCK
         self.number = -1
         while self.number < 0:
             number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 if fcntl is not None:
-                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
                 owner = os.read(number, 20).decode(errors="replace").strip() or "unknown"
                 os.close(number)
@@ -171,3 +190,17 @@ class FolderLock:
                 self.path.unlink(missing_ok=True)
             os.close(self.number)
             self.number = -1
+
+
+def lock_state(folder: Path) -> str:
+    """Return ``held`` if a process holds a folder, ``stale`` if one that is gone left its lock, else an empty text."""
+    if fcntl is None or (folder / LOCK).is_symlink() or not (folder / LOCK).is_file():
+        return ""
+    number = os.open(folder / LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    finally:
+        os.close(number)
+    return "stale"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from examining import examined
-from helpers import label_settings, label_store
+from helpers import label_settings, label_store, rewrite
 from mlcl.cli.main import main
 from mlcl.metrics import bootstrap_interval
 from mlcl.reports.card import render_card
@@ -125,9 +125,9 @@ def test_names_from_outside_stay_names(place, tmp_path):
     hostile = replace(found, classes=names, benchmark=evil, config=config)
     shutil.copytree(place / "run", tmp_path / "run")
     for name in ("calibration.json", "thresholds.json"):
-        content = json.loads((tmp_path / "run" / name).read_text())
-        (tmp_path / "run" / name).write_text(json.dumps(content | {"classes": list(names)}))
-    hostile = replace(hostile, folder=tmp_path / "run")
+        rewrite(tmp_path / "run", name, classes=list(names))
+    copied = tmp_path / "run"
+    hostile = replace(hostile, folder=copied, sha256=read_run(copied).sha256)
     text = render_card(hostile, examined=replace(examined(), classes=names))
     header, headings, tables, settings = parsed(text)
     assert header["model-index"][0]["results"][0]["dataset"]["name"] == evil.replace("\n", " ")

@@ -173,7 +173,7 @@ def test_versions_form_a_chain_that_can_be_moved_and_rolled_back(exact, stores, 
     # From version 1 a fourth one branches off; numbers are never used again.
     assert next_folder(moved).name == "4"
     update(moved, stores["more"], out=next_folder(moved))
-    release(moved / "versions" / "4")
+    assert release(moved / "versions" / "4").passed
     assert [(v.number, v.parent, v.current) for v in versions(moved)][-1] == (4, 1, True)
     assert rollback(moved, to=3).number == 3
     for number, words in ((3, "current already"), (9, "does not exist; there are: 1, 2, 3, 4")):

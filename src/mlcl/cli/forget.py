@@ -6,11 +6,11 @@ import json
 import sys
 from pathlib import Path
 
+from mlcl.cli.update import finish
 from mlcl.cli.verbs import verb_parser
 from mlcl.files import plain
 from mlcl.runs.forget import forget
-from mlcl.runs.gate import release
-from mlcl.runs.versions import next_folder
+from mlcl.runs.versions import claimed
 
 
 def main(arguments: list[str]) -> int:
@@ -18,8 +18,9 @@ def main(arguments: list[str]) -> int:
     parser = verb_parser(
         "forget",
         "Remove rows or a label from a run of the exact learner: a new version as if it had never seen them, which "
-        "becomes the current one. The receipt is printed, and kept in the version's folder (receipt.json). Earlier "
-        "versions still know what was removed: delete their folders to be rid of it.",
+        "becomes the current one unless another came into use meanwhile (exit code 4). The receipt is printed, and "
+        "kept in the version's folder (receipt.json). Earlier versions still know what was removed: delete their "
+        "folders to be rid of it.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     parser.add_argument(
@@ -31,9 +32,8 @@ def main(arguments: list[str]) -> int:
         "--out", type=Path, metavar="DIR2", help="write a run folder of its own instead of a version"
     )
     given = parser.parse_args(arguments)
-    out = given.out or next_folder(given.folder)
-    receipt = forget(given.folder, out=out, rows=given.rows, data=given.data, label=given.label)
-    release(out, why="forget")
+    with claimed(given.folder, given.out) as out:
+        receipt = forget(given.folder, out=out, rows=given.rows, data=given.data, label=given.label)
     shown = {name: value for name, value in receipt.items() if name != "rows"}
     sys.stdout.write(json.dumps(plain(shown)) + f"\n{out}\n")
-    return 0
+    return finish(out)

@@ -1,7 +1,7 @@
 """The entry point: finds the verb, loads plugins, and turns errors into one sentence and an exit code.
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 interrupted and resumable, 4 refused by a gate (the new
-version is kept, the old one stays in use), 1 anything else.
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 interrupted and resumable, 4 refused by a gate, or because
+another version came into use meanwhile (the new version is kept, the one in use stays), 1 anything else.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ VERBS = {
     "drift": "test whether inputs, or the rates of predicted labels, have moved since training",
     "versions": "list the versions of a run",
     "rollback": "use an earlier version of a run again",
+    "check": "say what is wrong with a folder of mlcl, and mend what can be mended",
     "learn": "learn an exact tagger from Parquet files of any number, on any number of workers",
     "ls": "list methods, losses, memories, models, benchmarks and configs",
     "explain": "explain a setting, a part or a method: meaning, type, default, where it is set",
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             nowhere = silence.enter_context(Path(os.devnull).open("w"))
             silence.enter_context(contextlib.redirect_stdout(nowhere))
         code = _main(arguments, own=argv is None)
-    if code in (0, 3):  # all processes come to this end
+    if code in (0, 3, 4):  # all processes come to this end
         leave()
     return code
 

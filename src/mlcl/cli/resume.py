@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 from mlcl.cli.run import follow
+from mlcl.cli.update import finish
 from mlcl.cli.verbs import verb_parser
-from mlcl.runs.folder import is_finished, read_config
+from mlcl.runs.folder import is_finished, read_config, read_extends
+from mlcl.runs.gate import is_waiting
 from mlcl.runs.result import Result
 from mlcl.runs.run import resume
 from mlcl.runs.trackers import known_trackers, parse_trackers, tracked
@@ -18,13 +20,19 @@ from mlcl.training.portable import require_portable
 def main(arguments: list[str]) -> int:
     """Resume: ``mlcl resume DIR [--quiet] [--track T,...]``."""
     parser = verb_parser(
-        "resume", "Continue a run from its newest checkpoint; the result is that of a run in one go."
+        "resume",
+        "Continue a run from its newest checkpoint; the result is that of a run in one go. A version that "
+        "`mlcl update` began is then taken into use as there: behind the same gate, and if no other came into use "
+        "meanwhile.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
     parser.add_argument("--track", help="trackers to report to (default: those that the run began with)")
     given = parser.parse_args(arguments)
     if is_finished(given.folder):
+        if is_waiting(given.folder):
+            sys.stdout.write(f"{given.folder}\n")
+            return finish(given.folder, quiet=given.quiet)
         sys.stderr.write(f"mlcl: {given.folder} is finished; there is nothing to resume\n")
         sys.stdout.write(f"{given.folder}\n")
         return 0
@@ -35,4 +43,13 @@ def main(arguments: list[str]) -> int:
         with tracked(names, given.folder, read_config(given.folder)) as tracking:
             return resume(given.folder, callback=CallbackList(tracking, callback))
 
-    return follow(start, given.folder, quiet=given.quiet)
+    extends = read_extends(given.folder)
+    code = follow(start, given.folder, quiet=given.quiet)
+    if code or extends is None:
+        return code
+    if not extends.gate_known:  # begun by an older mlcl
+        sys.stderr.write(
+            f"mlcl: {given.folder} does not say which gate it must pass, so it is not taken into use\n"
+        )
+        return 0
+    return finish(given.folder, quiet=given.quiet)

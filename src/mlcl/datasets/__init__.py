@@ -47,6 +47,7 @@ __all__ = [
     "prepare_source",
     "published_differences",
     "read_ids",
+    "shown_data",
     "store_kind",
     "store_path",
 ]
@@ -208,6 +209,16 @@ def absolute_data(name_or_path: str) -> str:
         return name_or_path
     folder = _folder(name_or_path)
     return name_or_path if folder is None else str(folder.resolve())
+
+
+def shown_data(data: str) -> str:
+    """Return the name of a store, or its folder as seen from here: records hold the absolute path.
+
+    >>> shown_data("voc2012-96"), shown_data(str(Path.cwd() / "stores" / "mine"))
+    ('voc2012-96', 'stores/mine')
+    """
+    path = Path(data)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else data
 
 
 def _known_command(name: str) -> str | None:

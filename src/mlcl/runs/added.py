@@ -9,14 +9,13 @@ import hashlib
 import json
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.config.schema import Config
-from mlcl.datasets import Dataset, Split, is_given_arrays, load_dataset
+from mlcl.datasets import Dataset, Split, is_given_arrays, load_dataset, shown_data
 from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError
 from mlcl.labels import Labels
@@ -59,7 +58,7 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Ex
         known: whether the new task has the classes of the store that the run knows already.
     """
     data = load_dataset(config.data, in_memory=config.train.in_memory)
-    columns = added_classes(base, data, store=_shown(config.data), known=known)
+    columns = added_classes(base, data, store=shown_data(config.data), known=known)
     past = remembered_benchmark(base)
     names = (
         *base.trained.classes,
@@ -151,16 +150,6 @@ def added_classes(base: Base, data: Dataset, *, store: str, known: bool) -> NDAr
             f"{store}: classes known already are left out: {', '.join(seen)}.", UserWarning, stacklevel=3
         )
     return columns
-
-
-def _shown(data: str) -> str:
-    """Return the name of a store, or its folder as seen from here: settings hold the absolute path.
-
-    >>> _shown("voc2012-96"), _shown(str(Path.cwd() / "stores" / "mine"))
-    ('voc2012-96', 'stores/mine')
-    """
-    path = Path(data)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else data
 
 
 def _added_task(data: Dataset, columns: NDArray[np.int64], config: Config) -> Task:

@@ -22,7 +22,7 @@ import torch
 from mlcl._version import __version__
 from mlcl.config.schema import Config, flat, to_dict
 from mlcl.errors import InputError, one_line
-from mlcl.files import plain, read_object, sync_folder, write_bytes, write_json
+from mlcl.files import json_digest, plain, read_object, sync_folder, write_bytes, write_json
 from mlcl.streams import Benchmark
 from mlcl.training.learner import Learner
 from mlcl.training.state import State
@@ -95,7 +95,7 @@ def write_checkpoint(folder: Path, state: State, identity: Identity, *, metrics_
     }
     try:
         write_bytes(tensors, content)
-        write_json(manifest, {**fields, "sha256": _digest(fields)})
+        write_json(manifest, {**fields, "sha256": json_digest(fields)})
         _verify(manifest)
     except (OSError, CorruptCheckpoint):
         for path in (manifest, tensors):  # what is half there takes room, and is of no use to anybody
@@ -205,7 +205,7 @@ def _verify(manifest: Path) -> tuple[dict[str, Any], bytes]:
     except InputError as error:
         raise CorruptCheckpoint(str(error)) from None
     known = fields.pop("sha256", None)
-    if known != _digest(fields) or fields.get("format") != FORMAT:
+    if known != json_digest(fields) or fields.get("format") != FORMAT:
         raise CorruptCheckpoint(f"{manifest} is damaged: its checksum is not that of its content.")
     if fields.get("version") != VERSION:
         raise InputError(
@@ -221,10 +221,6 @@ def _verify(manifest: Path) -> tuple[dict[str, Any], bytes]:
     if found != entry:
         raise CorruptCheckpoint(f"{tensors} is damaged: its checksum is not the one in {manifest.name}.")
     return fields, content
-
-
-def _digest(fields: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def _tidy(folder: Path) -> None:

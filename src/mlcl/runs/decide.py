@@ -51,7 +51,7 @@ def set_thresholds(
         data: a store, by folder or name, all of whose rows are used instead of the rows that the run held out. The run
             must not have been trained on them.
     """
-    trained = load_trained(folder)
+    trained = load_trained(folder, thresholds=False)
     held_out = _held_out(trained) if data is None else _labelled(trained, str(data))
     thresholds = rechoose(trained.calibration, held_out, goal or Goal())
     files.write_thresholds(trained.folder, thresholds, trained.classes)

@@ -10,6 +10,11 @@ in ``versions``, each a run folder, and ``current.json`` says which one is in us
 may have ``gate.json``, how it compared with the one before, or ``receipt.json``, what it forgot. Task numbers and class
 ids in JSON count from 0, in texts for people from 1. Its files may come from anywhere: what is read is bounded and
 checked, nothing in them runs, and files that do not belong together are refused.
+
+**Checksums.** ``result.json``, which is written last, lists the SHA-256 of every file that a finished run never
+changes; one that is missing then, or another, is refused. ``thresholds.json`` and ``gate.json``, which may come later,
+hold the checksum of their own content. A result that does not list ``calibration.json`` is of an mlcl that did not do
+so yet: its weights and memory are checked alone, and without calibration and thresholds it has the defaults of then.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,8 +38,19 @@ from torch import Tensor
 from mlcl.config.resolve import config_from, to_yaml
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import is_given_arrays
-from mlcl.errors import InputError, one_line
-from mlcl.files import LOCK, plain, read_object, write_bytes, write_json, write_text
+from mlcl.errors import InputError, check_number, one_line
+from mlcl.files import (
+    LOCK,
+    json_digest,
+    json_text,
+    parse_object,
+    plain,
+    read_bounded,
+    read_object,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
 from mlcl.metrics import LogOddsLines, Thresholds
@@ -230,6 +246,21 @@ def read_data_record(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """What a run is compared on with its parent, before it is taken into use.
+
+    Attributes:
+        store: whose test rows are scored, by absolute folder or name.
+        fingerprint: of the store.
+        allow: points of AUC that a label may lose.
+    """
+
+    store: str
+    fingerprint: str
+    allow: float
+
+
+@dataclass(frozen=True)
 class Extends:
     """Which run another one began from: its parent.
 
@@ -237,11 +268,15 @@ class Extends:
         run: the parent's folder.
         fingerprint: of the parent's weights and memory.
         known: whether labels that the parent knew were learnt again, or new ones alone.
+        gate: what it must pass, whoever finishes it.
+        gate_known: whether that was recorded; an older mlcl did not.
     """
 
     run: Path
     fingerprint: str
     known: bool = False
+    gate: Gate | None = None
+    gate_known: bool = True
 
 
 def write_extends(path: Path, extends: Extends) -> None:
@@ -249,7 +284,9 @@ def write_extends(path: Path, extends: Extends) -> None:
     parent, root = extends.run.resolve(), path.resolve().parent.parent
     inside = path.resolve().parent.name == VERSIONS and (parent == root or parent.parent == root / VERSIONS)
     run = os.path.relpath(parent, path.resolve()) if inside else str(parent)
-    write_json(path / EXTENDS, {"run": run, "fingerprint": extends.fingerprint, "known": extends.known})
+    gate = None if extends.gate is None else asdict(extends.gate)
+    record = {"run": run, "fingerprint": extends.fingerprint, "known": extends.known, "gate": gate}
+    write_json(path / EXTENDS, record)
 
 
 def read_extends(path: Path) -> Extends | None:
@@ -260,17 +297,39 @@ def read_extends(path: Path) -> Extends | None:
     run = record.get("run")
     if not isinstance(run, str):
         raise InputError(f"{path / EXTENDS}: names no run.")
-    # Joining leaves an absolute path as it is. Not resolved: a name from a file may be too long to be one.
     return Extends(
-        Path(os.path.normpath(path / run)), str(record.get("fingerprint")), bool(record.get("known"))
+        # Joining leaves an absolute path as it is. Not resolved: a name from a file may be too long to be one.
+        Path(os.path.normpath(path / run)),
+        str(record.get("fingerprint")),
+        bool(record.get("known")),
+        _gate(record.get("gate"), source=path / EXTENDS),
+        "gate" in record,
     )
+
+
+def _gate(record: Any, *, source: Path) -> Gate | None:
+    if record is None:
+        return None
+    try:
+        gate = Gate(**record)
+        check_number("allow", gate.allow, high=100)
+        if not isinstance(gate.store, str) or not isinstance(gate.fingerprint, str):
+            raise TypeError
+    except (TypeError, InputError):
+        raise InputError(
+            f"{source}: gate is {str(record)[:60]}; expected store, fingerprint and allow."
+        ) from None
+    return gate
 
 
 def read_current(path: Path) -> dict[str, Any] | None:
     """Return which version is in use, and how that came about; None for a run without later versions."""
     if not (path / CURRENT).is_file():
         return None
-    return read_object(path / CURRENT, limit=MAX_RECORD_BYTES)
+    try:
+        return read_object(path / CURRENT, limit=MAX_RECORD_BYTES)
+    except InputError as error:
+        raise InputError(f"{one_line(error).rstrip('.')}; mend it with: mlcl check {path} --repair") from None
 
 
 def write_current(path: Path, record: Mapping[str, Any]) -> None:
@@ -280,22 +339,30 @@ def write_current(path: Path, record: Mapping[str, Any]) -> None:
 
 def write_gate(path: Path, record: Mapping[str, Any]) -> None:
     """Write how a version compared with the one before."""
-    write_json(path / GATE, dict(record))
+    _write_with_digest(path / GATE, record)
 
 
 def read_gate(path: Path) -> dict[str, Any] | None:
     """Return how a version compared with the one before; None if it was not compared."""
-    return read_object(path / GATE, limit=MAX_RESULT_BYTES) if (path / GATE).is_file() else None
+    if not (path / GATE).is_file():
+        return None
+    extends = read_extends(path)
+    return _read_with_digest(path / GATE, required=extends is not None and extends.gate_known)
 
 
 def write_receipt(path: Path, record: Mapping[str, Any]) -> None:
-    """Write what a version forgot."""
+    """Write what a version is to forget; `write_result` replaces it by what it forgot."""
     write_json(path / RECEIPT, dict(record))
 
 
 def read_receipt(path: Path) -> dict[str, Any] | None:
     """Return what a version forgot; None if it forgot nothing."""
-    return read_object(path / RECEIPT, limit=MAX_RESULT_BYTES) if (path / RECEIPT).is_file() else None
+    try:
+        sums = read_object(path / RESULT, limit=MAX_RESULT_BYTES).get("sha256")
+    except InputError:  # not finished, or damaged, which is for others to say
+        sums = None
+    content = _read_listed(path / RECEIPT, sums if isinstance(sums, dict) else {}, limit=MAX_RESULT_BYTES)
+    return None if content is None else parse_object(content, source=path / RECEIPT)
 
 
 def append_metrics(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -349,32 +416,45 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def write_result(path: Path, result: Result) -> None:
-    """Write weights, memory, and last the result, so that a folder with ``result.json`` is a whole run."""
+def write_result(path: Path, result: Result, *, receipt: Mapping[str, Any] | None = None) -> None:
+    """Write all that a run leaves, and last the result, so that a folder with ``result.json`` is a whole run.
+
+    Args:
+        path: the folder.
+        result: what was learnt and measured.
+        receipt: what the run forgot, if that is how it was made; the fingerprint of what is left is added.
+    """
+    contents = _contents(result)
+    if receipt is not None:
+        after = _print_of(contents[WEIGHTS], contents[MEMORY])
+        contents[RECEIPT] = json_text({**receipt, "after": after}).encode()
+    for name, content in contents.items():
+        write_bytes(path / name, content)
+    write_thresholds(path, result.calibrated.thresholds, result.learner.data.classes)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    write_json(path / RESULT, result_json(result) | {"sha256": sums})
+    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+def _contents(result: Result) -> dict[str, bytes]:
+    """Return the files of a finished run that nothing changes any more."""
     from safetensors.numpy import save as save_arrays
     from safetensors.torch import save as save_tensors
 
-    learner = result.learner
+    learner, calibrated = result.learner, result.calibrated
     tensors = dict(learner.network.state_dict())
     if learner.committee is not None:
         tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
     tensors = {name: value.contiguous() for name, value in tensors.items()}
     tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
-    contents = {WEIGHTS: save_tensors(tensors)}
-    contents[MEMORY] = save_arrays(kept_arrays(learner))
-    calibrated, classes = result.calibrated, learner.data.classes
+    contents = {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
     if (held_out := calibrated.held_out) is not None:
         contents[HELD_OUT] = save_arrays(
             {name: np.ascontiguousarray(getattr(held_out, name)) for name in _HELD_OUT_ARRAYS}
         )
-    for name, content in contents.items():
-        write_bytes(path / name, content)
-    write_json(path / CALIBRATION, plain(calibration_json(calibrated.calibration, classes)))
-    write_thresholds(path, calibrated.thresholds, classes)
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    write_json(path / RESULT, result_json(result) | {"sha256": sums})
-    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+    calibration = calibration_json(calibrated.calibration, learner.data.classes)
+    return contents | {CALIBRATION: json_text(calibration).encode()}
 
 
 def write_diverged(path: Path, config: Config, *, error: str) -> None:
@@ -393,27 +473,34 @@ def keep_record(path: Path) -> None:
 
 def read_calibration(path: Path, result: SavedResult) -> Calibration:
     """Return how a run's logits become probabilities; for a run of an mlcl before calibration, by the sigmoid alone."""
-    if not (path / CALIBRATION).is_file():
+    file = path / CALIBRATION
+    content = _read_listed(file, result.sha256, limit=MAX_RESULT_BYTES)
+    if content is None:
         identity, classes = LogOddsLines.identity(len(result.classes)), len(result.classes)
         return Calibration(identity, np.full(classes, 0.5), np.zeros(classes, np.bool_), 0)
-    return _parsed(path / CALIBRATION, result, parse_calibration)
+    return _parsed(file, parse_object(content, source=file), result, parse_calibration)
 
 
 def write_thresholds(path: Path, thresholds: Thresholds, classes: Sequence[str]) -> None:
     """Write which probabilities are tags; a file that was there is replaced in one go."""
-    write_json(path / THRESHOLDS, plain(thresholds_json(thresholds, classes)))
+    _write_with_digest(path / THRESHOLDS, thresholds_json(thresholds, classes))
 
 
 def read_thresholds(path: Path, result: SavedResult) -> Thresholds:
-    """Return which probabilities of a run are tags; 0.5 for all classes if there is no file."""
-    if not (path / THRESHOLDS).is_file():
+    """Return which probabilities of a run are tags; 0.5 for all classes if a run of an older mlcl has no file."""
+    file, listed = path / THRESHOLDS, CALIBRATION in result.sha256
+    if not listed and not file.is_file():
         return Thresholds.half(len(result.classes))
-    return _parsed(path / THRESHOLDS, result, parse_thresholds)
+    try:
+        return _parsed(file, _read_with_digest(file, required=listed), result, parse_thresholds)
+    except InputError as error:
+        again = f"choose thresholds anew with: mlcl thresholds {path}"
+        raise InputError(f"{one_line(error, limit=1000).rstrip('.')}; {again}") from None
 
 
 def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
     """Return the scores of a run's held-out rows; None if it held out none."""
-    if not (path / HELD_OUT).is_file():
+    if HELD_OUT not in result.sha256 and not (path / HELD_OUT).is_file():
         return None
     tensors = _read_tensors(path / HELD_OUT, result.sha256, limit=MAX_HELD_OUT_BYTES)
     try:
@@ -426,9 +513,13 @@ def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
     return held_out
 
 
-def _parsed(path: Path, result: SavedResult, parse: Callable[[Mapping[str, Any], Sequence[str]], T]) -> T:
-    """Read and check a file of one value per class."""
-    content = read_object(path, limit=MAX_RESULT_BYTES)
+def _parsed(
+    path: Path,
+    content: Mapping[str, Any],
+    result: SavedResult,
+    parse: Callable[[Mapping[str, Any], Sequence[str]], T],
+) -> T:
+    """Check the content of a file of one value per class."""
     try:
         return parse(content, result.classes)
     except KeyError as missing:
@@ -490,23 +581,53 @@ def _read_tensors(path: Path, sums: Mapping[str, Any], *, limit: int) -> dict[st
     """Read a safetensors file, or say why not; ``sums`` are the checksums of ``result.json``, if it has any."""
     from safetensors.torch import load
 
-    try:
-        if path.stat().st_size > limit:
-            raise InputError(f"{path}: larger than {limit} bytes.")
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if sums and hashlib.sha256(content).hexdigest() != sums.get(path.name):
-        raise InputError(f"{path}: is damaged: its checksum is not the one in {RESULT}.")
+    content = read_bounded(path, limit=limit, expected="a file of a finished run")
+    if sums:
+        _check_sum(path, content, sums)
     try:
         return dict(load(content))
     except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
         raise InputError(f"{path}: is damaged: {one_line(error)}.") from None
 
 
+def _read_listed(path: Path, sums: Mapping[str, Any], *, limit: int) -> bytes | None:
+    """Read a file that a run need not have, None without it; one that ``result.json`` lists must be there as it was."""
+    if path.name not in sums:
+        return read_bounded(path, limit=limit, expected="a file of a run") if path.is_file() else None
+    content = read_bounded(path, limit=limit, expected=f"the file that {RESULT} lists")
+    _check_sum(path, content, sums)
+    return content
+
+
+def _check_sum(path: Path, content: bytes, sums: Mapping[str, Any]) -> None:
+    if hashlib.sha256(content).hexdigest() != sums.get(path.name):
+        raise InputError(f"{path}: is damaged: its checksum is not the one in {RESULT}.")
+
+
+def _write_with_digest(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a file that may come after the result with the checksum of its own content: both change in one go."""
+    fields = plain(dict(record))
+    write_json(path, {**fields, "sha256": json_digest(fields)})
+
+
+def _read_with_digest(path: Path, *, required: bool) -> dict[str, Any]:
+    """Read what `_write_with_digest` wrote; with ``required`` one without a checksum is refused too."""
+    fields = read_object(path, limit=MAX_RESULT_BYTES)
+    found = fields.pop("sha256", None)
+    if (required or found is not None) and found != json_digest(fields):
+        raise InputError(f"{path}: is damaged: its checksum is not that of its content.")
+    return fields
+
+
 def fingerprint(path: Path) -> str:
     """Return 16 hexadecimal digits of a SHA-256 over weights and memory: whether a run is still the same."""
-    digest = hashlib.sha256((path / WEIGHTS).read_bytes() + (path / MEMORY).read_bytes())
+    return _print_of((path / WEIGHTS).read_bytes(), (path / MEMORY).read_bytes())
+
+
+def _print_of(*contents: bytes) -> str:
+    digest = hashlib.sha256()
+    for content in contents:  # not joined: they may be large
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 

@@ -28,7 +28,7 @@ from mlcl.runs.base import Base, begin_from, load_base
 from mlcl.runs.calibration import Calibrated, calibrate
 from mlcl.runs.recording import Recorder
 from mlcl.runs.result import summarise
-from mlcl.runs.versions import current_folder, now_text
+from mlcl.runs.versions import chain, current_folder, now_text
 from mlcl.runs.without import benchmark_without, without_label
 from mlcl.training.learner import Learner
 
@@ -105,10 +105,9 @@ def forget(
     with Recorder.create(Path(out), base.trained.config, benchmark, extends=extends) as recorder:
         receipt |= {"time": now_text(), "before": base.fingerprint, "parent": base.trained.result.sha256}
         files.write_receipt(recorder.path, receipt)
-        files.write_result(recorder.path, summarise(learner, _as_before(learner, edited), recorder.path))
-    receipt |= {"after": files.fingerprint(Path(out))}
-    files.write_receipt(Path(out), receipt)
-    return receipt
+        result = summarise(learner, _as_before(learner, edited), recorder.path)
+        files.write_result(recorder.path, result, receipt=receipt)
+    return receipt | {"after": files.fingerprint(Path(out))}
 
 
 def _read_wanted(path: Path) -> list[str]:
@@ -131,7 +130,7 @@ def _hashed(row: str) -> str:
 def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, source: str) -> tuple[Base, int]:
     """Return the run as if it had never seen these rows, and how many of them it had."""
     done = {
-        row for folder in _chain(base.folder) for row in (files.read_receipt(folder) or {}).get("rows", ())
+        row for folder in chain(base.folder) for row in (files.read_receipt(folder) or {}).get("rows", ())
     }
     again = [row for row in wanted if _hashed(row) in done]
     if again:
@@ -178,18 +177,10 @@ def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, sou
     return replace(base, kept=replace(base.kept, memory=memory, exact=exact)), len(learnt)
 
 
-def _chain(folder: Path) -> Iterator[Path]:
-    """Iterate over a run, the one that it began from, and so on."""
-    yield folder
-    while (extends := files.read_extends(folder)) is not None:
-        folder = extends.run
-        yield folder
-
-
 def _taught(base: Base) -> list[Taught]:
     """Return the tasks of a run, in the order of its memory, each with the rows that it was learnt from."""
     found: list[Taught] = []
-    for folder in reversed(list(_chain(base.folder))):
+    for folder in reversed(list(chain(base.folder))):
         receipt = files.read_receipt(folder)
         if receipt is None:
             found += _of_version(base if folder == base.folder else load_base(folder))

@@ -4,6 +4,9 @@ Both versions score the test rows of one store. A label is *lost* where the uppe
 lies below what is allowed: the loss is then larger than allowed beyond the noise of the test rows. The ends hold for
 all labels together, so a version that lost nothing is refused in at most one of twenty cases, however many labels
 there are. A label whose loss is larger than allowed, but within the noise, is reported as *unsure* and does not refuse.
+
+A version is compared with the one that is in use, and replaces it only if it began from it: what another process has
+taken into use meanwhile is not lost. What came too late is kept, as what a gate refused is.
 """
 
 from __future__ import annotations
@@ -14,13 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.datasets import Dataset, load_dataset
+from mlcl.datasets import Dataset, absolute_data, load_dataset, shown_data
 from mlcl.errors import InputError, check_number
 from mlcl.metrics.changes import AucChanges, auc_changes
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.trained import Trained, load_trained
-from mlcl.runs.versions import current_number, make_current, now_text, root_of
+from mlcl.runs.versions import (
+    current_number,
+    history,
+    locked,
+    now_text,
+    parent_number,
+    root_of,
+    use_version,
+)
 
 ALLOW = 1.0
 """Points of AUC that a label may lose by default."""
@@ -114,7 +125,7 @@ def judge(old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW
     )
     labels = data.test.labels[:, [data.classes.index(name) for name in both]]
     return Verdict(
-        store=str(store),
+        store=shown_data(str(store)),
         rows=len(data.test),
         allow=float(allow),
         labels=tuple(both),
@@ -136,44 +147,100 @@ def check_inputs(trained: Trained, data: Dataset, store: str | Path) -> None:
     check_encoder(trained.result.features, data.origin, run=str(trained.folder), data=str(store))
 
 
-def release(
-    folder: str | Path, *, gate: str | Path | None = None, allow: float = ALLOW, why: str = "update"
-) -> Verdict | None:
-    """Take a finished version into use if it passes the gate; else it stays where it is, and nothing changes.
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What became of a finished version.
+
+    Attributes:
+        verdict: of its gate; None without one, and where the version came too late for one.
+        newer: the version that came into use since this one began, which is why this one did not; None otherwise.
+    """
+
+    verdict: Verdict | None = None
+    newer: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Return whether nothing refused the version."""
+        return self.newer is None and (self.verdict is None or self.verdict.passed)
+
+
+def release(folder: str | Path) -> Release:
+    """Take a finished version into use if it passes its gate and its parent is in use; else nothing changes.
 
     A version that lies in the folder ``versions`` of its run becomes the current one; one that was written elsewhere
-    is only compared. The verdict is kept in the version's folder.
+    is only compared. What refused it, and the verdict of its gate, is kept in the version's folder.
 
     Args:
-        folder: of the new version; it names the version before.
-        gate: the store to compare on; None: no gate.
-        allow: points of AUC that a label may lose.
-        why: for the history of versions.
-
-    Returns:
-        The verdict, or None without a gate.
+        folder: of the new version; it names the version before, and its gate.
     """
     path = Path(folder)
     extends = files.read_extends(path)
     if extends is None:
         raise InputError(f"{path} began from no other run, so there is no version to compare it with.")
-    verdict = None
-    if gate is not None:
-        old, new = (load_trained(each, current=False) for each in (extends.run, path))
-        verdict = judge(old, new, gate, allow=allow)
+    if (newer := _newer(path)) is not None:
+        return _too_late(path, None, newer)
+    verdict = None if extends.gate is None else _compare(extends.run, path, extends.gate)
+    if verdict is not None:
         files.write_gate(path, verdict.record())
-        if not verdict.passed:
-            return verdict
+    if root_of(path) == path or (verdict is not None and not verdict.passed):
+        return Release(verdict)
+    with locked(root_of(path)):
+        newer = _newer(path)  # while the rows of the gate were scored
+        if newer is None and current_number(root_of(path)) != int(path.name):
+            why = "update" if files.read_receipt(path) is None else "forget"
+            use_version(root_of(path), int(path.name), why=why)
+    return Release(verdict) if newer is None else _too_late(path, verdict, newer)
+
+
+def is_waiting(path: Path) -> bool:
+    """Return whether a finished version has yet to be released: whoever made it was stopped just before."""
+    extends, gate, root = files.read_extends(path), files.read_gate(path), root_of(path)
+    if extends is None or not extends.gate_known or (gate is not None and not gate.get("passed")):
+        return False
+    if root == path:
+        return extends.gate is not None and gate is None
+    used = [entry.get("to") for entry in history(root) if isinstance(entry, dict)]
+    return int(path.name) not in used
+
+
+def _newer(path: Path) -> int | None:
+    """Return the version in use, unless it is this one or its parent."""
     root = root_of(path)
-    if root != path and current_number(root) != int(path.name):
-        make_current(root, int(path.name), why=why)
-    return verdict
+    if root == path:
+        return None
+    now = current_number(root)
+    return None if now in (int(path.name), parent_number(path)) else now
 
 
-def check_gate(folder: Path, gate: str | Path, *, allow: float) -> None:
-    """Refuse before training a gate that cannot compare what follows from a run."""
+def _too_late(path: Path, verdict: Verdict | None, newer: int) -> Release:
+    record = {"time": now_text()} if verdict is None else verdict.record()
+    files.write_gate(path, {**record, "passed": False, "newer": newer})
+    return Release(verdict, newer)
+
+
+def _compare(old: Path, new: Path, gate: files.Gate) -> Verdict:
+    found = load_dataset(gate.store).fingerprint
+    if found != gate.fingerprint:
+        raise InputError(
+            f"{shown_data(gate.store)} has another fingerprint ({found}) than when it was named as the gate of {new} "
+            f"({gate.fingerprint}); the version is kept, and not taken into use."
+        )
+    before, after = (load_trained(each, current=False) for each in (old, new))
+    return judge(before, after, gate.store, allow=gate.allow)
+
+
+def check_gate(folder: str | Path, store: str | Path, *, allow: float = ALLOW) -> files.Gate:
+    """Return a gate as a version records it; one that cannot compare what follows from a run is refused.
+
+    Args:
+        folder: the run that follows from.
+        store: whose test rows are scored, by folder or name.
+        allow: points of AUC that a label may lose.
+    """
     check_number("--allow", allow, high=100)
-    trained, data = load_trained(folder), load_dataset(str(gate))
-    check_inputs(trained, data, gate)
+    trained, data = load_trained(folder), load_dataset(str(store))
+    check_inputs(trained, data, store)
     if not set(data.classes) & set(trained.classes):
-        raise InputError(f"{gate} has no label that {folder} knows; expected one with its labels.")
+        raise InputError(f"{store} has no label that {folder} knows; expected one with its labels.")
+    return files.Gate(absolute_data(str(store)), data.fingerprint, float(allow))

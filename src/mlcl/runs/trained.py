@@ -98,12 +98,13 @@ class Trained:
         return self.calibration.probabilities(self.logits(inputs)).astype(np.float32)
 
 
-def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
+def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool = True) -> Trained:
     """Load a finished run; an unfinished or damaged one is an `InputError` of one sentence.
 
     Args:
         folder: the folder of the run.
         current: of a run with versions load the one in use; else the run in this very folder.
+        thresholds: load its thresholds; else they are 0.5, for one who will replace them, whatever they are.
     """
     path = current_folder(Path(folder)) if current else Path(folder)
     require_finished(path)
@@ -147,7 +148,7 @@ def load_trained(folder: str | Path, *, current: bool = True) -> Trained:
         tasks,
         shape,
         read_calibration(path, result),
-        read_thresholds(path, result),
+        read_thresholds(path, result) if thresholds else Thresholds.half(len(classes)),
     )
 
 

@@ -34,6 +34,7 @@ def update(
     out: str | Path,
     config: Config | None = None,
     known: bool = True,
+    gate: files.Gate | None = None,
     overwrite: bool = False,
     callback: Callback | None = None,
 ) -> Result:
@@ -45,33 +46,41 @@ def update(
         out: folder to write; ``mlcl resume`` continues there if it is stopped.
         config: settings instead of those of the run; only data, benchmark, held_out, train and checkpoint may differ.
         known: learn the store's classes that the run knows already too; else its new classes alone.
+        gate: what `mlcl.runs.gate.release` compares the result on, see `mlcl.runs.gate.check_gate`.
         overwrite: replace ``out`` if it holds an earlier run.
         callback: called while training.
     """
-    base = load_base(current_folder(Path(folder)))
-    settings = config or dataclasses.replace(base.trained.config, data=absolute_data(str(data)))
-    _refuse_settings(base.trained.config, settings)
-    if Path(out).resolve() in (base.folder.resolve(), Path(folder).resolve()):
+    now = current_folder(Path(folder))
+    if Path(out).resolve() in (now.resolve(), Path(folder).resolve()):
         raise InputError(f"--out {out} is the run that is extended; expected another folder.")
-    settings = settled(settings)
-    with launched(
-        settings.train.devices,
-        update,
-        base.folder,
-        out=out,
-        config=settings,
-        known=known,
-        overwrite=overwrite,
-    ):
-        learner = Learner(settings, extended_benchmark(base, settings, known=known), pretrained=False)
+    files.require_finished(now)
+    settings = config or dataclasses.replace(files.read_config(now), data=absolute_data(str(data)))
+    return _train(now, settings, callback, out=Path(out), known=known, gate=gate, overwrite=overwrite)
+
+
+def _train(
+    parent: Path,
+    config: Config,
+    callback: Callback | None = None,
+    *,
+    out: Path,
+    known: bool,
+    gate: files.Gate | None,
+    overwrite: bool,
+) -> Result:
+    """Train on from this very run, in every process: the version in use may change meanwhile."""
+    base = load_base(parent)
+    _refuse_settings(base.trained.config, config)
+    config = settled(config)
+    given = {"out": out, "known": known, "gate": gate, "overwrite": overwrite}
+    with launched(config.train.devices, _train, parent, config, **given):
+        learner = Learner(config, extended_benchmark(base, config, known=known), pretrained=False)
         begin_from(learner, base)
         for note in learner.benchmark.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
-        extends = files.Extends(base.folder, base.fingerprint, known)
+        extends = files.Extends(base.folder, base.fingerprint, known, gate)
         recorder = learner.processes.on_first(
-            lambda: Recorder.create(
-                Path(out), settings, learner.benchmark, overwrite=overwrite, extends=extends
-            )
+            lambda: Recorder.create(out, config, learner.benchmark, overwrite=overwrite, extends=extends)
         )
         return train_and_record(
             learner,

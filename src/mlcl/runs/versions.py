@@ -3,20 +3,26 @@
 A run folder is version 1 of itself. Later versions lie in its folder ``versions``, each a whole run folder that names
 its parent and the parent's fingerprint (``extends.json``). ``current.json`` says which version is in use and how that
 came about; without it, version 1 is. Nothing is ever deleted: rolling back moves the pointer.
+
+Several processes may work on one run. A version is made in its own folder, whose number belongs to the process that
+made the folder; the run itself is locked only for the moment in which ``current.json`` is read and replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlcl.errors import InputError
+from mlcl.files import FolderLock
 from mlcl.runs import folder as files
 from mlcl.runs.result import SavedResult
+from mlcl.training.launching import rank
 
 MAX_VERSIONS = 100_000
 
@@ -34,7 +40,7 @@ class Version:
         intact: whether the parent is still what this version began from; None without a parent.
         fingerprint: of its weights and memory; empty if it is not finished.
         kind: ``run``, ``update``, ``extend`` or ``forget``.
-        gate: whether it passed its gate; None if there was none.
+        gate: whether it passed its gate; None if there was none. One that came too late, see `mlcl.runs.gate`, did not.
         result: what it measured; None if it is not finished.
     """
 
@@ -89,18 +95,57 @@ def current_folder(folder: Path) -> Path:
 
 def numbers(root: Path) -> list[int]:
     """Return the numbers of all versions there are, in order."""
+    return [1, *(number for number in _taken(root) if version_folder(root, number).is_dir())]
+
+
+def _taken(root: Path) -> list[int]:
+    """Return the numbers that names in the folder of versions have, in order; a name such as 20261118 is no number."""
     place = root / files.VERSIONS
-    names = [path.name for path in place.iterdir() if path.is_dir()] if place.is_dir() else []
-    later = sorted(
-        int(name) for name in names if name.isdecimal() and name == str(int(name)) and int(name) > 1
-    )
-    return [1, *later]
+    names = [path.name for path in place.iterdir()] if place.is_dir() else []
+    # The length first: a name of thousands of digits is no number for Python.
+    found = [int(name) for name in names if name.isdecimal() and len(name) <= 6 and name == str(int(name))]
+    return sorted(number for number in found if 1 < number <= MAX_VERSIONS)
 
 
 def next_folder(folder: Path) -> Path:
     """Return the folder of the version to come; numbers are never used again."""
     root = root_of(folder)
-    return version_folder(root, numbers(root)[-1] + 1)
+    number = max([1, *_taken(root)]) + 1
+    if number > MAX_VERSIONS:
+        raise InputError(
+            f"{root} has a version {number - 1}; expected numbers below {MAX_VERSIONS} in {root / files.VERSIONS}."
+        )
+    return version_folder(root, number)
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, out: Path | None = None) -> Iterator[Path]:
+    """Make the folder of the version to come, which no other process then takes, and remove it if it stays empty.
+
+    With ``out``, a folder of the user's, nothing is made. Of several processes the first one makes it.
+    """
+    if out is not None or rank():
+        yield out or next_folder(folder)
+        return
+    path = _claim(folder)
+    try:
+        yield path
+    finally:
+        for made in (path, path.parent):  # nothing came of it: what was asked for was refused
+            with contextlib.suppress(OSError):
+                made.rmdir()
+
+
+def _claim(folder: Path) -> Path:
+    files.require_finished(root_of(folder))
+    while True:
+        path = next_folder(folder)
+        path.parent.mkdir(exist_ok=True)
+        try:
+            path.mkdir()
+        except FileExistsError:  # another process was quicker
+            continue
+        return path
 
 
 def versions(folder: str | Path) -> list[Version]:
@@ -108,33 +153,29 @@ def versions(folder: str | Path) -> list[Version]:
     root = root_of(Path(folder))
     files.require_finished(root)
     now = current_number(root)
-    known = {version_folder(root, number).resolve(): number for number in numbers(root)}
-    prints = {
-        path: files.fingerprint(path) if files.is_run(path) and files.is_finished(path) else ""
-        for path in known
-    }
-    return [_version(root, number, now, known, prints) for number in known.values()]
+    prints = {number: _print_of(version_folder(root, number)) for number in numbers(root)}
+    return [_version(root, number, now, prints) for number in prints]
 
 
-def _version(root: Path, number: int, now: int, known: dict[Path, int], prints: dict[Path, str]) -> Version:
-    path = version_folder(root, number)
-    extends = files.read_extends(path)
-    parent = None if extends is None else extends.run.resolve()
-    gate = files.read_gate(path)
-    own = prints[path.resolve()]
-    if extends is None or parent is None:
-        kind, intact = "run", None
+def _print_of(path: Path) -> str:
+    return files.fingerprint(path) if files.is_run(path) and files.is_finished(path) else ""
+
+
+def _version(root: Path, number: int, now: int, prints: dict[int, str]) -> Version:
+    path, own = version_folder(root, number), prints[number]
+    extends, parent, gate = files.read_extends(path), parent_number(path), files.read_gate(path)
+    if extends is None:
+        kind = "run"
     else:
         kind = "update" if extends.known else "extend"
         kind = "forget" if files.read_receipt(path) is not None else kind
-        intact = prints.get(parent) == extends.fingerprint if parent in prints else None
     return Version(
         number=number,
         folder=path,
         current=number == now,
         finished=bool(own),
-        parent=None if parent is None else known.get(parent),
-        intact=intact,
+        parent=parent,
+        intact=None if extends is None or parent is None else prints[parent] == extends.fingerprint,
         fingerprint=own,
         kind=kind,
         gate=None if gate is None else bool(gate.get("passed")),
@@ -142,19 +183,47 @@ def _version(root: Path, number: int, now: int, known: dict[Path, int], prints: 
     )
 
 
+def parent_number(path: Path) -> int | None:
+    """Return the number of the version that one began from; None for the first, and where that is not known."""
+    extends, root = files.read_extends(path), root_of(path)
+    if extends is None:
+        return None
+    places = {os.path.realpath(version_folder(root, number)): number for number in numbers(root)}
+    return places.get(os.path.realpath(extends.run))
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Hold a run while the version in use is changed; others wait, since this takes a moment."""
+    lock = FolderLock(root, wait=True)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def make_current(root: Path, number: int, *, why: str) -> None:
     """Use a version from now on; ``why`` goes into the history beside the time."""
+    with locked(root):
+        use_version(root, number, why=why)
+
+
+def use_version(root: Path, number: int, *, why: str) -> None:
+    """Do what `make_current` does, for one who holds the lock already."""
     path = version_folder(root, number)
     if number not in numbers(root) or not files.is_run(path):
         raise InputError(
             f"version {number} of {root} does not exist; there are: {', '.join(map(str, numbers(root)))}."
         )
     files.require_finished(path)
-    record = files.read_current(root) or {}
-    history: list[Any] = record["history"] if isinstance(record.get("history"), list) else []
-    before = record.get("version", 1)
-    entry = {"time": now_text(), "from": before, "to": number, "why": why}
-    files.write_current(root, {"version": number, "history": [*history, entry]})
+    entry = {"time": now_text(), "from": current_number(root), "to": number, "why": why}
+    files.write_current(root, {"version": number, "history": [*history(root), entry]})
+
+
+def history(root: Path) -> list[Any]:
+    """Return how the version in use came about, the oldest change first."""
+    found = (files.read_current(root) or {}).get("history")
+    return found if isinstance(found, list) else []
 
 
 def rollback(folder: str | Path, to: int | None = None) -> Version:
@@ -165,15 +234,14 @@ def rollback(folder: str | Path, to: int | None = None) -> Version:
         to: the number of the version; it may also be a later one, such as one that a gate refused.
     """
     root = root_of(Path(folder))
-    found = versions(root)
-    now = next((version for version in found if version.current), None)
-    if to is None:
-        if now is None or now.parent is None:
+    files.require_finished(root)
+    with locked(root):
+        now = current_number(root)
+        if to is None and (to := parent_number(version_folder(root, now))) is None:
             raise InputError(f"{root} has no version before the current one; give --to N.")
-        to = now.parent
-    elif now is not None and to == now.number:
-        raise InputError(f"version {to} of {root} is current already.")
-    make_current(root, to, why="rollback")
+        if to == now:
+            raise InputError(f"version {to} of {root} is current already.")
+        use_version(root, to, why="rollback")
     return next(version for version in versions(root) if version.number == to)
 
 
@@ -193,14 +261,21 @@ def of_one_chain(folders: Sequence[Path]) -> bool:
 
 def _ancestor(folder: Path) -> Path:
     """Return the run that a chain begins with; a folder that is gone ends it."""
-    seen = {folder.resolve()}
-    path = folder.resolve()
-    while (extends := files.read_extends(path)) is not None:
-        path = Path(os.path.realpath(extends.run))  # a name from a file: not resolved strictly
-        if path in seen:
+    return [Path(os.path.realpath(path)) for path in chain(folder)][-1]
+
+
+def chain(folder: Path) -> Iterator[Path]:
+    """Iterate over a run, the one that it began from, and so on; one that names itself is an `InputError`."""
+    seen: set[str] = set()
+    path: Path | None = folder
+    while path is not None:
+        place = os.path.realpath(path)  # a name from a file: not resolved strictly
+        if place in seen:
             raise InputError(f"{folder}: its chain of versions runs in a circle.")
-        seen.add(path)
-    return path
+        seen.add(place)
+        yield path
+        extends = files.read_extends(path)
+        path = None if extends is None else extends.run
 
 
 def now_text() -> str:

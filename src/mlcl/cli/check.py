@@ -1,0 +1,101 @@
+"""``mlcl check``: what is wrong with a folder of mlcl, and mending what can be mended."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from mlcl.cli.verbs import verb_parser
+from mlcl.datasets import open_store, read_ids
+from mlcl.datasets.store import MANIFEST
+from mlcl.errors import InputError
+from mlcl.runs.check import Finding, check_run, in_turn, left_behind, looks_like_run, read_or_say
+from mlcl.sklearn import saving
+from mlcl.sklearn.array_files import read_header
+from mlcl.sklearn.exact_saving import read_exact
+from mlcl.sklearn.shard_folder import BEGUN, PARTS, TAGGER, read_begun, read_tagger
+from mlcl.sklearn.shard_parts import ENDING, read_part
+from mlcl.sweeps.record import FILE, read_record
+
+_LEFT_BY_LEARN = re.compile(r"\w+\.safetensors\.tmp")
+
+
+def main(arguments: list[str]) -> int:
+    """Check: ``mlcl check DIR [--repair]``."""
+    parser = verb_parser(
+        "check",
+        "Say what is wrong with the folder of a run and its versions, of a sweep, of a tagger (`mlcl learn`, or the "
+        "file of a saved one) or of a store: damaged and missing files, unfinished versions, an unreadable "
+        "current.json, links, and what killed commands left. Exit code 0: all is sound; 2: something is wrong.",
+    )
+    parser.add_argument("path", type=Path, metavar="DIR", help="the folder, or the file of a tagger")
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="mend what follows from other files: current.json, and what killed commands left; all else stays",
+    )
+    given = parser.parse_args(arguments)
+    found = check(given.path, repair=given.repair)
+    for finding in found:
+        after = finding.mended or finding.remedy
+        sys.stdout.write(f"{finding.path}: {finding.what}{f'; {after}' if after else ''}\n")
+    left = [finding for finding in found if finding.wrong and not finding.mended]
+    if left:
+        sys.stdout.write(f"{given.path}: {len(left)} of {len(found)} to be put right\n")
+        return 2
+    sys.stdout.write(f"{given.path} is sound\n")
+    return 0
+
+
+def check(path: Path, *, repair: bool = False) -> list[Finding]:
+    """Return what is wrong with whatever of mlcl is at a path."""
+    if path.is_file():
+        return list(read_or_say(path, partial(_read_tagger, path)))
+    if (path / FILE).exists() or (path / "runs").is_dir():
+        return _check_sweep(path, repair=repair)
+    if (path / MANIFEST).exists():
+        return list(_check_store(path))
+    if (path / TAGGER).exists() or (path / BEGUN).exists():
+        return in_turn(path, _check_learnt, repair=repair)
+    if looks_like_run(path):
+        return check_run(path, repair=repair)
+    raise InputError(f"{path} holds no run, sweep, tagger or store of mlcl.")
+
+
+def _read_tagger(path: Path) -> None:
+    """Read the file of either kind of tagger."""
+    try:
+        read_header(path, format=saving.FORMAT, version=saving.VERSION, kind="a ContinualTagger")
+    except InputError:
+        read_exact(path)
+    else:
+        saving.read_tagger(path)
+
+
+def _check_sweep(path: Path, *, repair: bool) -> list[Finding]:
+    runs = [folder for folder in sorted((path / "runs").glob("*")) if looks_like_run(folder)]
+    found = [finding for folder in runs for finding in check_run(folder, repair=repair)]
+    return found + in_turn(path, _check_record, repair=repair)
+
+
+def _check_record(path: Path) -> Iterator[Finding]:
+    yield from left_behind(path, re.compile(rf"{re.escape(FILE)}\.tmp"))
+    yield from read_or_say(path / FILE, partial(read_record, path))
+
+
+def _check_store(path: Path) -> Iterator[Finding]:
+    yield from read_or_say(path, partial(open_store, path, check=True))
+    yield from read_or_say(path, partial(read_ids, path))
+
+
+def _check_learnt(path: Path) -> Iterator[Finding]:
+    yield from left_behind(path, _LEFT_BY_LEARN)
+    yield from read_or_say(path / BEGUN, partial(read_begun, path))
+    yield from read_or_say(path / TAGGER, partial(read_tagger, path))
+    if (path / PARTS).is_dir():
+        yield from left_behind(path / PARTS, _LEFT_BY_LEARN)
+    for part in sorted((path / PARTS).glob(f"*{ENDING}")):
+        yield from read_or_say(part, partial(read_part, path / PARTS, part.stem))
