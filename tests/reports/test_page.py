@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 
 import matplotlib as mpl
 import pytest
+from matplotlib.figure import Figure
 
 from browser import CHROMIUM, browse, probed
 from mlcl.cli.main import main
@@ -170,6 +171,27 @@ def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
     assert inline.count("<svg") == inline.count("</svg>") == 1
     if kind in ("points", "lines"):
         assert "70.00" in figure.alt or kind == "lines"
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"), [((0.01, 1.0), "log"), ((200, 2000), "linear"), ((0, 5), "linear")]
+)
+def test_lines_show_both_measures_over_the_rate(sweep, values, scale):
+    (section,) = sections([sweep])
+    groups = [
+        replace(group, row=replace(group.row, x=x, series="one", published={"macro_auc": 70.0}))
+        for group, x in zip(section.groups, values, strict=True)
+    ]
+    section = replace(section, groups=tuple(groups), figure="lines", axis="lr")
+    drawn = Figure()
+    table_figure(section, summarise(section)).draw(drawn)
+    axes = [axes for part in drawn.subfigs for axes in part.axes]
+    assert [(one.get_ylabel(), one.get_xscale()) for one in axes] == [
+        ("Macro-AUC", scale),
+        ("Pooled Macro-AUC", scale),
+    ]
+    names = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert sorted(names) == ["one", "one (published)"]
 
 
 def test_a_style_of_the_user_changes_nothing(sweep):

@@ -24,11 +24,11 @@ from mlcl.runs.recording import load_benchmark, warn_of_headline
 from mlcl.runs.trackers import parse_trackers
 from mlcl.sweeps.experiment import METRICS, Experiment, TableRow, experiments, load_experiment, nested
 from mlcl.sweeps.overview import Overview
-from mlcl.sweeps.plan import PlannedRun, choose_rows, make_runs, plan_rows, plan_runs
+from mlcl.sweeps.plan import TUNING, PlannedRun, choose_rows, make_runs, plan_rows, plan_runs
 from mlcl.sweeps.record import TuningRecord, make_record, write_record
 from mlcl.sweeps.reuse import reuse
 from mlcl.sweeps.sweep import run_all, sweep_lock
-from mlcl.sweeps.tuning import Tuning, TuningPlan
+from mlcl.sweeps.tuning import FIRST_SEED, Tuning, TuningPlan
 from mlcl.sweeps.work import Finished
 from mlcl.training.cluster import check_engine
 
@@ -159,9 +159,16 @@ def _tuning_plan(own: Mapping[str, Any], experiment: Experiment) -> TuningPlan |
                 raise InputError(f"--{name.replace('_', '-')} is for --tune.")
         return None
     metric = check_choice("--tune-metric", own.get("tune_metric", experiment.metric), METRICS)
-    return TuningPlan.parse(
+    plan = TuningPlan.parse(
         own["tune"], metric=metric, seeds=own.get("tune_seeds", 2), extend=own.get("tune_extend", 4)
     )
+    if experiment.axis and experiment.axis.setting in plan.settings:
+        raise InputError(f"--tune {experiment.axis.setting}: it is the axis of {experiment.name}.")
+    if own.get("seeds", 3) > FIRST_SEED:
+        raise InputError(
+            f"--seeds is {own['seeds']}; expected at most {FIRST_SEED}, the first seed of --tune."
+        )
+    return plan
 
 
 def main(arguments: list[str]) -> int:
@@ -176,7 +183,6 @@ def main(arguments: list[str]) -> int:
         out=command.out,
         given=command.given,
     )
-    runs = [replace(run, track=command.track) for run in runs]
     chosen = choose_rows(rows, command.rows) if command.rows else {row.label for row in rows}
     # What is wrong with data or stream is reported once, before anything is written.
     warn_of_headline(load_benchmark(runs[0].config))
@@ -190,12 +196,13 @@ def main(arguments: list[str]) -> int:
             if copied:
                 taken = ", ".join(map(str, command.reuse))
                 sys.stderr.write(f"{copied} of {len(runs)} runs were taken from {taken}\n")
-            runs = _chosen(command, chosen, runs)
+            runs = [replace(run, track=command.track) for run in _chosen(command, chosen, runs)]
             ends = [*_run(command, runs), *untuned]
         except KeyboardInterrupt:
             done = sum(has_result(run.folder) for run in runs)
+            before = f", and {_tuning_runs(command.out)} of tuning" if command.tune else ""
             sys.stderr.write(
-                f"mlcl: interrupted: {done} of {len(runs)} runs are done; the same command continues.\n"
+                f"mlcl: interrupted: {done} of {len(runs)} runs are done{before}; the same command continues.\n"
             )
             return 3
         failed = [end for end in ends if end.result is None]
@@ -248,6 +255,11 @@ def _tuned(
     untuned = [Finished(run, None, error) for run in runs if (error := found.problems.get(run.label))]
     record = TuningRecord(tuple(plan.settings), plan.metric, plan.rule.seeds, found.chosen)
     return [run for run in runs if run.label in found.chosen], untuned, record
+
+
+def _tuning_runs(out: Path) -> int:
+    """Return how many runs of tuning are done."""
+    return sum(has_result(folder) for folder in (out / TUNING).iterdir()) if (out / TUNING).is_dir() else 0
 
 
 def _layers(choice: Mapping[str, Any]) -> list[Layer]:

@@ -67,7 +67,8 @@ def table_figure(section: Section, lines: Sequence[Line]) -> ReportFigure:
     # Beside other panels, those that list the rows are placed below, over the whole width.
     wide = listed if len(listed) < len(panels) and len(panels) > 2 else []
     top = [panel for panel in panels if panel not in wide]
-    labels = panels[-1].labels
+    named = max(range(len(top)), key=lambda n: (len(top[n].labels), n))  # of which the legend is
+    labels = top[named].labels
 
     def draw(figure: Any) -> None:
         rows = figure.subfigures(1 + len(wide), 1, squeeze=False, height_ratios=[1.0, *(0.7 for _ in wide)])
@@ -79,7 +80,7 @@ def table_figure(section: Section, lines: Sequence[Line]) -> ReportFigure:
                 place.set_yticklabels([])
         for row, panel in zip(rows[1:, 0], wide, strict=True):
             panel.draw(row.subplots())
-        legend(figure, axes[-1], labels)
+        legend(figure, axes[named], labels)
 
     width = 3.4 * len(top) + (0.6 if listed else 0.0) if len(top) > 1 else 4.8
     height = max(panel.height for panel in top) + sum(panel.height for panel in wide)
@@ -139,13 +140,18 @@ def _metric_points(section: Section, lines: Sequence[Line], metric: str) -> Pane
 
 
 def _lines(section: Section, lines: Sequence[Line]) -> list[Panel]:
-    """Draw the metric along the axis, one line per series."""
+    """Draw the metric, and the Macro-AUC over all test rows, along the axis, one line per series."""
+    metrics = dict.fromkeys((section.metric, "pooled_macro_auc"))
+    known = [metric for metric in metrics if any(math.isfinite(line.mean[metric]) for line in lines)]
+    return [_along(section, lines, metric) for metric in known or [section.metric]]
+
+
+def _along(section: Section, lines: Sequence[Line], metric: str) -> Panel:
     pairs = list(zip(section.groups, lines, strict=True))
     series = list(dict.fromkeys(group.row.series for group in section.groups))
     values = list(dict.fromkeys(group.row.x for group in section.groups))
     numeric = all(isinstance(value, int | float) for value in values)
     places = {value: float(value) if numeric else float(n) for n, value in enumerate(values)}  # type: ignore[arg-type]
-    metric = section.metric
 
     def draw(axes: Any) -> None:
         for number, name in enumerate(series):
@@ -159,6 +165,9 @@ def _lines(section: Section, lines: Sequence[Line]) -> list[Panel]:
             if known:
                 label = f"{shown(name, 28)} (published)"
                 axes.plot(*zip(*known, strict=True), ls="--", lw=1, mfc="none", label=label, **style)
+        if numeric and _spread(list(places.values())):
+            axes.set_xscale("log")
+            plain_log(axes.xaxis)
         if not numeric:
             axes.set_xticks(range(len(values)), [shown(str(value)) for value in values])
         axes.set_xlabel(shown(section.axis))
@@ -171,7 +180,16 @@ def _lines(section: Section, lines: Sequence[Line]) -> list[Panel]:
         " Dashed: published." if published else ""
     )
     title = f"{NAMES[metric]} along {section.axis}"
-    return [Panel(title, alt, caption, draw, 2.8, labels=tuple(labels))]
+    return Panel(title, alt, caption, draw, 2.8, labels=tuple(labels))
+
+
+def _spread(values: Sequence[float]) -> bool:
+    """Return whether values fit a logarithmic axis better, as learning rates do.
+
+    >>> _spread([0.01, 0.1, 1.0]), _spread([200, 500, 2000]), _spread([0, 100, 5000])
+    (True, False, False)
+    """
+    return min(values) > 0 and max(values) > 30 * min(values)
 
 
 def _curves(section: Section, lines: Sequence[Line]) -> list[Panel]:

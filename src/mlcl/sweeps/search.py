@@ -50,12 +50,14 @@ class Found:
     best: Value | None = None
 
 
-def default_grid(value: float) -> tuple[Value, ...]:
-    """Return the default grid around a value; whole numbers stay whole.
+def default_grid(value: object) -> tuple[Value, ...]:
+    """Return the default grid around a value; whole numbers stay whole. There is none unless it is a number above 0.
 
-    >>> default_grid(0.2), default_grid(8), default_grid(2)
-    ((0.025, 0.05, 0.1, 0.2, 0.4, 0.8), (1, 2, 4, 8, 16, 32), (1, 2, 4, 8))
+    >>> default_grid(0.2), default_grid(2), default_grid(0.0), default_grid("mean")
+    ((0.025, 0.05, 0.1, 0.2, 0.4, 0.8), (1, 2, 4, 8), (), ())
     """
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return ()
     values = [value * FACTOR**step for step in STEPS]
     return tuple(dict.fromkeys(round(v) for v in values if v >= 1)) if isinstance(value, int) else (*values,)
 

@@ -178,7 +178,7 @@ class Tuning:
         for name, values in self.plan.settings.items():
             reason = _without(config, name)
             home = _home(config, layer, name)
-            grid = values or (default_grid(home) if isinstance(home, int | float) and home > 0 else ())
+            grid = values or default_grid(home)
             if reason is None and not grid:
                 raise InputError(
                     f"--tune {name} is {home} in row {row.label!r}, which is no middle of a grid; expected values: "

@@ -12,7 +12,7 @@ import torch
 
 from mlcl.errors import InputError, one_line
 from mlcl.plugins import ensure_loaded
-from mlcl.runs.folder import CHECKPOINTS, keep_record, read_config, read_result_json, write_diverged
+from mlcl.runs.folder import CHECKPOINTS, is_run, keep_record, read_config, read_result_json, write_diverged
 from mlcl.runs.run import resume
 from mlcl.runs.run import run as start
 from mlcl.runs.trackers import tracked
@@ -94,7 +94,7 @@ def attempt(
             keep_record(run.folder)
         return read_result_json(run.folder), ""
     except Exception as error:
-        if run.tuning and isinstance(error, DIVERGED):
+        if run.tuning and isinstance(error, DIVERGED) and is_run(run.folder):
             write_diverged(run.folder, run.config, error=one_line(error, limit=500))
             return read_result_json(run.folder), ""
         if isinstance(error, InputError | TrainingError):
