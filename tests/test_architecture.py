@@ -19,7 +19,7 @@ from children import complete
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "mlcl"
-FOUNDATIONS = ("_version", "errors", "files", "registry", "labels", "seeds", "plugins")
+FOUNDATIONS = ("_version", "errors", "files", "registry", "labels", "seeds", "plugins", "texts")
 ROOMS = (
     *(
         "losses",

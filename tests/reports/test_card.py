@@ -130,7 +130,7 @@ def test_names_from_outside_stay_names(place, tmp_path):
     hostile = replace(hostile, folder=copied, sha256=read_run(copied).sha256)
     text = render_card(hostile, examined=replace(examined(), classes=names))
     header, headings, tables, settings = parsed(text)
-    assert header["model-index"][0]["results"][0]["dataset"]["name"] == evil.replace("\n", " ")
+    assert header["model-index"][0]["results"][0]["dataset"]["name"] == evil.replace("\n", "\\n")
     assert not re.search(r"(?<!\\)<", re.split(r"^---$", text, maxsplit=2, flags=re.MULTILINE)[2])
     assert len(tables[0]) == 2 + 4
     assert [heading for heading in headings if heading.startswith("x")] == []
@@ -140,7 +140,7 @@ def test_names_from_outside_stay_names(place, tmp_path):
 def test_escaped_text_has_no_markup():
     assert escaped("a_b*c") == r"a\_b\*c"
     assert "\n" not in escaped("a\nb")
-    assert escaped("x" + chr(0) + "y") == "x y"
+    assert escaped("x" + chr(0) + "y") == r"x\\x00y"
     assert np.char.count(escaped("|"), "|") == 1
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from mlcl.metrics import ResultMatrix
 from mlcl.reports import Group, Run, Section, summarise
-from mlcl.reports.formats import rich_table, runs_csv, table_csv, table_latex, table_markdown
+from mlcl.reports.formats import fitted, runs_csv, table_csv, table_latex, table_markdown
 from mlcl.reports.tables import NAMES, footnotes, grid, interval
 from mlcl.sweeps import TableRow
 
@@ -94,24 +94,23 @@ def test_the_best_is_sought_at_each_value_of_the_axis():
 def test_an_undefined_value_is_never_best_and_shown_as_a_dash():
     lines = summarise(section(group("er", ER), group("joint", OURS, forgetting=math.nan)))
     assert "forgetting" not in lines[0].best | lines[1].best
-    heads, body = grid(section(group("er", ER), group("joint", OURS, forgetting=math.nan)), lines)
-    assert body[1][heads.index("Forgetting")].text == "-"
+    table = grid(section(group("er", ER), group("joint", OURS, forgetting=math.nan)), lines)
+    assert table.rows[1][table.heads.index("Forgetting")].text == "-"
 
 
 def test_the_metric_of_the_table_comes_first_and_decides():
     groups = (group("er", ER), group("ours", OURS))
     table = section(*groups, metric="pooled_map")
-    heads, _ = grid(table, summarise(table))
-    assert heads[2] == "Pooled mAP"
+    assert grid(table, summarise(table)).heads[2] == "Pooled mAP"
 
 
 def test_published_numbers_have_columns_of_their_own():
     table = section(group("er", ER, published={"macro_auc": 79.17}), group("ours", OURS))
     lines = summarise(table)
-    heads, body = grid(table, lines)
-    assert heads[-1] == "Macro-AUC (published)"
-    assert [cells[-1].text for cells in body] == ["79.17", "-"]
-    assert body[0][-1].published
+    found = grid(table, lines)
+    assert found.heads[-1] == "Macro-AUC (published)"
+    assert [cells[-1].text for cells in found.rows] == ["79.17", "-"]
+    assert found.rows[0][-1].pale
     assert "context, not a target" in table_markdown(table, lines)
     row = next(csv.DictReader(io.StringIO(table_csv(table, lines))))
     assert row["published_macro_auc"] == "79.17"
@@ -150,7 +149,7 @@ def test_markdown_and_latex_escape_what_would_break_them():
 def test_the_terminal_shows_every_row_whole():
     table = section(group("er", ER), group("ours [bold]", OURS))
     screen = io.StringIO()
-    Console(file=screen, width=150).print(rich_table(table, summarise(table)))
+    Console(file=screen, width=150).print(fitted(grid(table, summarise(table)), 160))
     assert "ours [bold]" in screen.getvalue()
     assert interval(summarise(table)[1].difference) in screen.getvalue()
 
@@ -160,7 +159,7 @@ def test_a_narrow_terminal_loses_columns_but_no_digit(width):
     table = section(group("er", ER), group("rldam-wru", OURS))
     lines = summarise(table)
     screen = io.StringIO()
-    Console(file=screen, width=width).print(rich_table(table, lines, width=width))
+    Console(file=screen, width=width).print(fitted(grid(table, lines), width))
     text = screen.getvalue()
     assert "…" not in text
     assert max(len(line) for line in text.splitlines()) <= width

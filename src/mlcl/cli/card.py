@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.files import write_text
 from mlcl.reports.card import render_card
@@ -34,5 +34,5 @@ def main(arguments: list[str]) -> int:
     run = read_run(folder)
     examined, unseen = examine_or_say(folder, on=given.on)
     write_text(out, render_card(run, examined=examined, unseen=unseen))
-    sys.stdout.write(f"{out}\n")
+    say(out)
     return 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.datasets import open_store, read_ids
 from mlcl.datasets.store import MANIFEST
@@ -41,12 +41,12 @@ def main(arguments: list[str]) -> int:
     found = check(given.path, repair=given.repair)
     for finding in found:
         after = finding.mended or finding.remedy
-        sys.stdout.write(f"{finding.path}: {finding.what}{f'; {after}' if after else ''}\n")
+        say(f"{finding.path}: {finding.what}{f'; {after}' if after else ''}")
     left = [finding for finding in found if finding.wrong and not finding.mended]
     if left:
-        sys.stdout.write(f"{given.path}: {len(left)} of {len(found)} to be put right\n")
+        say(f"{given.path}: {len(left)} of {len(found)} to be put right")
         return 2
-    sys.stdout.write(f"{given.path} is sound\n")
+    say(f"{given.path} is sound")
     return 0
 
 

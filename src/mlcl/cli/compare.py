@@ -8,9 +8,9 @@ from pathlib import Path
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.reports.changes import aucs_on, label_table, measured_aucs
-from mlcl.reports.formats import rich_table
+from mlcl.reports.formats import fitted
 from mlcl.reports.gather import Section, one_table, sections
-from mlcl.reports.tables import footnotes, summarise
+from mlcl.reports.tables import footnotes, grid, summarise
 from mlcl.runs.versions import every_version, of_one_chain
 
 
@@ -42,6 +42,6 @@ def print_section(section: Section) -> None:
     """Print the table of a section of a report, and its footnotes."""
     lines = summarise(section)
     console = make_console(sys.stdout)
-    console.print(rich_table(section, lines, width=console.width))
+    console.print(fitted(grid(section, lines), console.width))
     for note in footnotes(section, lines):
         console.print(note)

@@ -10,13 +10,13 @@ import importlib
 import io
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args, get_origin
 
 from mlcl.cli import ls
 from mlcl.cli.helping import short
 from mlcl.cli.main import VERBS
+from mlcl.cli.messages import page
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import settings, shipped
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("shell", choices=tuple(USE), help="the shell")
     shell = parser.parse_args(arguments).shell
-    sys.stdout.write(f"{USE[shell]}\n{script()}")
+    page(f"{USE[shell]}\n{script()}")
     return 0
 
 

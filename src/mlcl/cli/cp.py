@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.resolve import shipped
 from mlcl.errors import InputError, nearest
@@ -35,5 +35,5 @@ def main(arguments: list[str]) -> int:
         given.file.write_text(known[given.name], encoding="utf-8")
     except OSError as error:
         raise InputError(f"{given.file} cannot be written: {error.strerror}.") from None
-    sys.stdout.write(f"{given.file}\n")
+    say(given.file)
     return 0

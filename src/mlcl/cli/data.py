@@ -9,7 +9,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser
 
 from mlcl.cli.helping import COMMON, shown_default
-from mlcl.cli.messages import fail
+from mlcl.cli.messages import fail, note, page, say
 from mlcl.cli.options import parse_settings
 from mlcl.cli.progress import make_console, progress_shown
 from mlcl.cli.verbs import verb_parser
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     """Do ``mlcl data prepare``, ``mlcl data features`` or ``mlcl data info``."""
     actions = {"prepare": prepare, "features": features, "info": info}
     if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(
+        page(
             "usage: mlcl data prepare KIND --root PATH [--out STORE] [--size N]\n"
             "       mlcl data features STORE --model MODEL [--pretrained FILE] [--out STORE2]\n"
             "       mlcl data info NAME | STORE [--classes] [--figure FILE]\n\n"
@@ -46,7 +46,7 @@ def prepare(arguments: list[str]) -> int:
     """``mlcl data prepare KIND --root PATH [--out STORE] [--size N]`` and the options of the source."""
     kinds = "\n".join(f"  {name:12}{SOURCES.summary(name)}" for name in SOURCES.names())
     if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(
+        page(
             "usage: mlcl data prepare KIND --root PATH [options]; `mlcl data prepare KIND --help` shows them\n\n"
             f"kinds:\n{kinds}\n"
         )
@@ -80,16 +80,13 @@ def prepare(arguments: list[str]) -> int:
     given = vars(parser.parse_args(arguments[1:]))
     quiet = given.pop("quiet")
 
-    def note(text: str) -> None:
-        if not quiet:
-            sys.stderr.write(f"{text}\n")
-
     with progress_shown("preparing", quiet=quiet) as progress:
-        made = prepare_source(kind, progress=progress, announce=note, **given)
+        made = prepare_source(kind, progress=progress, announce=(lambda _: None) if quiet else note, **given)
     dropped = "".join(f", {count} {reason}" for reason, count in made.dropped.items() if count)
     state = "was there already" if made.already_there else f"done in {measured(made.seconds)}"
-    note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes{dropped}; {state}")
-    sys.stdout.write(f"{made.path}\n")
+    if not quiet:
+        note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes{dropped}; {state}")
+    say(made.path)
     return 0
 
 
@@ -148,8 +145,8 @@ def features(arguments: list[str]) -> int:
         )
     if not quiet:
         state = "was there already" if made.already_there else f"done in {measured(made.seconds)}"
-        sys.stderr.write(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}\n")
-    sys.stdout.write(f"{made.path}\n")
+        note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}")
+    say(made.path)
     return 0
 
 

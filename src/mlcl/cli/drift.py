@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.files import write_json
+from mlcl.reports.rendering import Table
 from mlcl.runs.drift import LEVEL, Drift, drift
 from mlcl.runs.predict import check_out
 
@@ -61,16 +61,13 @@ def main(arguments: list[str]) -> int:
 
 def rate_table(found: Drift) -> Table:
     """Return the labels whose rates changed most certainly."""
-    table = Table(title="share of inputs with a predicted label", title_justify="left")
-    for name in ("label", "before", "now", "p (all labels)"):
-        table.add_column(name, justify="left" if name == "label" else "right")
-    rates = found.rates
+    rates, rows = found.rates, []
     for k in np.argsort(rates.p_values, kind="stable")[:SHOWN]:
         values = (rates.before[k], rates.after[k])
-        table.add_row(
-            found.labels[k], *(f"{100 * value:.1f} %" for value in values), f"{rates.adjusted[k]:.2g}"
-        )
-    return table
+        shares = (f"{100 * value:.1f} %" for value in values)
+        rows.append([found.labels[k], *shares, f"{rates.adjusted[k]:.2g}"])
+    heads = ("label", "before", "now", "p (all labels)")
+    return Table("share of inputs with a predicted label", heads, rows, left=("label",))
 
 
 def drift_lines(found: Drift) -> list[str]:

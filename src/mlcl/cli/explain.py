@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from mlcl.cli.helping import DEFAULTS, SHORT, setting_line, short, shown_default, shown_type
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.parts import GIVEN_BY_THE_RUN, REGISTRIES
 from mlcl.config.resolve import read_yaml, settings, shipped
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("name", metavar="NAME", help="such as memory.size, memory, wru or er")
     words = [word if word in ("-h", "--help") else word.removeprefix("--") for word in arguments]
     for line in explained(parser.parse_args(words).name):
-        sys.stdout.write(f"{line}\n")
+        say(line)
     return 0
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from mlcl.cli.messages import fail
+from mlcl.cli.messages import fail, note, say
 from mlcl.cli.verbs import verb_parser
 from mlcl.runs.export import SUFFIXES, ExportError, export, format_of
 from mlcl.runs.folder import require_finished
@@ -37,6 +36,6 @@ def main(arguments: list[str]) -> int:
         gap = export(given.folder, out, format=chosen, logits=given.logits)
     except ExportError as error:
         return fail(str(error), 1)
-    sys.stderr.write(f"mlcl: scores differ from the network's by {gap:.1g} at most\n")
-    sys.stdout.write(f"{out}\n")
+    note(f"mlcl: scores differ from the network's by {gap:.1g} at most")
+    say(out)
     return 0

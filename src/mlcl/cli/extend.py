@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from mlcl.cli.helping import wants_help
+from mlcl.cli.messages import page
 from mlcl.cli.options import RunCommand, parse_run
 from mlcl.cli.run import follow
 from mlcl.errors import InputError
@@ -32,7 +32,7 @@ of the run. `mlcl update` learns more rows of known labels too, and keeps versio
 def main(arguments: list[str]) -> int:
     """Extend: ``mlcl extend DIR --data STORE [--out DIR2] [--train.epochs N] ...``."""
     if wants_help(arguments):
-        sys.stdout.write(HELP)
+        page(HELP)
         return 0
     more = parse_more("extend", arguments)
     if more is None:

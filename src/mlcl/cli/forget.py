@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.update import finish
 from mlcl.cli.verbs import verb_parser
 from mlcl.files import plain
@@ -35,5 +35,6 @@ def main(arguments: list[str]) -> int:
     with claimed(given.folder, given.out) as out:
         receipt = forget(given.folder, out=out, rows=given.rows, data=given.data, label=given.label)
     shown = {name: value for name, value in receipt.items() if name != "rows"}
-    sys.stdout.write(json.dumps(plain(shown)) + f"\n{out}\n")
+    say(json.dumps(plain(shown)))
+    say(out)
     return finish(out)

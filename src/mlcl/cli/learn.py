@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from mlcl.cli.messages import fail
+from mlcl.cli.messages import fail, note, say
 from mlcl.cli.progress import progress_shown
+from mlcl.cli.signals import endings
 from mlcl.cli.verbs import verb_parser
 from mlcl.runs.durations import measured
 from mlcl.sklearn.shards import Stopped, learn_shards
@@ -93,18 +93,18 @@ def main(arguments: list[str]) -> int:
         return fail(f"interrupted; what was counted is kept; to go on: {again}", 3)
     if not quiet:
         for copy, first in made.duplicates.items():
-            sys.stderr.write(f"{copy} has the content of {first}: counted once\n")
-        sys.stderr.write(
+            note(f"{copy} has the content of {first}: counted once")
+        note(
             f"{made.shards} shards ({made.new} new), {made.rows:,} rows, {made.classes} labels; "
-            f"done in {measured(made.seconds)}\n"
+            f"done in {measured(made.seconds)}"
         )
-    sys.stdout.write(f"{made.path}\n")
+    say(made.path)
     return 0
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the block like Ctrl-C, so that workers are stopped and the way on is shown."""
+    """Let SIGTERM and SIGHUP end the block like Ctrl-C, so that workers are stopped and the way on is shown."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         raise KeyboardInterrupt
@@ -112,8 +112,9 @@ def _terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in endings()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

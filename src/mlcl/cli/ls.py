@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-import sys
 from collections.abc import Callable, Iterator
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import shipped
@@ -93,5 +93,5 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     load_entry_points()
     for line in listing(given.what, given.pattern):
-        sys.stdout.write(line + "\n")
+        say(line)
     return 0

@@ -15,7 +15,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mlcl._version import __version__
-from mlcl.cli.messages import fail, new_warnings, show_warning
+from mlcl.cli.messages import (
+    close_streams,
+    fail,
+    new_warnings,
+    open_streams,
+    page,
+    say,
+    show_warning,
+)
 from mlcl.errors import InputError, nearest
 from mlcl.training.cores import share_cores
 from mlcl.training.launching import leave, rank, torchrun
@@ -67,17 +75,27 @@ What to do next:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is not None:
+        return _run(arguments, own=False)
+    open_streams()
+    try:
+        return _run(arguments, own=True)
+    finally:
+        close_streams()
+
+
+def _run(arguments: list[str], *, own: bool) -> int:
     share_cores()  # before torch is loaded
     warnings.showwarning = show_warning
     new_warnings()
     if torchrun() is None:
-        return _main(arguments, own=argv is None)
+        return _main(arguments, own=own)
     with contextlib.ExitStack() as silence:
         if rank() > 0:  # the first process talks to the user
             warnings.simplefilter("ignore")
             nowhere = silence.enter_context(Path(os.devnull).open("w"))
             silence.enter_context(contextlib.redirect_stdout(nowhere))
-        code = _main(arguments, own=argv is None)
+        code = _main(arguments, own=own)
     if code in (0, 3, 4):  # all processes come to this end
         leave()
     return code
@@ -86,7 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str], *, own: bool) -> int:
     try:
         try:
-            return _verb(arguments)
+            code = _verb(arguments)
+            sys.stdout.flush()  # a full disk or a reader who has gone is found out here
+            return code
         except NotPortable:
             if own:  # of a process that called `main` the command line says nothing
                 restart()
@@ -94,8 +114,7 @@ def _main(arguments: list[str], *, own: bool) -> int:
     except InputError as error:
         return fail(str(error), 2)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe has gone (mlcl ls | head); nobody reads a message
-        return 1
+        return 1  # the reader of a pipe has gone (mlcl ls | head); nobody reads a message
     except OSError as error:
         return fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
     except KeyboardInterrupt:
@@ -104,13 +123,13 @@ def _main(arguments: list[str], *, own: bool) -> int:
 
 def _verb(arguments: list[str]) -> int:
     if not arguments:
-        sys.stdout.write(NEXT)
+        page(NEXT)
         return 0
     if arguments[0] in ("-h", "--help", "help"):
-        sys.stdout.write(_help())
+        page(_help())
         return 0
     if arguments[0] == "--version":
-        sys.stdout.write(f"mlcl {__version__}\n")
+        say(f"mlcl {__version__}")
         return 0
     name = arguments.pop(0)
     if name not in VERBS:

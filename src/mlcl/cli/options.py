@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from mlcl.cli.helping import COMMON, SHORT, verb_help, wants_help
+from mlcl.cli.messages import page
 from mlcl.config.resolve import (
     Layer,
     add_settings,
@@ -108,7 +108,7 @@ def parse_settings(
     actions = list(parser._actions)
     own = {action.dest for action in actions}
     if (wanted := wants_help(arguments)) is not None:
-        sys.stdout.write(verb_help(parser, actions, every=wanted == "all", common=common, defaults=defaults))
+        page(verb_help(parser, actions, every=wanted == "all", common=common, defaults=defaults))
         return None
     add_settings(parser)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
 from mlcl.runs.predict import check_out, predict, write_scores, write_tags
@@ -46,5 +47,5 @@ def main(arguments: list[str]) -> int:
         )
         return 0
     (write_tags if given.tags else write_scores)(found, given.out)
-    sys.stdout.write(f"{given.out}\n")
+    say(given.out)
     return 0

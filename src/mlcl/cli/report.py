@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError, check_int
 from mlcl.files import write_bytes
@@ -53,5 +53,5 @@ def main(arguments: list[str]) -> int:
         examined, unseen = examine_or_say(run.folder, on=given.on, images=given.images)
     page = render_page(found, examined=examined, unseen=unseen, count=given.mistakes)
     write_bytes(out, page.encode())
-    sys.stdout.write(f"{out}\n")
+    say(out)
     return 0

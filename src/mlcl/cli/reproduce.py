@@ -11,7 +11,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from mlcl.cli.compare import print_section
-from mlcl.cli.messages import fail
+from mlcl.cli.messages import fail, note, say
 from mlcl.cli.options import parse_settings
 from mlcl.cli.progress import make_console
 from mlcl.config.resolve import Layer, merge, resolve
@@ -195,14 +195,14 @@ def main(arguments: list[str]) -> int:
             copied = reuse(runs, command.reuse)
             if copied:
                 taken = ", ".join(map(str, command.reuse))
-                sys.stderr.write(f"{copied} of {len(runs)} runs were taken from {taken}\n")
+                note(f"{copied} of {len(runs)} runs were taken from {taken}")
             runs = [replace(run, track=command.track) for run in _chosen(command, chosen, runs)]
             ends = [*_run(command, runs), *untuned]
         except KeyboardInterrupt:
             done = sum(has_result(run.folder) for run in runs)
             before = f", and {_tuning_runs(command.out)} of tuning" if command.tune else ""
-            sys.stderr.write(
-                f"mlcl: interrupted: {done} of {len(runs)} runs are done{before}; the same command continues.\n"
+            note(
+                f"mlcl: interrupted: {done} of {len(runs)} runs are done{before}; the same command continues."
             )
             return 3
         failed = [end for end in ends if end.result is None]
@@ -221,7 +221,7 @@ def main(arguments: list[str]) -> int:
             return fail(f"all {len(ends)} runs failed; the first: {failed[0].error}", 1)
         print_section(sections([command.out])[0])
         write_files(command.out)
-        sys.stdout.write(f"{command.out}\n")
+        say(command.out)
     if failed:
         return fail(f"{len(failed)} of {len(ends)} runs failed; the same command tries them again.", 1)
     return 0
@@ -246,7 +246,7 @@ def _tuned(
     found = tuning.tune(execute, active=() if command.done else chosen)
     for label, reasons in found.skipped.items():
         for name, reason in reasons.items():
-            sys.stderr.write(f"{label} keeps its {name}: {reason}\n")
+            note(f"{label} keeps its {name}: {reason}")
     layers = [
         merge(layer, *_layers(found.chosen.get(row.label, {})))
         for row, layer in zip(rows, layers, strict=True)
@@ -270,10 +270,10 @@ def _print_budget(command: ReproduceCommand, plan: TuningPlan, tuning: Tuning, r
     runs = tuning.runs()
     done = sum(has_result(run.folder) for run in runs)
     names, seeds = " and ".join(plan.settings), len(plan.rule.seeds)
-    sys.stderr.write(
+    note(
         f"tuning {names} of {rows} rows on validation rows, {seeds} seeds: at most {len(runs)} runs for the first "
         f"grid of {next(iter(plan.settings))} ({done} are done), and up to {seeds} per value added where an end "
-        f"is best; then {rows * command.seeds} runs of the table\n"
+        f"is best; then {rows * command.seeds} runs of the table"
     )
 
 
@@ -284,7 +284,7 @@ def _chosen(command: ReproduceCommand, chosen: Collection[str], runs: list[Plann
         planned, runs = len(runs), [run for run in runs if has_result(run.folder)]
         if not runs:
             raise InputError(f"--done: none of the {planned} runs is in {command.out} yet.")
-        sys.stderr.write(f"{len(runs)} of {planned} runs are there\n")
+        note(f"{len(runs)} of {planned} runs are there")
     return runs
 
 

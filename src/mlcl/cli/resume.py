@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from mlcl.cli.messages import note, say
 from mlcl.cli.run import follow
 from mlcl.cli.update import finish
 from mlcl.cli.verbs import verb_parser
@@ -31,10 +31,10 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if is_finished(given.folder):
         if is_waiting(given.folder):
-            sys.stdout.write(f"{given.folder}\n")
+            say(given.folder)
             return finish(given.folder, quiet=given.quiet)
-        sys.stderr.write(f"mlcl: {given.folder} is finished; there is nothing to resume\n")
-        sys.stdout.write(f"{given.folder}\n")
+        note(f"mlcl: {given.folder} is finished; there is nothing to resume")
+        say(given.folder)
         return 0
     require_portable(read_config(given.folder).train)
     names = parse_trackers(",".join(known_trackers(given.folder)) if given.track is None else given.track)
@@ -48,8 +48,6 @@ def main(arguments: list[str]) -> int:
     if code or extends is None:
         return code
     if not extends.gate_known:  # begun by an older mlcl
-        sys.stderr.write(
-            f"mlcl: {given.folder} does not say which gate it must pass, so it is not taken into use\n"
-        )
+        note(f"mlcl: {given.folder} does not say which gate it must pass, so it is not taken into use")
         return 0
     return finish(given.folder, quiet=given.quiet)

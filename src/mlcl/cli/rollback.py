@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.runs.versions import rollback
 
@@ -25,5 +25,5 @@ def main(arguments: list[str]) -> int:
     )
     given = parser.parse_args(arguments)
     found = rollback(given.folder, given.to)
-    sys.stdout.write(f"version {found.number} is in use: {found.folder}\n")
+    say(f"version {found.number} is in use: {found.folder}")
     return 0

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mlcl.cli.messages import fail
+from mlcl.cli.messages import fail, note, say
 from mlcl.cli.options import parse_run
 from mlcl.cli.progress import make_console
 from mlcl.cli.signals import Signals
@@ -65,7 +65,8 @@ def follow(start: Callable[[Callback], Result], out: Path, *, quiet: bool) -> in
             raise
         return 3 if rank() else fail(f"interrupted; {again}", 3)
     except ProcessError as error:
-        sys.stderr.writelines(getattr(error, "__notes__", ()))
+        for line in "".join(getattr(error, "__notes__", ())).splitlines():
+            note(line)
         return fail(f"{error}; {again}" if signals.listening else str(error), 1)
     except BrokenPipeError:
         raise
@@ -75,5 +76,5 @@ def follow(start: Callable[[Callback], Result], out: Path, *, quiet: bool) -> in
         return fail(
             f"{error.filename or out}: {error.strerror or error}; the last good checkpoint stays; {again}", 1
         )
-    sys.stdout.write(f"{out}\n")
+    say(out)
     return 0

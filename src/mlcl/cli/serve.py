@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
+from mlcl.cli.messages import note
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError, check_int
 
@@ -36,8 +36,7 @@ def main(arguments: list[str]) -> int:
     from mlcl.integrations.serving.server import serve
 
     def announce(url: str) -> None:
-        sys.stderr.write(f"serving {given.folder} on {url}; stop with Ctrl-C\n")
-        sys.stderr.flush()
+        note(f"serving {given.folder} on {url}; stop with Ctrl-C")
 
     serve(given.folder, host=given.host, port=given.port, workers=given.workers, announce=announce)
     return 0

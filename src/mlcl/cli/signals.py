@@ -1,21 +1,27 @@
-"""Stopping a run from outside: SIGTERM and the first Ctrl-C let the step finish, a second Ctrl-C does not wait."""
+"""Stopping from outside: SIGTERM, SIGHUP and the first Ctrl-C let the step finish, a second Ctrl-C does not wait."""
 
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from types import FrameType
 from typing import Any
 
+from mlcl.cli.messages import note
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback, Interrupted
-from mlcl.training.launching import rank
+from mlcl.training.launching import HANGUP, rank
 from mlcl.training.learner import Learner
 
 
+def endings() -> list[signal.Signals]:
+    """Return the signals that ask a program to end; ``nohup`` has it outlive its terminal."""
+    hangup = [] if HANGUP is None or signal.getsignal(HANGUP) == signal.SIG_IGN else [HANGUP]
+    return [signal.SIGTERM, *hangup]
+
+
 class Signals(Callback):
-    """Stops the run after the step in which SIGTERM or SIGINT came. Used in a ``with``, which puts all back.
+    """Stops the run after the step in which SIGTERM, SIGHUP or SIGINT came. Used in a ``with``, which puts all back.
 
     It listens from the first task on: before it there is nothing to save, and signals do what they always do.
 
@@ -40,12 +46,12 @@ class Signals(Callback):
             raise KeyboardInterrupt
         self._caught = True
         if rank() == 0:
-            sys.stderr.write("stopping after this step; a second Ctrl-C does not wait\n")
+            note("stopping after this step; a second Ctrl-C does not wait")
 
     def on_task_start(self, learner: Learner, task: Task, steps: int) -> None:  # noqa: ARG002
         """Begin to listen; only the main thread can."""
         if not self.listening and threading.current_thread() is threading.main_thread():
-            self._before = {n: signal.signal(n, self._handle) for n in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {n: signal.signal(n, self._handle) for n in (signal.SIGINT, *endings())}
         self.listening = True
 
     def on_step(self, learner: Learner, loss: float) -> None:  # noqa: ARG002

@@ -8,12 +8,12 @@ import time
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 
 from mlcl.cli.estimates import TimeLeft
 from mlcl.cli.progress import make_console
 from mlcl.metrics import ResultMatrix, session_means
 from mlcl.models.provenance import describe
+from mlcl.reports.rendering import Cell, Table, decimals
 from mlcl.runs.durations import measured
 from mlcl.runs.folder import WARNINGS
 from mlcl.runs.result import Result, describe_solved
@@ -28,10 +28,10 @@ class Terminal(Callback):
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or make_console(sys.stderr)
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
-            TextColumn("epoch {task.fields[epoch]}  {task.fields[loss]}"),
-            TextColumn("{task.fields[left]}"),
+            TextColumn("epoch {task.fields[epoch]}  {task.fields[loss]}", markup=False),
+            TextColumn("{task.fields[left]}", markup=False),
             console=self.console,
             transient=True,
             disable=not self.console.is_terminal,
@@ -88,7 +88,7 @@ class Terminal(Callback):
         self.bars.remove_task(self.bar)
         row = learner.evaluations.matrix[-1]
         learnt = len(row) if learner.joint else learner.task_index  # it stands at the next task already
-        shown = "  ".join(f"task {t + 1} {_points(100 * value, 1)}" for t, value in enumerate(row[:learnt]))
+        shown = "  ".join(f"task {t + 1} {decimals(100 * value, 1)}" for t, value in enumerate(row[:learnt]))
         self.console.print(f"  Macro-AUC: {shown}   ({measured(learner.evaluations.task_seconds[-1])})")
 
 
@@ -96,34 +96,29 @@ def result_table(result: Result) -> Table:
     """Return the table of a run: matrix, overall, forgetting, thirds."""
     matrix = result.matrix
     seen = ResultMatrix(matrix).seen_means
-    table = Table(
-        title=f"{result.config.method} on {result.config.benchmark}, seed {result.config.seed}: Macro-AUC in points",
-        title_justify="left",
-    )
-    table.add_column("after")
-    for i in range(matrix.shape[1]):
-        table.add_column(f"task {i + 1}", justify="right")
-    table.add_column("mean of seen", justify="right")
     joint = matrix.shape[0] == 1
+    rows: list[list[Cell | str]] = []
     for t, row in enumerate(matrix):
-        cells = [
-            _points(value) if joint or i <= t else f"[dim]{_points(value)}[/dim]"
-            for i, value in enumerate(row)
-        ]
-        table.add_row("all at once" if joint else f"task {t + 1}", *cells, _points(seen[t]))
-    return table
+        cells = [Cell(decimals(value), pale=not joint and i > t) for i, value in enumerate(row)]
+        rows.append(["all at once" if joint else f"task {t + 1}", *cells, decimals(seen[t])])
+    return Table(
+        f"{result.config.method} on {result.config.benchmark}, seed {result.config.seed}: Macro-AUC in points",
+        ("after", *(f"task {i + 1}" for i in range(matrix.shape[1])), "mean of seen"),
+        rows,
+        left=("after",),
+    )
 
 
 def result_lines(result: Result) -> list[str]:
     """Return the lines below the table."""
     benchmark, pooled = result.learner.benchmark, result.pooled
-    thirds = ", ".join(f"{name} {_points(value)}" for name, value in result.thirds.items())
+    thirds = ", ".join(f"{name} {decimals(value)}" for name, value in result.thirds.items())
     lines = [
-        f"Macro-AUC {_points(result.macro_auc)}   forgetting {_points(result.forgetting)}   "
+        f"Macro-AUC {decimals(result.macro_auc)}   forgetting {decimals(result.forgetting)}   "
         f"{measured(sum(result.seconds))}",
         f"by class frequency: {thirds}",
-        f"pooled over all classes and test {_noun(result.learner)}s: Macro-AUC {_points(pooled['macro_auc'])}, "
-        f"mAP {_points(pooled['map'])}",
+        f"pooled over all classes and test {_noun(result.learner)}s: Macro-AUC {decimals(pooled['macro_auc'])}, "
+        f"mAP {decimals(pooled['map'])}",
         *_session_lines(result),
     ]
     if not getattr(benchmark, "complete", True):
@@ -151,20 +146,11 @@ def _session_lines(result: Result) -> list[str]:
         return []
     mean, last = session_means(result.sessions), result.sessions[-1]
     shown = ", ".join(
-        f"{text} {_points(mean[name])} / {_points(last[name])}"
+        f"{text} {decimals(mean[name])} / {decimals(last[name])}"
         for name, text in (("map", "mAP"), ("cf1", "CF1"), ("of1", "OF1"), ("fpr", "false-positive rate"))
     )
     at = f"decisions at {result.config.decision_threshold:g}"
     return [f"mean over sessions / after the last: {shown} ({at})"]
-
-
-def _points(value: float, digits: int = 2) -> str:
-    """Return a value in points; a dash where it is undefined.
-
-    >>> _points(71.234), _points(float("nan"))
-    ('71.23', '-')
-    """
-    return "-" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def _noun(learner: Learner) -> str:

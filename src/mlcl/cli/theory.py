@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
+from mlcl.cli.messages import say
 from mlcl.cli.options import parse_settings
 from mlcl.cli.progress import make_console
 from mlcl.config.resolve import Layer, read_config_file, resolve
@@ -100,10 +101,10 @@ def main(arguments: list[str]) -> int:
     if command.classes:
         console.print(report.class_table(found))
     for line in report.lines(found):
-        console.print(line, markup=False)
+        console.print(line)
     if command.out is not None:
         write(found, command.out)
-        sys.stdout.write(f"{command.out}\n")
+        say(command.out)
     return 0
 
 

@@ -6,11 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.table import Table
-
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.metrics import Goal
+from mlcl.reports.rendering import Table, decimals
 from mlcl.runs.decide import Decided, set_thresholds
 
 
@@ -64,20 +63,17 @@ def goal_of(given: argparse.Namespace) -> Goal:
 def threshold_table(found: Decided) -> Table:
     """Return one line per label: threshold, and what it does on the rows that it was chosen on."""
     thresholds = found.thresholds
-    table = Table(
-        title=f"{found.folder}: thresholds for {thresholds.goal}, on {thresholds.rows} rows "
-        f"(F1 over all tags {100 * found.overall:.1f})",
-        title_justify="left",
-    )
-    for name in ("label", "positives", "threshold", "precision", "recall"):
-        table.add_column(name, justify="left" if name == "label" else "right")
     values = zip(
         *(found.classes, found.positive, thresholds.values, thresholds.own),
         *(found.precision, found.recall),
         strict=True,
     )
+    rows = []
     for label, positives, cut, own, precision, recall in values:
-        shared = "" if own else " (shared)"
-        cells = (f"{100 * value:.1f}" if value == value else "-" for value in (precision, recall))
-        table.add_row(label, str(int(positives)), f"{cut:.3f}{shared}", *cells)
-    return table
+        shares = (decimals(100 * value, 1) for value in (precision, recall))
+        rows.append([label, str(int(positives)), f"{cut:.3f}{'' if own else ' (shared)'}", *shares])
+    title = (
+        f"{found.folder}: thresholds for {thresholds.goal}, on {thresholds.rows} rows "
+        f"(F1 over all tags {100 * found.overall:.1f})"
+    )
+    return Table(title, ("label", "positives", "threshold", "precision", "recall"), rows, left=("label",))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlcl.cli.extend import parse_more
 from mlcl.cli.helping import wants_help
-from mlcl.cli.messages import fail
+from mlcl.cli.messages import fail, page
 from mlcl.cli.progress import make_console
 from mlcl.cli.run import follow
 from mlcl.cli.verbs import verb_parser
@@ -42,7 +42,7 @@ Options of `mlcl run` that begin with --train or --checkpoint override those of 
 def main(arguments: list[str]) -> int:
     """Update: ``mlcl update DIR --data STORE [--gate STORE] [--allow POINTS] [--out DIR2] ...``."""
     if wants_help(arguments):
-        sys.stdout.write(HELP)
+        page(HELP)
         return 0
     parser = verb_parser("update", "")
     parser.add_argument("--gate")

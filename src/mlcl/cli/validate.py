@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.preparing import preparation
 from mlcl.config.resolve import read_config_file, read_text, resolve, shipped
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         help="a shipped config or experiment by name, a YAML file, or the folder of a run",
     )
     for line in validated(parser.parse_args(arguments).file):
-        sys.stdout.write(f"{line}\n")
+        say(line)
     return 0
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rich.table import Table
-
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
+from mlcl.reports.rendering import Table
 from mlcl.runs.versions import Version, versions
 
 
@@ -25,22 +24,21 @@ def main(arguments: list[str]) -> int:
 
 def version_table(found: list[Version]) -> Table:
     """Return one line per version."""
-    table = Table(title=f"versions of {found[0].folder}", title_justify="left")
-    for name in ("version", "in use", "from", "by", "labels", "Macro-AUC", "gate", "fingerprint"):
-        table.add_column(
-            name, justify="right" if name in ("version", "from", "labels", "Macro-AUC") else "left"
-        )
-    for version in found:
-        result = version.result
-        parent = "-" if version.parent is None else str(version.parent)
-        table.add_row(
-            str(version.number),
-            "*" if version.current else "",
-            parent + (" (changed since)" if version.intact is False else ""),
-            version.kind,
-            "-" if result is None else str(len(result.classes)),
-            "unfinished" if result is None else f"{result.values['macro_auc']:.2f}",
-            {None: "-", True: "passed", False: "refused"}[version.gate],
-            version.fingerprint,
-        )
-    return table
+    heads = ("version", "in use", "from", "by", "labels", "Macro-AUC", "gate", "fingerprint")
+    left = ("in use", "by", "gate", "fingerprint")
+    return Table(f"versions of {found[0].folder}", heads, [_cells(version) for version in found], left=left)
+
+
+def _cells(version: Version) -> list[str]:
+    result = version.result
+    parent = "-" if version.parent is None else str(version.parent)
+    return [
+        str(version.number),
+        "*" if version.current else "",
+        parent + (" (changed since)" if version.intact is False else ""),
+        version.kind,
+        "-" if result is None else str(len(result.classes)),
+        "unfinished" if result is None else f"{result.values['macro_auc']:.2f}",
+        {None: "-", True: "passed", False: "refused"}[version.gate],
+        version.fingerprint,
+    ]

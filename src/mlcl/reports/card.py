@@ -19,6 +19,7 @@ from mlcl.reports.card_header import card_header, card_title, data_field, input_
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
 from mlcl.reports.markdown import escaped, fenced, table
 from mlcl.reports.records import Run
+from mlcl.reports.rendering import decimals
 from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import WARNINGS, WEIGHTS, read_calibration, read_thresholds
 
@@ -112,7 +113,7 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
     """Return one row per label: with decisions and intervals where test rows were scored."""
     if lines is None:
         rows = [
-            [escaped(name), str(int(run.positive[k])), _points(float(run.per_class[-1, k]))]
+            [escaped(name), str(int(run.positive[k])), decimals(float(run.per_class[-1, k]), 1)]
             for k, name in enumerate(run.classes)
         ]
         return table(["Label", "Training rows", "AUC on its own task's test rows"], rows)
@@ -132,12 +133,14 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
             escaped(line.name),
             str(line.positive),
             str(line.test_positive),
-            _points(100 * line.auc),
-            f"{_points(100 * line.low)} to {_points(100 * line.high)}" if math.isfinite(line.low) else "-",
-            _points(100 * line.ap),
+            decimals(100 * line.auc, 1),
+            f"{decimals(100 * line.low, 1)} to {decimals(100 * line.high, 1)}"
+            if math.isfinite(line.low)
+            else "-",
+            decimals(100 * line.ap, 1),
             "never" if line.threshold >= 1 else f"{line.threshold:.3f}",
-            _points(100 * line.precision),
-            _points(100 * line.recall),
+            decimals(100 * line.precision, 1),
+            decimals(100 * line.recall, 1),
         ]
         for line in lines
     ]
@@ -146,15 +149,15 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
 
 def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, unseen: str) -> list[str]:
     rows = [
-        ["Macro-AUC, mean over tasks, each on its own test rows", _points(run.values["macro_auc"]), ""],
-        ["Forgetting (positive is a loss)", _points(run.values["forgetting"]), ""],
+        ["Macro-AUC, mean over tasks, each on its own test rows", decimals(run.values["macro_auc"], 1), ""],
+        ["Forgetting (positive is a loss)", decimals(run.values["forgetting"], 1), ""],
     ]
     if examined is not None and pooled is not None:
-        interval = f"{_points(100 * pooled.low)} to {_points(100 * pooled.high)}"
+        interval = f"{decimals(100 * pooled.low, 1)} to {decimals(100 * pooled.high, 1)}"
         mean = 100 * average_precision(examined.probabilities, examined.labels)
         rows += [
-            ["Macro-AUC, all labels on all test rows", _points(100 * pooled.estimate), interval],
-            ["mAP, all labels on all test rows", _points(mean), ""],
+            ["Macro-AUC, all labels on all test rows", decimals(100 * pooled.estimate, 1), interval],
+            ["mAP, all labels on all test rows", decimals(mean, 1), ""],
         ]
         note = (
             f"Measured on {len(examined.ids)} test rows of {escaped(examined.where)}, in points. Intervals are "
@@ -163,8 +166,8 @@ def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, un
         )
     else:
         rows += [
-            ["Macro-AUC, all labels on all test rows", _points(run.values["pooled_macro_auc"]), ""],
-            ["mAP, all labels on all test rows", _points(run.values["pooled_map"]), ""],
+            ["Macro-AUC, all labels on all test rows", decimals(run.values["pooled_macro_auc"], 1), ""],
+            ["mAP, all labels on all test rows", decimals(run.values["pooled_map"], 1), ""],
         ]
         note = f"As the run measured it, in points, without intervals. {escaped(unseen)}".strip()
     return [note, table(["Measure", "Value", "95 % interval"], rows)]
@@ -248,7 +251,3 @@ def _weights(run: Run) -> list[str]:
 
 def _shape(run: Run) -> str:
     return " x ".join(map(str, run.input_shape or ())) or "not recorded"
-
-
-def _points(value: float) -> str:
-    return f"{value:.1f}" if math.isfinite(value) else "-"

@@ -9,8 +9,8 @@ import yaml
 
 from mlcl.metrics import Interval, average_precision
 from mlcl.reports.examine import Examined
-from mlcl.reports.markdown import one_line
 from mlcl.reports.records import Run
+from mlcl.texts import visible
 
 
 def card_title(run: Run) -> str:
@@ -46,14 +46,14 @@ def card_header(run: Run, examined: Examined | None, pooled: Interval | None) ->
         "metrics": ["roc_auc"],
         "model-index": [
             {
-                "name": one_line(card_title(run)),
+                "name": visible(card_title(run)),
                 "results": [
                     {
                         "task": {"type": task, "name": "Multi-label classification"},
                         "dataset": {
-                            "name": one_line(run.benchmark),
-                            "type": one_line(data_field(run, "name") or run.benchmark),
-                            "revision": one_line(run.fingerprint or "unknown"),
+                            "name": visible(run.benchmark),
+                            "type": visible(data_field(run, "name") or run.benchmark),
+                            "revision": visible(run.fingerprint or "unknown"),
                         },
                         "metrics": [metric for metric in metrics if metric["value"] is not None],
                     }

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.metrics.changes import auc_changes
+from mlcl.reports.rendering import Table, decimals, signed
 from mlcl.runs.folder import read_result
 from mlcl.runs.gate import Verdict, check_inputs
 from mlcl.runs.trained import load_trained
@@ -22,19 +22,15 @@ SHOWN = 40
 
 def change_table(verdict: Verdict) -> Table:
     """Return the labels of a verdict, the largest losses first."""
-    table = Table(
-        title=f"AUC on {verdict.rows} test rows of {verdict.store}, in points", title_justify="left"
-    )
-    for name in ("label", "before", "after", "change", "interval", ""):
-        table.add_column(name, justify="left" if name in ("label", "") else "right")
-    changes = verdict.changes
+    changes, rows = verdict.changes, []
     for k in np.argsort(changes.change)[:SHOWN]:
         name = verdict.labels[k]
         word = "lost" if name in verdict.lost else "unsure" if name in verdict.unsure else ""
-        values = [_points(100 * column[k]) for column in (changes.before, changes.after)]
-        ends = f"{_signed(100 * changes.low[k])} to {_signed(100 * changes.high[k])}"
-        table.add_row(name, *values, _signed(100 * changes.change[k]), ends, word)
-    return table
+        values = [decimals(100 * column[k]) for column in (changes.before, changes.after)]
+        ends = f"{signed(100 * changes.low[k])} to {signed(100 * changes.high[k])}"
+        rows.append([name, *values, signed(100 * changes.change[k]), ends, word])
+    title = f"AUC on {verdict.rows} test rows of {verdict.store}, in points"
+    return Table(title, ("label", "before", "after", "change", "interval", ""), rows, left=("label", ""))
 
 
 def change_lines(verdict: Verdict) -> list[str]:
@@ -131,36 +127,31 @@ def aucs_on(folders: Sequence[Path], store: str) -> LabelAucs:
 
 def label_table(found: LabelAucs) -> Table:
     """Return labels by runs, with the mean over the labels that all runs know, and over each run's own."""
-    table = Table(title=f"AUC in points, {found.note}", title_justify="left")
-    table.add_column("label")
-    for title in found.titles:
-        table.add_column(title, justify="right")
     names = list(dict.fromkeys(name for values in found.values for name in values))
-    for name in names:
-        table.add_row(name, *(_cell(found, run, name) for run in range(len(found.titles))))
-    table.add_section()
+    rows = [[name, *(_cell(found, run, name) for run in range(len(found.titles)))] for name in names]
     common = [name for name in names if all(name in values for values in found.values)]
-    rows = (
+    below = (
         (f"mean of the {len(common)} labels of all", [common] * len(found.values)),
         ("mean of its labels", None),
     )
-    for title, chosen in rows:
+    for title, chosen in below:
         means = [
             _mean([values[name] for name in (list(values) if chosen is None else chosen[run])])
             for run, values in enumerate(found.values)
         ]
-        table.add_row(title, *map(_points, means))
-    return table
+        rows.append([title, *map(decimals, means)])
+    heads = ("label", *found.titles)
+    return Table(f"AUC in points, {found.note}", heads, rows, left=heads[:1], below=len(below))
 
 
 def _cell(found: LabelAucs, run: int, name: str) -> str:
     value = found.values[run].get(name)
     if value is None:
         return ""
-    text = _points(value)
+    text = decimals(value)
     if run and name in found.ends[run]:
         low, high = found.ends[run][name]
-        text += f" ({_signed(low)} to {_signed(high)})"
+        text += f" ({signed(low)} to {signed(high)})"
     return text
 
 
@@ -171,16 +162,3 @@ def _titles(folders: Sequence[Path]) -> tuple[str, ...]:
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if not np.isnan(value)]
     return float(np.mean(known)) if known else float("nan")
-
-
-def _points(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.2f}"
-
-
-def _signed(value: float) -> str:
-    """Return a change in points with its sign.
-
-    >>> _signed(1.0), _signed(-0.004), _signed(float("inf"))
-    ('+1.00', '-0.00', '+inf')
-    """
-    return "-" if np.isnan(value) else f"{value:+.2f}"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from mlcl.config.schema import Config
 from mlcl.datasets import Dataset
@@ -16,6 +15,8 @@ from mlcl.datasets.duplicates import shared_rows
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.models.provenance import describe
+from mlcl.reports.drawing import shown
+from mlcl.reports.rendering import Table
 from mlcl.runs.recording import load_benchmark
 from mlcl.streams import Benchmark
 from mlcl.streams.notes import summary
@@ -63,19 +64,8 @@ def _prepared_with(data: Dataset) -> list[str]:
 
 def task_table(benchmark: Benchmark) -> Table:
     """Return a table with one row per task."""
-    table = Table(title="Tasks", title_justify="left")
-    for name, justify in (
-        ("task", "right"),
-        ("classes", "left"),
-        ("train", "right"),
-        ("test", "right"),
-        ("labels per row", "right"),
-        ("positives", "right"),
-        ("tau", "right"),
-    ):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for info in benchmark.describe():
-        table.add_row(
+    rows = [
+        [
             str(info.index + 1),
             ", ".join(info.classes),
             str(info.train_rows),
@@ -83,20 +73,22 @@ def task_table(benchmark: Benchmark) -> Table:
             f"{info.labels_per_row:.2f}",
             f"{info.positive.min()} to {info.positive.max()}",
             f"{info.tau.min():.3f} to {info.tau.max():.3f}",
-        )
-    return table
+        ]
+        for info in benchmark.describe()
+    ]
+    heads = ("task", "classes", "train", "test", "labels per row", "positives", "tau")
+    return Table("Tasks", heads, rows, left=("classes",))
 
 
 def class_table(benchmark: Benchmark) -> Table:
     """Return a table with one row per class."""
-    table = Table(title="Classes, in the order of the tasks", title_justify="left")
-    for name in ("task", "id", "class", "positives", "negatives", "tau", "test positives"):
-        table.add_column(name, justify="left" if name == "class" else "right")
+    rows = []
     for info in benchmark.describe():
         for k, name in enumerate(info.classes):
             values = (info.positive[k], info.negative[k], f"{info.tau[k]:.4f}", info.test_positive[k])
-            table.add_row(str(info.index + 1), str(info.class_ids[k]), name, *map(str, values))
-    return table
+            rows.append([str(info.index + 1), str(info.class_ids[k]), name, *map(str, values)])
+    heads = ("task", "id", "class", "positives", "negatives", "tau", "test positives")
+    return Table("Classes, in the order of the tasks", heads, rows, left=("class",))
 
 
 def repetition_lines(benchmark: Benchmark) -> Iterator[str]:
@@ -141,8 +133,14 @@ def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> Non
         order = np.argsort(-info.positive, kind="stable")
         axis.bar(range(len(order)), info.positive[order], color="#3f7fbf")
         axis.set_xticks(
-            range(len(order)), [info.classes[k] for k in order], rotation=60, ha="right", fontsize=8
+            range(len(order)),
+            [shown(info.classes[k], 60) for k in order],
+            rotation=60,
+            ha="right",
+            fontsize=8,
         )
+        for text in axis.get_xticklabels():
+            text.set_parse_math(False)
         axis.set_title(
             f"Task {info.index + 1}: {info.train_rows} {'images' if benchmark.dataset.kind == 'images' else 'vectors'}",
             loc="left",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, cast
 
+from mlcl.texts import visible
+
 INK = "#23262b"
 """Colour of text and axes. A page replaces it by its text colour, so that figures suit light and dark themes."""
 
@@ -101,7 +103,8 @@ def to_file(figure: ReportFigure, form: str) -> bytes:
     """Return a figure as an SVG or PDF file with its title and alternative text; the bytes are reproducible."""
     metadata: dict[str, str | None] = {"Date": None}
     if form == "pdf":
-        metadata = {"CreationDate": None, "ModDate": None, "Title": figure.title, "Subject": figure.alt}
+        named = {"Title": visible(figure.title), "Subject": visible(figure.alt)}
+        metadata = {"CreationDate": None, "ModDate": None} | named
     buffer = io.BytesIO()
     with _drawn(figure) as drawn:
         drawn.savefig(buffer, format=form, metadata=metadata, facecolor="white")
@@ -110,7 +113,7 @@ def to_file(figure: ReportFigure, form: str) -> bytes:
     text = buffer.getvalue().decode()
     start = text.index("<svg") + len("<svg")
     end = text.index(">", start) + 1
-    texts = f"\n <title>{escape(figure.title)}</title>\n <desc>{escape(figure.alt)}</desc>"
+    texts = f"\n <title>{_text(figure.title)}</title>\n <desc>{_text(figure.alt)}</desc>"
     return f'{text[:start]} role="img"{text[start:end]}{texts}{text[end:]}'.encode()
 
 
@@ -137,9 +140,13 @@ def to_inline(figure: ReportFigure, name: str) -> str:
     return (
         f'<svg class="chart" role="img" aria-labelledby="{name}-title {name}-desc" '
         f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width * 1.55:.0f}px">'
-        f'<title id="{name}-title">{escape(figure.title)}</title>'
-        f'<desc id="{name}-desc">{escape(figure.alt)}</desc>{body}'
+        f'<title id="{name}-title">{_text(figure.title)}</title>'
+        f'<desc id="{name}-desc">{_text(figure.alt)}</desc>{body}'
     )
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))
 
 
 def colour(position: int) -> str:
@@ -153,12 +160,12 @@ def marker(position: int) -> str:
 
 
 def shown(text: str, limit: int = 40) -> str:
-    """Return a name as it is shown in a figure: printable and not too long.
+    """Return a name as it is shown in a figure: visible and not too long.
 
     >>> shown("a" * 9 + chr(7), limit=8)
     'aaaaaaa…'
     """
-    clean = "".join(c if c.isprintable() else "?" for c in text)
+    clean = visible(text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 

@@ -1,44 +1,39 @@
-"""The formats of a table: for the terminal, CSV, Markdown and LaTeX."""
+"""The formats of the table of a section: for the terminal, CSV, Markdown and LaTeX.
+
+CSV files of reports are for looking at: text that a spreadsheet would take for a formula has an apostrophe before it.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from collections.abc import Sequence
-
-from rich.table import Table
-from rich.text import Text
+from dataclasses import replace
 
 from mlcl.metrics import Interval
 from mlcl.reports.gather import Section
-from mlcl.reports.tables import COSTS, NAMES, Cell, Line, footnotes, grid
+from mlcl.reports.markdown import in_cell
+from mlcl.reports.rendering import Table, as_cell
+from mlcl.reports.tables import COSTS, NAMES, Line, footnotes, grid
+from mlcl.texts import csv_text, visible
 
 
-def rich_table(section: Section, lines: Sequence[Line], *, width: int = 160) -> Table:
-    """Return the table for a terminal; a narrow one omits columns, the least important first."""
-    heads, body = grid(section, lines)
-    kept = list(range(len(heads)))
+def fitted(table: Table, width: int) -> Table:
+    """Return the table for a terminal of some width; a narrow one omits columns, the least important first."""
+    kept = list(range(len(table.heads)))
     for name in [
         NAMES[m] for m in ("steps", "rows", "memory_bytes", "tail", "seconds", "pooled_macro_auc")
     ] + ["Seeds"]:
-        if _width(heads, body, kept) > width and name in heads[3:] + heads[1:2]:
-            kept.remove(heads.index(name))
-    table = Table(title=section.headline, title_justify="left")
-    fits = _width(heads, body, kept) <= width
-    for position in kept:
-        table.add_column(heads[position], justify="right" if position else "left", no_wrap=fits)
-    for cells in body:
-        shown = [cells[position] for position in kept]
-        styles = ["bold" if cell.best else "dim" if cell.published else "" for cell in shown]
-        table.add_row(*(Text(cell.text, style=style) for cell, style in zip(shown, styles, strict=True)))
-    return table
+        if _width(table, kept) > width and name in (*table.heads[3:], table.heads[1]):
+            kept.remove(table.heads.index(name))
+    heads = [table.heads[place] for place in kept]
+    rows = [[cells[place] for place in kept] for cells in table.rows]
+    return replace(table, heads=heads, rows=rows, whole=_width(table, kept) <= width)
 
 
-def _width(heads: Sequence[str], body: Sequence[Sequence[Cell]], kept: Sequence[int]) -> int:
+def _width(table: Table, kept: Sequence[int]) -> int:
     """Return the width of a table with these columns, each with its padding and border."""
-    return 1 + sum(3 + max(len(heads[n]), *(len(cells[n].text) for cells in body)) for n in kept)
+    lines = [[as_cell(cell).text for cell in cells] for cells in (table.heads, *table.rows)]
+    return 1 + sum(3 + max(len(visible(texts[place])) for texts in lines) for place in kept)
 
 
 def table_csv(section: Section, lines: Sequence[Line]) -> str:
@@ -58,7 +53,7 @@ def table_csv(section: Section, lines: Sequence[Line]) -> str:
         values += [section.metric, line.reference, _plain(ends.estimate), _plain(ends.low), _plain(ends.high)]
         values += [_plain(line.published.get(metric)) for metric in metrics if metric not in COSTS]
         body.append(values)
-    return _csv(heads, body)
+    return csv_text(heads, body, spreadsheet=True)
 
 
 def runs_csv(section: Section) -> str:
@@ -80,7 +75,8 @@ def runs_csv(section: Section) -> str:
             lines.append(line | {"fingerprint": run.fingerprint, "folder": folder})
     recorded = [name for name in ("version", "settings") if any(line[name] for line in lines)]
     heads = ["label", "seed", *tuned, *NAMES, *recorded, "commit", "fingerprint", "folder"]
-    return _csv(heads, [[line[name] for name in heads] for line in lines])
+    rows = [[line[name] for name in heads] for line in lines]
+    return csv_text(heads, rows, spreadsheet=True)
 
 
 def classes_csv(section: Section) -> str:
@@ -92,50 +88,19 @@ def classes_csv(section: Section) -> str:
             for k, name in enumerate(run.classes):
                 auc = _plain(float(run.per_class[-1, k]))
                 body.append([group.label, run.seed, name, task.get(k, ""), int(run.positive[k]), auc])
-    return _csv(["label", "seed", "class", "task", "positive", "auc"], body)
+    return csv_text(["label", "seed", "class", "task", "positive", "auc"], body, spreadsheet=True)
 
 
 def table_markdown(section: Section, lines: Sequence[Line]) -> str:
-    """Return the table in Markdown."""
-    heads, body = grid(section, lines)
-
-    def plain(text: str) -> str:
-        return re.sub(r"([|*_`\\<])", r"\\\1", text)
-
-    def cell(value: Cell) -> str:
-        return f"**{plain(value.text)}**" if value.best else plain(value.text)
-
-    out = [f"| {' | '.join(map(plain, heads))} |", f"|{'---|' + '---:|' * (len(heads) - 1)}"]
-    out += [f"| {' | '.join(cell(value) for value in cells)} |" for cells in body]
-    return "\n".join([*out, "", *footnotes(section, lines), ""])
+    """Return the table in Markdown, with its footnotes."""
+    notes = [in_cell(note) for note in footnotes(section, lines)]
+    return "\n".join([grid(section, lines).markdown(), "", *notes, ""])
 
 
 def table_latex(section: Section, lines: Sequence[Line]) -> str:
-    """Return the table in LaTeX; it needs the package booktabs."""
-    heads, body = grid(section, lines)
-
-    def cell(value: Cell) -> str:
-        text = _latex(value.text)
-        return f"\\textbf{{{text}}}" if value.best else text
-
-    out = [f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", "\\toprule"]
-    out += [" & ".join(_latex(head) for head in heads) + " \\\\", "\\midrule"]
-    out += [" & ".join(cell(value) for value in cells) + " \\\\" for cells in body]
-    notes = [f"% {note}" for note in footnotes(section, lines)]
-    return "\n".join([*notes, *out, "\\bottomrule", "\\end{tabular}", ""])
-
-
-_LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$"}
-
-
-def _latex(text: str) -> str:
-    """Escape text for LaTeX.
-
-    >>> _latex("50 % of a_b ± 1")
-    '50 \\\\% of a\\\\_b $\\\\pm$ 1'
-    """
-    escaped = "".join(_LATEX.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
-    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+    """Return the table in LaTeX, below its footnotes; it needs the package booktabs."""
+    notes = [f"% {visible(note)}" for note in footnotes(section, lines)]
+    return "\n".join([*notes, grid(section, lines).latex(), ""])
 
 
 def _plain(value: object) -> object:
@@ -143,11 +108,3 @@ def _plain(value: object) -> object:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return round(value, 6) if isinstance(value, float) else value
-
-
-def _csv(heads: Sequence[str], body: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(body)
-    return text.getvalue()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from mlcl.reports.examine import (
     mistakes,
     suspects,
 )
+from mlcl.reports.rendering import decimals, page_template
 from mlcl.reports.thumbnails import Album
 from mlcl.runs.calibration import measure
 
@@ -52,11 +52,8 @@ def render_look(found: Examined, markup: Any, *, name: str = "s1", count: int = 
         name: the beginning of ids, so that they are distinct on the page.
         count: rows per list.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    source = (resources.files("mlcl.reports") / "look.html.jinja").read_text(encoding="utf-8")
-    engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return markup(engine.from_string(source).render(look=context(found, name=name, count=count)))
+    template = page_template("look.html.jinja")
+    return markup(template.render(look=context(found, name=name, count=count)))
 
 
 def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[str, Any]:
@@ -88,14 +85,14 @@ def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[st
 
 
 def _cells(line: LabelLine) -> list[str]:
-    interval = f"{_points(line.low)} to {_points(line.high)}"
+    interval = f"{decimals(100 * line.low, 1)} to {decimals(100 * line.high, 1)}"
     return [
         shown(line.name, 60),
         f"{line.positive:,}",
         f"{line.test_positive:,}",
-        _points(line.auc),
+        decimals(100 * line.auc, 1),
         interval if math.isfinite(line.low) else "-",
-        _points(line.ap),
+        decimals(100 * line.ap, 1),
         _threshold(line.threshold),
         _percent(line.precision),
         _percent(line.recall),
@@ -113,7 +110,7 @@ def _detail(found: Examined, line: LabelLine, k: int, name: str, album: Album, c
     return {
         "id": name,
         "label": shown(line.name, 60),
-        "auc": _points(line.auc),
+        "auc": decimals(100 * line.auc, 1),
         "false": chosen.false_count,
         "missed": chosen.missed_count,
         "bins": _diagram(line.reliability),
@@ -177,10 +174,6 @@ def _listed(names: Iterable[str]) -> str:
 
 def _score(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "-"
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:.1f}" if math.isfinite(value) else "-"
 
 
 def _percent(value: float) -> str:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from mlcl.texts import visible
+
 
 def escaped(text: object) -> str:
-    r"""Return text that Markdown shows as it is, on one line: no markup, no table cell, no HTML.
+    r"""Return text that Markdown shows as it is, wherever it stands: no markup, no table cell, no HTML, no new line.
 
-    >>> print(escaped("a|b <script> [x](y)\n# *z*"))
+    >>> print(escaped("a|b <script> [x](y) # *z*"))
     a\|b \<script\> \[x\]\(y\) \# \*z\*
     """
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&$])", r"\\\1", one_line(text))
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&$])", r"\\\1", visible(text))
 
 
-def one_line(text: object) -> str:
-    """Return text without line breaks and control characters: a line of dashes would end the header."""
-    return "".join(c if c.isprintable() else " " for c in str(text))
+def in_cell(text: object) -> str:
+    r"""Return text that Markdown shows as it is in the cell of a table, with no more backslashes than it takes.
+
+    >>> print(in_cell("a|b <script> [x](y) [1.2, 3.4] (R&B)"))
+    a\|b \<script> [x\](y) [1.2, 3.4] (R&B)
+    """
+    return re.sub(r"([\\|*_`<$]|~(?=~)|\](?=[(\[:])|&(?=#?\w+;))", r"\\\1", visible(text))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -30,4 +36,4 @@ def fenced(text: str, language: str) -> str:
     """Return a code block whose fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+    return f"{fence}{language}\n{visible(text, lines=True).rstrip()}\n{fence}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 import yaml
@@ -22,6 +21,7 @@ from mlcl.reports.gather import Section
 from mlcl.reports.look import COUNT, render_look
 from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
+from mlcl.reports.rendering import decimals, page_template
 from mlcl.reports.sessions import HEADS, WORDS, over_sessions, session_rows
 from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
 from mlcl.runs.durations import measured
@@ -56,11 +56,8 @@ def render_page(
         unseen: why there are none, in a sentence.
         count: rows that are shown per list of mistakes.
     """
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    source = (resources.files("mlcl.reports") / "page.html.jinja").read_text(encoding="utf-8")
-    engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     ready = [_section(section, f"s{number}", Markup) for number, section in enumerate(found, 1)]
     ready[0] |= {
         "look": "" if examined is None else render_look(examined, Markup, count=count),
@@ -71,12 +68,15 @@ def render_page(
         title = found[0].headline if len(found) == 1 else f"Runs on {', '.join(names)}"
     runs = sum(len(section.runs) for section in found)
     lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, evaluated by Macro-AUC."
-    return engine.from_string(source).render(title=title, lead=lead, sections=ready, version=__version__)
+    whole: str = page_template("page.html.jinja").render(
+        title=title, lead=lead, sections=ready, version=__version__
+    )
+    return whole
 
 
 def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
     lines = summarise(section)
-    heads, body = grid(section, lines, full=True)
+    table = grid(section, lines, full=True)
     common, differences = _settings(section)
     numbered = iter(range(10**6))
 
@@ -100,8 +100,8 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "sessions": session_rows(run) if run is not None else [],
         "class_heads": one.CLASS_HEADS,
         "classes": one.class_rows(run) if run is not None else [],
-        "heads": heads,
-        "body": body,
+        "heads": table.heads,
+        "body": table.rows,
         "look": "",
         "unseen": "",
         "notes": footnotes(section, lines),
@@ -265,9 +265,6 @@ def _environment(section: Section) -> str:
 
 
 def _run_cells(label: str, run: Run) -> list[str]:
-    def number(metric: str) -> str:
-        value = run.values[metric]
-        return f"{value:.2f}" if math.isfinite(value) else "-"
-
-    values = [number(metric) for metric in ("macro_auc", "forgetting", "pooled_macro_auc", "seconds")]
+    metrics = ("macro_auc", "forgetting", "pooled_macro_auc", "seconds")
+    values = [decimals(run.values[metric]) for metric in metrics]
     return [label, str(run.seed), *values, run.commit or "-", str(run.folder)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from mlcl.reports.averages import mean_and_spread
 from mlcl.reports.drawing import ReportFigure, colour, legend, legend_height, listing, marker, shown, ticks
 from mlcl.reports.gather import Section
 from mlcl.reports.records import Run
+from mlcl.reports.rendering import decimals
 
 WORDS = {"map": "mAP", "fpr": "False-positive rate"}
 """Measures that are drawn, and their names."""
@@ -26,11 +26,11 @@ def session_rows(run: Run) -> list[list[str]]:
         return []
     seen = np.cumsum([len(task) for task in run.tasks])
     found = [
-        [str(number + 1), str(seen[number]), *(_points(session[name]) for name in MEASURES)]
+        [str(number + 1), str(seen[number]), *(decimals(session[name]) for name in MEASURES)]
         for number, session in enumerate(run.sessions)
     ]
     means = session_means(run.sessions)
-    return [*found, ["avg", "", *(_points(means[name]) for name in MEASURES)]]
+    return [*found, ["avg", "", *(decimals(means[name]) for name in MEASURES)]]
 
 
 def over_sessions(section: Section, measure: str) -> ReportFigure | None:
@@ -73,7 +73,3 @@ def over_sessions(section: Section, measure: str) -> ReportFigure | None:
     alt = f"Lines of the {WORDS[measure]} after each session. After the last: {ends}."
     title = f"{WORDS[measure]} over the sessions"
     return ReportFigure(title, alt, draw, (_WIDTH, _HEIGHT + legend_height(labels, _WIDTH)))
-
-
-def _points(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "-"

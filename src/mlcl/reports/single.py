@@ -11,6 +11,7 @@ import numpy as np
 from mlcl.reports.drawing import INK, QUIET, ReportFigure, colour, listing, plain_log, shown, ticks
 from mlcl.reports.gather import Section
 from mlcl.reports.records import Run
+from mlcl.reports.rendering import decimals, signed
 from mlcl.reports.tables import COSTS, NAMES, count
 
 NAMED = 24
@@ -29,7 +30,7 @@ def values(run: Run) -> list[tuple[str, str]]:
     whole = {name: f"{value:,.0f}" for name, value in found.items() if name in COSTS and math.isfinite(value)}
     if "seconds" in whole and found["seconds"] < 10:
         whole["seconds"] = count(found["seconds"])
-    return [(NAMES[name], whole.get(name) or _points(value)) for name, value in found.items()]
+    return [(NAMES[name], whole.get(name) or decimals(value)) for name, value in found.items()]
 
 
 def class_rows(run: Run) -> list[list[str]]:
@@ -44,9 +45,9 @@ def class_rows(run: Run) -> list[list[str]]:
                     shown(run.classes[k], 60),
                     str(number + 1),
                     str(run.positive[k]),
-                    _points(own),
-                    _points(end),
-                    f"{end - own:+.2f}" if math.isfinite(end - own) else "-",
+                    decimals(own),
+                    decimals(end),
+                    signed(end - own),
                 ]
             )
     return rows
@@ -140,7 +141,3 @@ def spread(ends: Mapping[int, float], *, gap: float) -> dict[int, float]:
     for key in sorted(ends, key=lambda key: -ends[key]):
         found[key] = last = min(ends[key], last - gap)
     return found
-
-
-def _points(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "-"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mlcl.metrics import Interval, mean_std, paired_interval
 from mlcl.reports.gather import Group, Section
+from mlcl.reports.rendering import Cell, Table, decimals
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, SESSION_METRICS
 from mlcl.sweeps.record import TuningRecord
 
@@ -149,19 +150,8 @@ def columns(section: Section, lines: Sequence[Line], *, full: bool) -> list[str]
     return [section.metric, *rest]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A formatted cell of the table."""
-
-    text: str
-    best: bool = False
-    published: bool = False
-
-
-def grid(
-    section: Section, lines: Sequence[Line], *, full: bool = False
-) -> tuple[list[str], list[list[Cell]]]:
-    """Return the heads and the formatted cells of the table, from which every printed format is made."""
+def grid(section: Section, lines: Sequence[Line], *, full: bool = False) -> Table:
+    """Return the table with formatted cells, from which every printed format is made."""
     shown = columns(section, lines, full=full)
     published = [metric for metric in NAMES if any(metric in line.published for line in lines)]
     compared = any(line.difference for line in lines)
@@ -169,7 +159,8 @@ def grid(
     heads += [NAMES[metric] for metric in shown[1:]] + [
         f"{NAMES[metric]} (published)" for metric in published
     ]
-    return heads, [_cells(line, shown, published, compared=compared) for line in lines]
+    rows = [_cells(line, shown, published, compared=compared) for line in lines]
+    return Table(section.headline, heads, rows, left=heads[:1])
 
 
 def _versus(lines: Sequence[Line]) -> str:
@@ -182,7 +173,7 @@ def _versus(lines: Sequence[Line]) -> str:
 def _cells(line: Line, shown: Sequence[str], published: Sequence[str], *, compared: bool) -> list[Cell]:
     difference = [Cell(interval(line.difference))] if compared else []
     own = [_value(line, metric) for metric in shown]
-    others = [Cell(_two(line.published.get(metric, math.nan)), published=True) for metric in published]
+    others = [Cell(decimals(line.published.get(metric, math.nan)), pale=True) for metric in published]
     return [Cell(line.label), Cell(str(line.seeds)), own[0], *difference, *own[1:], *others]
 
 
@@ -190,7 +181,7 @@ def _value(line: Line, metric: str) -> Cell:
     mean, std = line.mean[metric], line.std[metric]
     if metric in COSTS:
         return Cell(count(mean))
-    text = _two(mean) + (f" ± {std:.2f}" if math.isfinite(std) else "")
+    text = decimals(mean) + (f" ± {std:.2f}" if math.isfinite(std) else "")
     return Cell(text, best=metric in line.best)
 
 
@@ -209,10 +200,6 @@ def count(value: float) -> str:
     if 0 < value < 0.05:
         return f"{value:.1g}"
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def _two(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "-"
 
 
 def interval(difference: Interval | None) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
+from mlcl.reports.rendering import Table
+from mlcl.texts import csv_text
 from mlcl.theory import REMARK, Diagnosis, DirectionCheck, ImbalanceTerms, TaskDiagnosis
 
 FORMAT = 1
@@ -27,11 +25,10 @@ def headline(found: Diagnosis) -> str:
 
 def terms_table(found: Diagnosis) -> Table:
     """Return the imbalance terms of each task and of its stored samples."""
-    table = Table(title=Text(f"Imbalance terms of Theorem 1: {headline(found)}"), title_justify="left")
-    table.add_column("task", justify="right")
+    rows = []
     heads = ["rows", "stored", "least tau", "term 1", "term 1, rho = 1", "term 2", "term 1 / √n"]
-    for head in heads if found.stored else [h for h in heads if h not in ("stored", "term 1 / √n")]:
-        table.add_column(head, justify="right")
+    if not found.stored:
+        heads = [head for head in heads if head not in ("stored", "term 1 / √n")]
     for task in found.tasks:
         cells = [str(task.counts.total)]
         if found.stored:
@@ -40,16 +37,16 @@ def terms_table(found: Diagnosis) -> Table:
             cells.append(_pair(task, name) if found.stored else _data(task, name))
         if found.stored:
             cells.append(f"x {_number(task.memory.rate() / task.data.rate())}")
-        table.add_row(str(task.task + 1), *(Text(cell) for cell in cells))
-    return table
+        rows.append([str(task.task + 1), *cells])
+    return Table(f"Imbalance terms of Theorem 1: {headline(found)}", ["task", *heads], rows)
 
 
 def distance_table(found: Diagnosis) -> Table:
     """Return the distance of the stored samples from each task."""
-    table = Table(title="How far the memory is from its task", title_justify="left")
+    rows = []
     heads = ["task", "classes", "lost", "(random)", "WRU gap", "share gap", "(random)", "ratio by counts"]
-    for head in [*heads, "risk ratio", "own weights"] if found.trained else heads:
-        table.add_column(head, justify="right")
+    if found.trained:
+        heads += ["risk ratio", "own weights"]
     for task in found.tasks:
         cells = [str(task.task + 1), str(int(task.counts.defined.sum()))]
         cells += [str(int(task.lost.sum())), f"({task.random.lost:.2f})", _number(task.gap)]
@@ -57,20 +54,18 @@ def distance_table(found: Diagnosis) -> Table:
         cells.append(_span(task.ratio_counts))
         if found.trained:
             cells += [_span(task.ratio), _span(task.ratio_own)]
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+        rows.append(cells)
+    return Table("How far the memory is from its task", heads, rows)
 
 
 def class_table(found: Diagnosis) -> Table:
     """Return a table with one row per class."""
-    table = Table(title="Classes, in the order of the tasks", title_justify="left")
+    rows = []
     heads = ["task", "class", "P", "N", "margin", "tau"]
     if found.stored:
         heads += ["stored P", "stored N", "stored tau", "ratio by counts"]
     if found.trained:
         heads.append("risk ratio")
-    for head in heads:
-        table.add_column(head, justify="left" if head == "class" else "right")
     for row in _classes(found):
         cells = [str(row["task"]), row["class"], str(row["positive"]), str(row["negative"])]
         cells += [_number(row["margin"]), _number(row["tau"])]
@@ -79,8 +74,8 @@ def class_table(found: Diagnosis) -> Table:
             cells += [_number(row["stored_tau"]), _number(row["ratio_counts"])]
         if found.trained:
             cells.append(_number(row["risk_ratio"]))
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+        rows.append(cells)
+    return Table("Classes, in the order of the tasks", heads, rows, left=("class",))
 
 
 def lines(found: Diagnosis) -> Iterator[str]:
@@ -281,13 +276,6 @@ def _number(value: float) -> str:
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """Return an empty string for an undefined value."""
-    return "" if isinstance(value, float) and math.isnan(value) else value
+    """Return rows as CSV, empty where a value is undefined; a spreadsheet takes no name for a formula."""
+    cells = [["" if isinstance(v, float) and math.isnan(v) else v for v in row.values()] for row in rows]
+    return csv_text(list(rows[0]), cells, spreadsheet=True)

@@ -15,6 +15,7 @@ from rich.text import Text
 from mlcl.runs.durations import estimated, measured
 from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, Position, SweepCallback
+from mlcl.texts import visible
 
 
 @dataclass
@@ -67,13 +68,13 @@ class Overview(SweepCallback):
             return
         if finished.result is None:
             self.failed += 1
-            line = Text(f"failed: {finished.error}", style="red")
+            line = Text(visible(f"failed: {finished.error}"), style="red")
         else:
             self.done += 1
             self.seconds += time.monotonic() - row.since if row else 0.0
             line = Text(_score(finished))
         head = f"[{self.found + self.done + self.failed}/{self.total}] {run.name}: "
-        self.console.print(Text(head) + line)
+        self.console.print(Text(visible(head)) + line)
 
     def time_left(self) -> float | None:
         """Return an estimate in seconds, from the runs executed so far or else from the progress of those running."""
@@ -100,14 +101,15 @@ class Overview(SweepCallback):
                 else "running"
             )
             bar = ProgressBar(total=1.0, completed=row.share, width=24)
-            table.add_row(f"  {run.name}", bar, text, measured(time.monotonic() - row.since))
+            table.add_row(Text(visible(f"  {run.name}")), bar, text, measured(time.monotonic() - row.since))
         left = self.time_left()
-        failed = f"[red]{self.failed} failed[/red]" if self.failed else "0 failed"
+        failed = (f"{self.failed} failed", "red" if self.failed else "")
         done = self.found + self.done
         waiting = self.total - done - self.failed - len(self.running)
-        summary = Text.from_markup(
-            f"{done} of {self.total} runs done, {len(self.running)} running, {waiting} waiting, {failed}, "
-            f"{'time left unknown' if left is None else f'about {estimated(left)} left'}"
+        summary = Text.assemble(
+            f"{done} of {self.total} runs done, {len(self.running)} running, {waiting} waiting, ",
+            failed,
+            f", {'time left unknown' if left is None else f'about {estimated(left)} left'}",
         )
         return Group(table, summary)
 

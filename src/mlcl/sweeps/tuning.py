@@ -6,8 +6,6 @@ hold training rows out (``validate``), have seeds apart from those of the table,
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from mlcl.sweeps.plan import ROWS_OWN, TUNING, PlannedRun
 from mlcl.sweeps.record import settings_hash
 from mlcl.sweeps.search import Found, Rule, Value, default_grid, search
 from mlcl.sweeps.work import Finished
+from mlcl.texts import csv_text
 
 FIRST_SEED = 1000
 """The first seed of tuning: the seeds of a table count from 0, so that none is used for both."""
@@ -320,11 +319,9 @@ class Tuning:
 
     def csv(self) -> str:
         """Return ``tuning.csv``: a line per row, value and seed that was tried."""
-        text = io.StringIO()
         metrics = [*METRICS, "seconds"]
         heads = ["row", "pass", "setting", "value", "others", "seed", "chosen", *metrics, "error", "folder"]
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(heads)
+        rows = []
         for row in self.rows:
             for number, stage in enumerate(self._stages(row)):
                 again = 1 + (number >= len(row.grids))
@@ -334,8 +331,8 @@ class Tuning:
                     chosen = int(value == stage.found.best)
                     place = [row.label, again, stage.setting, value, described(stage.others), seed, chosen]
                     where = run.folder.relative_to(self.out).as_posix()
-                    writer.writerow([*place, *numbers, known.error, where])
-        return text.getvalue()
+                    rows.append([*place, *numbers, known.error, where])
+        return csv_text(heads, rows, spreadsheet=True)
 
     def _tried(self, row: _Row, stage: Stage) -> Iterator[tuple[Value, int, PlannedRun]]:
         for value in stage.found.values:

@@ -27,6 +27,8 @@ from mlcl.errors import InputError
 from mlcl.plugins import ensure_loaded, loaded_plugins
 from mlcl.training.cores import waiting_threads
 
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""What a terminal that closes sends; Windows has none."""
 PATIENCE = 20.0
 """Seconds after which this process ends itself if another one failed and it did not notice: it hangs in a transfer."""
 _LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
@@ -220,7 +222,7 @@ def follow() -> None:
     global _member
     reports = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [HANGUP])):
         signal.signal(number, signal.SIG_IGN)  # the first process decides when to stop
     warnings.simplefilter("ignore")  # the first process shows them
 
