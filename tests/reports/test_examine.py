@@ -16,7 +16,8 @@ from sklearn.metrics import (
 )
 
 from examining import examined
-from helpers import label_settings, label_store
+from helpers import EXACT, label_settings, label_store
+from mlcl.cli.main import main
 from mlcl.datasets import open_store, read_ids
 from mlcl.errors import InputError
 from mlcl.reports.examine import confusions, examine, label_lines, mistakes, suspects
@@ -24,6 +25,7 @@ from mlcl.runs.folder import read_config
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.runs.update import update
+from mlcl.runs.versions import current_folder
 
 
 def test_measures_per_label_are_those_of_scikit_learn():
@@ -149,3 +151,86 @@ def test_other_data_under_the_same_name_are_refused(folder, tmp_path):
     (tmp_path / "run" / "environment.json").write_text(text.replace(fingerprint, "0123456789abcdef"))
     with pytest.raises(InputError, match="was made with 0123456789abcdef"):
         examine(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def updated(tmp_path_factory):
+    """A run of the exact learner, a version with a new label and more rows, and one that forgot a label."""
+    place = tmp_path_factory.mktemp("updated")
+    for name, columns in (("old", [0, 1, 2, 3]), ("new", [4, 1])):
+        label_store(place, name, columns, seed=len(name + str(columns)))
+    run(label_settings(place / "old", "exact", **EXACT), out=place / "run")
+    assert main(["update", str(place / "run"), "--data", str(place / "new"), "--quiet"]) == 0
+    return place
+
+
+def test_the_rows_of_an_updated_version_are_those_of_all_its_stores(updated):
+    found = examine(current_folder(updated / "run"))
+    old, new = (open_store(updated / name) for name in ("old", "new"))
+    assert found.where == f"{(updated / 'new').resolve()} and {updated / 'old'}"
+    names = [read_ids(updated / name)[len(data.train) :] for name, data in (("old", old), ("new", new))]
+    assert list(found.ids) == names[0] + names[1]
+    n = len(old.test)
+    for k, name in enumerate(found.classes):
+        for data, rows in ((old, slice(0, n)), (new, slice(n, None))):
+            if name in data.classes:
+                column = data.test.labels[:, data.classes.index(name)]
+                assert np.array_equal(
+                    found.labels[rows, k][found.known[rows, k]], column[found.known[rows, k]]
+                )
+                assert found.labels[rows, k].sum() == column.sum()
+            else:
+                assert not found.known[rows, k].any()
+    assert found.known[n:, found.classes.index("eel")].all()
+
+
+def test_a_label_is_measured_on_the_rows_that_were_annotated_for_it(updated):
+    found = examine(current_folder(updated / "run"))
+    for k, line in enumerate(label_lines(found, resamples=20)):
+        rows = found.known[:, k]
+        y, p = found.labels[rows, k], found.probabilities[rows, k]
+        assert line.auc == pytest.approx(roc_auc_score(y, p))
+        assert line.precision == pytest.approx(
+            precision_score(y, p > found.thresholds[k], zero_division=np.nan), nan_ok=True
+        )
+        assert line.low <= line.auc <= line.high
+        chosen = mistakes(found, k, 10**6)
+        assert sorted(chosen.doubtful.tolist()) == np.flatnonzero(rows).tolist()
+        assert rows[chosen.false].all()
+    cells = suspects(found)
+    assert found.known[cells[:, 0], cells[:, 1]].all()
+    given = found.given
+    for pair in confusions(found):
+        a, b = found.classes.index(pair.missed), found.classes.index(pair.instead)
+        both = found.known[:, a] & found.known[:, b]
+        missed, false = (found.labels[:, a] > 0) & ~given[:, a], (found.labels[:, b] == 0) & given[:, b]
+        assert pair.rows == (missed & false & both).sum()
+        assert pair.expected == pytest.approx((missed & both).sum() * (false & both).sum() / both.sum())
+
+
+def test_report_and_card_of_a_version_have_its_test_rows(updated, tmp_path, capsys):
+    assert main(["forget", str(updated / "run"), "--label", "cat"]) == 0
+    for number in (2, 3):
+        folder = updated / "run" / "versions" / str(number)
+        assert main(["report", str(folder), "--out", str(tmp_path / f"{number}.html")]) == 0
+        assert main(["card", str(folder), "--out", str(tmp_path / f"{number}.md")]) == 0
+        assert "test rows of" in (tmp_path / f"{number}.html").read_text()
+        card = (tmp_path / f"{number}.md").read_text()
+        assert "| Label | Training rows | Test rows |" in card
+        assert "No test row was annotated for all labels" in card
+        assert ("| cat |" in card) == (number == 2)
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_data_of_an_earlier_version_that_changed_are_named(updated, tmp_path):
+    shutil.copytree(updated / "run", tmp_path / "run")
+    shutil.copytree(updated / "old", tmp_path / "old")
+    shutil.rmtree(updated / "old")
+    try:
+        with (
+            pytest.warns(UserWarning, match=r"the data of .*run were not found"),
+            pytest.raises(InputError, match="with the data of the versions before it, has the fingerprint"),
+        ):
+            examine(tmp_path / "run" / "versions" / "2")
+    finally:
+        shutil.copytree(tmp_path / "old", updated / "old")

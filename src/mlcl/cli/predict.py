@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
 from mlcl.runs.predict import check_out, predict, write_scores, write_tags
+from mlcl.texts import csv_line
 
 
 def main(arguments: list[str]) -> int:
@@ -29,6 +29,12 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="a .csv or .npz to write; .csv with --tags")
     parser.add_argument("--logits", action="store_true", help="logits instead of probabilities")
+    parser.add_argument(
+        "--for-spreadsheet",
+        action="store_true",
+        help="put an apostrophe before names in a .csv that a spreadsheet would take for formulas (=, +, -, @); "
+        "without it names are written as they are, for programs",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     given = parser.parse_args(arguments)
     if given.tags and given.logits:
@@ -40,12 +46,13 @@ def main(arguments: list[str]) -> int:
     if given.out is not None:
         suffixes = (".csv",) if given.tags else (".csv", ".npz")
         check_out(given.out, suffixes=suffixes, overwrite=given.overwrite)
+    if given.for_spreadsheet and (given.out is None or given.out.suffix.lower() != ".csv"):
+        raise InputError("--for-spreadsheet is for a .csv that --out names.")
     found = predict(given.folder, given.inputs, logits=given.logits)
     if given.out is None:
-        sys.stdout.writelines(
-            f"{name}\t{', '.join(tags)}\n" for name, tags in zip(found.ids, found.tags(), strict=True)
-        )
+        for name, tags in zip(found.ids, found.tags(), strict=True):
+            say(name, ", ".join(csv_line([tag]) for tag in tags))
         return 0
-    (write_tags if given.tags else write_scores)(found, given.out)
+    (write_tags if given.tags else write_scores)(found, given.out, spreadsheet=given.for_spreadsheet)
     say(given.out)
     return 0

@@ -37,9 +37,11 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
         examined: its test rows, from which intervals and the measures of decisions are computed.
         unseen: why there are none, in a sentence.
     """
+    if examined is not None and examined.known is not None:
+        unseen = "No test row was annotated for all labels, so none of these is measured on all of them."
     lines = None if examined is None else label_lines(examined)
     pooled = None
-    if examined is not None:
+    if examined is not None and examined.known is None:
         pooled = bootstrap_interval(examined.probabilities, examined.labels, resamples=RESAMPLES)
     parts = [
         card_header(run, examined, pooled),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.config.schema import Config
 from mlcl.datasets import Dataset, find_dataset, load_dataset, read_ids
 from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError
@@ -30,9 +31,12 @@ from mlcl.metrics import (
 from mlcl.metrics.bootstrap import bootstrap_class_auc
 from mlcl.metrics.suspicion import suspected_errors
 from mlcl.reports.data import load_quietly
-from mlcl.runs.folder import read_environment
+from mlcl.runs.added import benchmark_of
+from mlcl.runs.base import load_base
+from mlcl.runs.folder import read_config, read_data_record, read_extends, read_receipt
 from mlcl.runs.gate import check_inputs
 from mlcl.runs.trained import Trained, load_trained
+from mlcl.streams import Benchmark
 
 RESAMPLES = 400
 LEVEL = 0.95
@@ -53,6 +57,7 @@ class Examined:
         labels: 0 or 1, ``[n, K]``.
         probabilities: ``[n, K]``.
         thresholds: the probability above which a label is given, ``[K]``.
+        known: which labels the rows were annotated for, ``[n, K]``; None for all.
     """
 
     where: str
@@ -64,6 +69,12 @@ class Examined:
     labels: Labels
     probabilities: NDArray[np.floating[Any]]
     thresholds: NDArray[np.float64]
+    known: NDArray[np.bool_] | None = None
+
+    @property
+    def annotated(self) -> NDArray[np.bool_]:
+        """Return which labels the rows were annotated for, bool ``[n, K]``."""
+        return np.ones(self.labels.shape, np.bool_) if self.known is None else self.known
 
     @property
     def given(self) -> NDArray[np.bool_]:
@@ -137,7 +148,7 @@ def examine(folder: str | Path, *, on: str | None = None, images: str | None = N
         images: a store of images with the same ids, which are shown for rows that are features.
     """
     trained = load_trained(folder, current=False)
-    data, rows, ids, where = _own_rows(trained) if on is None else _rows_of(on)
+    data, rows, ids, where, known = _own_rows(trained) if on is None else _rows_of(on)
     check_inputs(trained, data, where)
     names = [name for name in trained.classes if name in data.classes]
     if not names:
@@ -158,6 +169,7 @@ def examine(folder: str | Path, *, on: str | None = None, images: str | None = N
         labels=data.test.labels[np.ix_(rows, theirs)],
         probabilities=trained.probabilities(data.test.inputs)[np.ix_(rows, own)],
         thresholds=trained.thresholds.values[own],
+        known=None if known is None else known[np.ix_(rows, theirs)],
     )
 
 
@@ -184,18 +196,19 @@ def examine_or_say(
 
 def label_lines(found: Examined, *, resamples: int = RESAMPLES, seed: int = 0) -> list[LabelLine]:
     """Return the measures of each label on the rows, with a bootstrap interval of its AUC."""
-    p, y = found.probabilities, found.labels
-    draws = bootstrap_class_auc(p, y, resamples=resamples, seed=seed)
-    auc = macro_auc(p, y, average=None)
-    ap = average_precision(p, y, average=None)
-    brier, loss = brier_score(p, y, average=None), log_loss(p, y, average=None)
-    error = calibration_error(p, y, average=None)
-    hits = (found.given & (y > 0)).sum(axis=0)
+    p, y, known = found.probabilities, found.labels, found.known
+    draws = _drawn_aucs(found, resamples, seed)
+    auc = macro_auc(p, y, average=None, mask=known)
+    ap = average_precision(p, y, average=None, mask=known)
+    brier, loss = brier_score(p, y, average=None, mask=known), log_loss(p, y, average=None, mask=known)
+    error = calibration_error(p, y, average=None, mask=known)
+    given = found.given & found.annotated
+    hits = (given & (y > 0)).sum(axis=0)
     lines = []
     for k, name in enumerate(found.classes):
-        known = draws[~np.isnan(draws[:, k]), k]
+        defined = draws[~np.isnan(draws[:, k]), k]
         tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-        low, high = np.quantile(known, tails).tolist() if len(known) else (np.nan, np.nan)
+        low, high = np.quantile(defined, tails).tolist() if len(defined) else (np.nan, np.nan)
         lines.append(
             LabelLine(
                 name=name,
@@ -206,26 +219,42 @@ def label_lines(found: Examined, *, resamples: int = RESAMPLES, seed: int = 0) -
                 high=high,
                 ap=float(ap[k]),
                 threshold=float(found.thresholds[k]),
-                precision=_share(hits[k], found.given[:, k].sum()),
+                precision=_share(hits[k], given[:, k].sum()),
                 recall=_share(hits[k], y[:, k].sum()),
                 brier=float(brier[k]),
                 log_loss=float(loss[k]),
                 error=float(error[k]),
-                reliability=reliability(p[:, [k]], y[:, [k]]),
+                reliability=reliability(p[:, [k]], y[:, [k]], mask=None if known is None else known[:, [k]]),
             )
         )
     return lines
 
 
+def _drawn_aucs(found: Examined, resamples: int, seed: int) -> NDArray[np.floating[Any]]:
+    """Return the AUC of each label on resampled rows, of those that were annotated for it, ``[resamples, K]``."""
+    known = found.annotated
+    alike: dict[bytes, list[int]] = {}  # labels by the rows that were annotated for them
+    for k in range(len(found.classes)):
+        alike.setdefault(known[:, k].tobytes(), []).append(k)
+    draws = np.full((resamples, len(found.classes)), np.nan)
+    for columns in alike.values():
+        rows = known[:, columns[0]]
+        if rows.any():
+            p, y = (table[rows][:, columns] for table in (found.probabilities, found.labels))
+            draws[:, columns] = bootstrap_class_auc(p, y, resamples=resamples, seed=seed)
+    return draws
+
+
 def mistakes(found: Examined, k: int, count: int) -> Mistakes:
     """Return the surest false positives, the surest misses and the most doubtful rows of label ``k``."""
     p, truth, given = found.probabilities[:, k], found.labels[:, k] > 0, found.given[:, k]
-    false, missed = np.flatnonzero(given & ~truth), np.flatnonzero(truth & ~given)
+    known = found.annotated[:, k]
+    false, missed = np.flatnonzero(given & ~truth & known), np.flatnonzero(truth & ~given)
     distance = np.abs(_log_odds(p) - _log_odds(found.thresholds[k]))
     return Mistakes(
         false=false[np.argsort(-p[false], kind="stable")][:count],
         missed=missed[np.argsort(p[missed], kind="stable")][:count],
-        doubtful=np.argsort(distance, kind="stable")[:count],
+        doubtful=np.argsort(np.where(known, distance, np.inf), kind="stable")[: min(count, known.sum())],
         false_count=len(false),
         missed_count=len(missed),
     )
@@ -233,10 +262,11 @@ def mistakes(found: Examined, k: int, count: int) -> Mistakes:
 
 def confusions(found: Examined, *, limit: int = 20) -> list[Confusion]:
     """Return the pairs of labels where one is missed and the other given instead more often than by chance."""
+    known = found.annotated.astype(np.float64)
     missed = ((found.labels > 0) & ~found.given).astype(np.float64)
-    false = ((found.labels == 0) & found.given).astype(np.float64)
+    false = ((found.labels == 0) & found.given) * known
     counts = missed.T @ false
-    expected = np.outer(missed.sum(axis=0), false.sum(axis=0)) / max(len(missed), 1)
+    expected = (missed.T @ known) * (known.T @ false) / np.maximum(known.T @ known, 1)
     excess = np.where(counts >= 2, counts - expected, 0.0)
     order = np.argsort(-excess, axis=None, kind="stable")[:limit]
     places = [np.unravel_index(int(place), excess.shape) for place in order]
@@ -250,30 +280,67 @@ def confusions(found: Examined, *, limit: int = 20) -> list[Confusion]:
 
 def suspects(found: Examined) -> NDArray[np.int64]:
     """Return the suspected label errors as rows and labels, the most suspected first, ``[m, 2]``."""
-    return suspected_errors(found.probabilities, found.labels)
+    return suspected_errors(found.probabilities, found.labels, mask=found.known)
 
 
-def _own_rows(trained: Trained) -> tuple[Dataset, Rows, Sequence[str], str]:
-    """Return the data of a run, the test rows of its tasks, and their names."""
-    config = trained.config
-    benchmark, _ = load_quietly(config)  # the run has warned of what its tasks lack
+_Found = tuple[Dataset, Rows, Sequence[str], str, NDArray[np.bool_] | None]
+"""Data, the rows of its test split that are looked at, their names, the data in words, and which labels are known."""
+
+
+def _own_rows(trained: Trained) -> _Found:
+    """Return the data of a run, and the test rows of its tasks; of a later version also those of the ones before."""
+    benchmark = _own_benchmark(trained)
     data = benchmark.dataset
-    recorded = read_environment(trained.folder).get("data")
-    expected = recorded.get("fingerprint") if isinstance(recorded, dict) else None
+    expected = read_data_record(trained.folder).get("fingerprint")
     if expected is not None and expected != data.fingerprint:
+        more = "" if read_extends(trained.folder) is None else ", with the data of the versions before it,"
         raise InputError(
-            f"{config.data} has the fingerprint {data.fingerprint}, but {trained.folder} was made with {expected}."
+            f"{trained.config.data}{more} has the fingerprint {data.fingerprint}, but {trained.folder} was made with "
+            f"{expected}."
         )
     rows = np.unique(np.concatenate([task.test for task in benchmark.tasks]))
-    numbered = config.validate or config.data == "digits"  # rows that a store has no names for
-    ids = [f"row {row}" for row in range(len(data.test))] if numbered else _test_ids(config.data, data)
-    return data, rows, ids, config.data + (" (validation rows)" if config.validate else "")
+    if not len(rows):
+        raise InputError(f"the data of {trained.folder} have no test rows.")
+    known = None
+    if not getattr(benchmark, "complete", True):  # a row is annotated for the labels of its own tasks
+        known = np.zeros(data.test.labels.shape, np.bool_)
+        for task in benchmark.tasks:
+            known[np.ix_(task.test, task.classes)] = True
+    names, stores = _names_of(trained.folder, trained.config, len(data.test))
+    return data, rows, names, " and ".join(stores), known
 
 
-def _rows_of(store: str) -> tuple[Dataset, Rows, Sequence[str], str]:
+def _own_benchmark(trained: Trained) -> Benchmark:
+    if read_extends(trained.folder) is None:
+        return load_quietly(trained.config)[0]  # the run has warned of what its tasks lack
+    try:
+        return benchmark_of(load_base(trained.folder))
+    except InputError as error:
+        raise InputError(f"the data of {trained.folder} were not found: {str(error).rstrip('.')}.") from None
+
+
+def _names_of(folder: Path, config: Config, count: int) -> tuple[list[str], list[str]]:
+    """Return names of the last test rows of a version and of those before it, and the data that they are of."""
+    extends = read_extends(folder)
+    if read_receipt(folder) is not None:  # it learnt nothing
+        names, stores = [], []
+    elif extends is not None:
+        names, stores = _test_ids(config.data, load_dataset(config.data)), [config.data]
+    elif config.validate or config.data == "digits":  # rows that a store has no names for
+        names = [f"row {row}" for row in range(count)]
+        stores = [config.data + " (validation rows)" * config.validate]
+    else:
+        names, stores = read_ids(find_dataset(config.data))[-count:], [config.data]
+    if extends is not None and len(names) < count:
+        before, others = _names_of(extends.run, read_config(extends.run), count - len(names))
+        names, stores = before + names, list(dict.fromkeys([*stores, *others]))
+    return names, stores
+
+
+def _rows_of(store: str) -> _Found:
     data = load_dataset(store)
     ids = [f"row {row}" for row in range(len(data.test))] if store == "digits" else _test_ids(store, data)
-    return data, np.arange(len(data.test)), ids, store
+    return data, np.arange(len(data.test)), ids, store, None
 
 
 def _test_ids(store: str, data: Dataset) -> list[str]:

@@ -125,8 +125,9 @@ def _detail(found: Examined, line: LabelLine, k: int, name: str, album: Album, c
 
 def _overall(found: Examined) -> dict[str, Any]:
     """Return what probabilities are worth over all labels, and the dots of their reliability diagram."""
-    share = np.mean(found.labels, axis=0)
-    measured = measure(np.asarray(found.probabilities, np.float64), found.labels, prior=share)
+    share = found.labels.sum(axis=0) / np.maximum(found.annotated.sum(axis=0), 1)
+    p = np.asarray(found.probabilities, np.float64)
+    measured = measure(p, found.labels, prior=share, known=found.known)
     names = {
         "brier": "Brier score",
         "brier_prior": "Brier score of a constant, the share of rows with the label",
@@ -137,7 +138,7 @@ def _overall(found: Examined) -> dict[str, Any]:
     return {
         "measures": [(words, _score(measured[name])) for name, words in names.items()],
         "error": _score(measured["calibration_error"]),
-        "bins": _diagram(reliability(found.probabilities, found.labels)),
+        "bins": _diagram(reliability(found.probabilities, found.labels, mask=found.known)),
     }
 
 

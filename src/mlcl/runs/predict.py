@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
 from mlcl.errors import InputError
-from mlcl.files import write_bytes
+from mlcl.files import write_bytes, write_text
 from mlcl.models.provenance import check_encoder
 from mlcl.runs.trained import Trained, load_trained
+from mlcl.texts import csv_line, csv_text, inert
 from mlcl.training.batches import slices
 
 ARRAYS = ("inputs", "x", "x_test")
@@ -151,24 +152,42 @@ def check_out(path: Path, *, suffixes: tuple[str, ...], overwrite: bool) -> None
         raise InputError(f"--out {path}: the folder {path.parent} does not exist.")
 
 
-def write_tags(scores: Scores, path: Path) -> None:
-    """Write tags as .csv: ``id`` and ``tags``, which are separated by semicolons."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["id", "tags"])
-    writer.writerows([name, ";".join(tags)] for name, tags in zip(scores.ids, scores.tags(), strict=True))
-    write_bytes(path, text.getvalue().encode())
+def write_tags(scores: Scores, path: Path, *, spreadsheet: bool = False) -> None:
+    """Write tags as .csv: ``id`` and ``tags``, which are separated by semicolons like the cells of a line of CSV.
+
+    Args:
+        scores: the probabilities.
+        path: the file.
+        spreadsheet: see `mlcl.texts.csv_text`.
+    """
+    lines = (csv_line(map(inert, tags) if spreadsheet else tags, delimiter=";") for tags in scores.tags())
+    rows = zip(scores.ids, lines, strict=True)
+    write_text(path, csv_text(["id", "tags"], rows, spreadsheet=spreadsheet))
 
 
-def write_scores(scores: Scores, path: Path) -> None:
-    """Write scores as .csv (one row per input, ``id`` and one column per class) or .npz (ids, classes, scores)."""
+def write_scores(scores: Scores, path: Path, *, spreadsheet: bool = False) -> None:
+    """Write scores as .csv (one row per input, ``id`` and one column per class) or .npz (ids, classes, scores).
+
+    Args:
+        scores: the scores.
+        path: the file.
+        spreadsheet: see `mlcl.texts.csv_text`.
+    """
     if path.suffix.lower() == ".npz":
         buffer = io.BytesIO()
         np.savez(buffer, ids=np.array(scores.ids), classes=np.array(scores.classes), scores=scores.values)
         write_bytes(path, buffer.getvalue())
         return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["id", *scores.classes])
-    writer.writerows([name, *map(str, row)] for name, row in zip(scores.ids, scores.values, strict=True))
-    write_bytes(path, text.getvalue().encode())
+    rows = ([name, *row] for name, row in zip(scores.ids, scores.values, strict=True))
+    heads = [_id_head(scores.classes), *scores.classes]
+    write_text(path, csv_text(heads, rows, spreadsheet=spreadsheet))
+
+
+def _id_head(classes: Sequence[str]) -> str:
+    """Return the head of the column of ids, which is that of no label."""
+    head = "id"
+    while head in classes:
+        head = f"input_{head}"
+    if head != "id":
+        warnings.warn(f"a label is called 'id', so the column of ids is called {head!r}.", stacklevel=3)
+    return head
