@@ -25,6 +25,7 @@ from typing import Any
 
 from mlcl.errors import InputError
 from mlcl.plugins import ensure_loaded, loaded_plugins
+from mlcl.texts import visible
 from mlcl.training.cores import waiting_threads
 
 HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
@@ -175,7 +176,7 @@ class _Children:
                 self.failed.setdefault(rank, ("", f"it ended with code {code}", ""))
             self.changed.notify_all()
         if code and not self.over.wait(PATIENCE):
-            sys.stderr.write(f"mlcl: error: {self.failure()}\n")
+            sys.stderr.write(visible(f"mlcl: error: {self.failure()}") + "\n")
             sys.stderr.flush()
             os._exit(1)
 
