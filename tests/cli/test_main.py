@@ -45,3 +45,32 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, capsys, mon
     assert captured.err.count("\n") == 1
     assert captured.out == ""
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("mlcl ls methods >&-", 0, ""),
+        ("mlcl nonsense 2>&-", 2, ""),
+        ("mlcl nonsense <&- >&-", 2, "unknown command"),
+        ("mlcl ls methods >/dev/full", 1, "No space left on device"),
+        ("mlcl nonsense 2>/dev/full", 2, ""),
+        ("(sleep 0.1; mlcl ls methods; echo $? >&2) | true", 0, "1\n"),
+    ],
+)
+def test_a_stream_that_nobody_reads_is_no_traceback(line, code, words):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["sh", "-c", line]
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == bool(words)
+
+
+def test_text_that_the_terminal_cannot_show_is_spelled_out():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [Path(sys.executable).with_name("mlcl"), "caf\u00e9"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 2
+    assert "caf\\xe9" in done.stderr

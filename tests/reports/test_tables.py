@@ -175,3 +175,15 @@ def test_runs_of_several_commits_have_a_footnote():
     newer = replace(made(70, 3), environment={"commit": "def"})
     mixed = section(group("er", ER), Group(group("ours", [1]).row, (newer,)))
     assert any("2 commits (abc, def)" in note for note in footnotes(mixed, summarise(mixed)))
+
+
+def test_a_label_is_no_markup_in_any_format():
+    evil = "[x] 50% $y$ <b> `c` [l](u)\n\x1b[2J\\"
+    table = section(group(evil, ER, reference="ours"), group("ours", OURS, reference="ours"))
+    lines = summarise(table)
+    row = next(line for line in table_markdown(table, lines).splitlines() if "50%" in line)
+    assert "[x] 50% \\$y\\$ \\<b> \\`c\\` [l\\](u)\\\\n\\\\x1b[2J\\\\" in row
+    row = next(line for line in table_latex(table, lines).splitlines() if "50" in line)
+    assert row.startswith("{}[x] 50\\% \\$y\\$ <b>")
+    assert "\\textbackslash{}n\\textbackslash{}x1b[2J\\textbackslash{} &" in row
+    assert next(csv.DictReader(io.StringIO(table_csv(table, lines), newline="")))["label"] == evil

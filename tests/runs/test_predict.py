@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import sys
 
@@ -95,6 +96,41 @@ def test_a_store_is_scored_whole(trained, tmp_path):
     assert scores.ids[0] == "train-0"
     assert scores.ids[-1] == f"test-{len(data.test) - 1}"
     assert np.array_equal(scores.values[len(data.train) :], result.learner.predict(data.test.inputs))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode on this machine")
+def test_a_file_name_that_is_no_unicode_is_spelled_out(trained, tmp_path, capsys):
+    result = trained["images"]
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    image = Image.fromarray(result.learner.data.test.inputs[0].transpose(1, 2, 0))
+    for name in (b"caf\xe9.png", b"two\nlines.png"):
+        with open(os.fsencode(folder) + b"/" + name, "wb") as file:
+            image.save(file, "png")
+    words = ["predict", str(result.folder), str(folder)]
+    assert main([*words, "--out", str(tmp_path / "scores.csv")]) == 0
+    assert main([*words, "--tags", "--out", str(tmp_path / "tags.csv")]) == 0
+    for name in ("scores.csv", "tags.csv"):
+        ids = [row[0] for row in csv.reader((tmp_path / name).open(newline="", encoding="utf-8"))]
+        assert ids[1:] == ["caf\\udce9.png", "two\nlines.png"]
+    assert main([*words, "--out", str(tmp_path / "scores.npz")]) == 0
+    capsys.readouterr()
+    assert main([*words, "--tags"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["caf\\udce9.png", "two\\nlines.png"]
+
+
+def test_only_a_csv_file_is_for_a_spreadsheet(trained, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", trained["features"].learner.data.test.inputs)
+    words = [
+        "predict",
+        str(trained["features"].folder),
+        str(tmp_path / "x.npy"),
+        "--for-spreadsheet",
+        "--out",
+    ]
+    assert main([*words, str(tmp_path / "scores.npz")]) == 2
+    assert "--for-spreadsheet is for a .csv" in capsys.readouterr().err
 
 
 def test_pictures_are_decoded_as_a_store_does(trained, tmp_path):

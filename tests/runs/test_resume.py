@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from children import child, complete
 from helpers import small_arrays
 from mlcl.cli.main import main
+from mlcl.cli.signals import endings
 from mlcl.datasets import prepare_source
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -149,7 +151,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_path, capsys):
     out = tmp_path / "a run"
     given = options(store, "rldam-wru")
@@ -174,6 +176,35 @@ def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(number, store, tmp_p
     assert capsys.readouterr().out == f"{out}\n"
     assert main(["run", *given, "--quiet", "--out", str(tmp_path / "whole")]) == 0
     assert matrix(out) == matrix(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_whose_terminal_has_gone_can_be_resumed(store, tmp_path, capsys):
+    out = tmp_path / "run"
+    here, there = pty.openpty()
+    command = [sys.executable, "-c", PAUSED, "run", *options(store, "er"), "--out", str(out)]
+    with child(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=there, stderr=there) as process:
+        os.close(there)
+        shown = b""
+        while b"paused" not in shown:
+            shown += os.read(here, 4096)
+        os.close(here)  # what is written from now on is an error
+        process.send_signal(signal.SIGHUP)
+        process.communicate(b"go on\n")
+    assert process.returncode == 3
+    newest = max((out / "checkpoints").glob("*.json"))
+    assert json.loads(newest.read_text())["position"]["step"] > 0
+    assert main(["resume", str(out), "--quiet"]) == 0
+
+
+def test_a_program_that_shall_outlive_its_terminal_does():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert endings() == [signal.SIGTERM]
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert endings() == [signal.SIGTERM, signal.SIGHUP]
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow
