@@ -15,8 +15,8 @@ import pytest
 from children import child, complete
 from helpers import small_arrays
 from mlcl.cli.main import main
-from mlcl.cli.signals import endings
 from mlcl.datasets import prepare_source
+from mlcl.training.launching import endings
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 MLP = ["--model", "mlp", "--model.hidden", "16", "--model.depth", "1"]

@@ -12,10 +12,10 @@ from types import FrameType
 
 from mlcl.cli.messages import fail, note, say
 from mlcl.cli.progress import progress_shown
-from mlcl.cli.signals import endings
 from mlcl.cli.verbs import verb_parser
 from mlcl.runs.durations import measured
 from mlcl.sklearn.shards import Stopped, learn_shards
+from mlcl.training.launching import endings
 
 
 def main(arguments: list[str]) -> int:
@@ -107,6 +107,7 @@ def _terminable() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block like Ctrl-C, so that workers are stopped and the way on is shown."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        note("stopping")
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():

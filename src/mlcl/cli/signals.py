@@ -10,14 +10,8 @@ from typing import Any
 from mlcl.cli.messages import note
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback, Interrupted
-from mlcl.training.launching import HANGUP, rank
+from mlcl.training.launching import endings, rank
 from mlcl.training.learner import Learner
-
-
-def endings() -> list[signal.Signals]:
-    """Return the signals that ask a program to end; ``nohup`` has it outlive its terminal."""
-    hangup = [] if HANGUP is None or signal.getsignal(HANGUP) == signal.SIG_IGN else [HANGUP]
-    return [signal.SIGTERM, *hangup]
 
 
 class Signals(Callback):

@@ -218,6 +218,12 @@ class _Children:
                     process.stdin.close()
 
 
+def endings() -> list[signal.Signals]:
+    """Return the signals that ask a program to end; ``nohup`` has it outlive its terminal."""
+    hangup = [] if HANGUP is None or signal.getsignal(HANGUP) == signal.SIG_IGN else [HANGUP]
+    return [signal.SIGTERM, *hangup]
+
+
 def follow() -> None:
     """Be one of the other processes: take the job from stdin, do it, and report on stdout how it went."""
     global _member
