@@ -428,12 +428,57 @@ def write_result(path: Path, result: Result, *, receipt: Mapping[str, Any] | Non
     if receipt is not None:
         after = _print_of(contents[WEIGHTS], contents[MEMORY])
         contents[RECEIPT] = json_text({**receipt, "after": after}).encode()
-    for name, content in contents.items():
-        write_bytes(path / name, content)
-    write_thresholds(path, result.calibrated.thresholds, result.learner.data.classes)
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    write_json(path / RESULT, result_json(result) | {"sha256": sums})
+    calibrated = result.calibrated
+    write_finished(
+        path,
+        contents,
+        result_json(result),
+        calibration=calibrated.calibration,
+        thresholds=calibrated.thresholds,
+        held_out=calibrated.held_out,
+        classes=result.learner.data.classes,
+    )
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+def write_finished(
+    path: Path,
+    contents: Mapping[str, bytes],
+    record: Mapping[str, Any],
+    *,
+    calibration: Calibration,
+    thresholds: Thresholds,
+    held_out: HeldOut | None,
+    classes: Sequence[str],
+) -> None:
+    """Write the files of a finished run, and last its result with their checksums.
+
+    Args:
+        path: the folder.
+        contents: weights, memory and what else nothing changes any more, by name.
+        record: what ``result.json`` holds.
+        calibration: from logits to probabilities.
+        thresholds: from probabilities to tags.
+        held_out: scores of held-out rows.
+        classes: names of the classes.
+    """
+    from safetensors.numpy import save as save_arrays
+
+    written = dict(contents)
+    if held_out is not None:
+        arrays = {name: np.ascontiguousarray(getattr(held_out, name)) for name in _HELD_OUT_ARRAYS}
+        written[HELD_OUT] = save_arrays(arrays)
+    written[CALIBRATION] = json_text(calibration_json(calibration, classes)).encode()
+    for name, content in written.items():
+        write_bytes(path / name, content)
+    write_thresholds(path, thresholds, classes)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in written.items()}
+    write_json(path / RESULT, {**record, "sha256": sums})
+
+
+def remove_result(path: Path) -> None:
+    """Make a finished run unfinished, before its files are replaced."""
+    (path / RESULT).unlink(missing_ok=True)
 
 
 def _contents(result: Result) -> dict[str, bytes]:
@@ -441,20 +486,14 @@ def _contents(result: Result) -> dict[str, bytes]:
     from safetensors.numpy import save as save_arrays
     from safetensors.torch import save as save_tensors
 
-    learner, calibrated = result.learner, result.calibrated
+    learner = result.learner
     tensors = dict(learner.network.state_dict())
     if learner.committee is not None:
         tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
     tensors = {name: value.contiguous() for name, value in tensors.items()}
     tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
-    contents = {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
-    if (held_out := calibrated.held_out) is not None:
-        contents[HELD_OUT] = save_arrays(
-            {name: np.ascontiguousarray(getattr(held_out, name)) for name in _HELD_OUT_ARRAYS}
-        )
-    calibration = calibration_json(calibrated.calibration, learner.data.classes)
-    return contents | {CALIBRATION: json_text(calibration).encode()}
+    return {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
 
 
 def write_diverged(path: Path, config: Config, *, error: str) -> None:
