@@ -35,7 +35,7 @@ VERBS = {
     "versions": "list the versions of a run",
     "rollback": "use an earlier version of a run again",
     "check": "say what is wrong with a folder of mlcl, and mend what can be mended",
-    "learn": "learn an exact tagger from Parquet files of any number, on any number of workers",
+    "learn": "learn a tagger from labelled data: a store, images, arrays, or Parquet files of any number",
     "ls": "list methods, losses, memories, models, benchmarks and configs",
     "explain": "explain a setting, a part or a method: meaning, type, default, where it is set",
     "cp": "copy a shipped config or experiment to a file of your own",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from scipy.special import expit
 from mlcl.config.resolve import resolve
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import counted_data
-from mlcl.errors import InputError
+from mlcl.errors import InputError, one_line
 from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.labels import LabelCounts, Labels
 from mlcl.memories import Memory, TaskSamples
@@ -74,6 +73,9 @@ class Learnt:
         classes: names of the classes.
         options: how the weights are solved.
         dimensions: more features than this were projected; None: never.
+        goal: what thresholds are chosen for.
+        numbers: whether the names of the classes stand for whole numbers.
+        features: names of the features, if they have names.
         name: of the data.
         fingerprint: of the data; empty if it is not known.
         seconds: that learning took.
@@ -84,6 +86,9 @@ class Learnt:
     classes: tuple[str, ...]
     options: Options
     dimensions: int | None = 256
+    goal: Goal = Goal()
+    numbers: bool = False
+    features: tuple[str, ...] | None = None
     name: str = "rows"
     fingerprint: str = ""
     seconds: float = 0.0
@@ -110,7 +115,7 @@ def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
     path, config = Path(out), _config(learnt)
     solution = solve(learnt.learner, learnt.options)
     scored = None if learnt.held_out is None else _scored(learnt.held_out, solution)
-    calibration, thresholds = _calibrated(solution, scored)
+    calibration, thresholds = _calibrated(solution, scored, learnt.goal)
     tasks = _tasks(learnt.learner)
     record = _record(learnt, config, solution, calibration, scored, tasks)
     files.remove_result(path)
@@ -143,9 +148,28 @@ def read_sums(folder: str | Path) -> Learnt:
         )
     kept = files.read_memory(path, result)
     learner = Learner.from_arrays({name: value.numpy() for name, value in kept.exact.items()})
-    exact = config.exact
-    options = Options(exact.unlabelled, exact.goal, exact.ridge, exact.exponent)
-    return Learnt(learner, result.classes, options, exact.dimensions, result.benchmark)
+    exact, thresholds = config.exact, files.read_thresholds(path, result)
+    more = files.read_result_json(path).get("sums") or {}
+    try:
+        names = more.get("feature_names")
+        features = None if names is None else tuple(str(name) for name in names)
+        if features is not None and len(features) != learner.features.features:
+            raise InputError(f"there are {len(features)} names for {learner.features.features} features")
+        numbers = bool(more.get("numbers"))
+        if numbers and not all(name.lstrip("-").isdecimal() for name in result.classes):
+            raise InputError("the names of the classes are no numbers")
+    except (AttributeError, TypeError, InputError) as error:
+        raise InputError(f"{path / files.RESULT}: sums: {one_line(error)}.") from None
+    return Learnt(
+        learner,
+        result.classes,
+        Options(exact.unlabelled, exact.goal, exact.ridge, exact.exponent),
+        exact.dimensions,
+        thresholds.goal or Goal(),
+        numbers,
+        features,
+        result.benchmark,
+    )
 
 
 def _config(learnt: Learnt) -> Config:
@@ -173,12 +197,13 @@ def _scored(rows: HeldOutRows, solution: Solution) -> HeldOut:
     return HeldOut(logits, rows.labels, rows.known, np.arange(len(logits)))
 
 
-def _calibrated(solution: Solution, held_out: HeldOut | None) -> tuple[Calibration, Thresholds]:
+def _calibrated(
+    solution: Solution, held_out: HeldOut | None, goal: Goal
+) -> tuple[Calibration, Thresholds]:
     """Return probabilities and thresholds, from the held-out rows or else from the sums alone."""
     classes = len(solution.prior)
     identity, none = LogOddsLines.identity(classes), np.zeros(classes, np.bool_)
     if held_out is None:
-        goal = Goal()
         calibration = Calibration(identity, solution.prior, none, 0)
         values = expit(solution.thresholds(goal))
         return calibration, Thresholds(values, np.asarray(solution.defined), ~none, goal, 0)
@@ -186,7 +211,7 @@ def _calibrated(solution: Solution, held_out: HeldOut | None) -> tuple[Calibrati
         held_out.logits, held_out.labels, start=identity, prior=solution.prior, mask=held_out.known
     )
     calibration = Calibration(lines, solution.prior, own, len(held_out.labels))
-    return calibration, rechoose(calibration, held_out, Goal())
+    return calibration, rechoose(calibration, held_out, goal)
 
 
 def _tasks(learner: Learner) -> list[TaskSamples]:
@@ -290,7 +315,7 @@ def _record(
             "classes": classes,
         },
         "config": to_dict(config),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "sums": {"numbers": learnt.numbers, "feature_names": learnt.features},
     }
 
 
