@@ -690,6 +690,18 @@ def pack_folder(path: Path) -> dict[str, bytes]:
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
+def copy_finished(path: Path, out: Path, *, overwrite: bool) -> None:
+    """Write a finished run into another folder as a run of its own: it has no parent, gate or versions there."""
+    require_finished(path)
+    if out.resolve() == path.resolve():
+        raise InputError(f"{out} is the folder that was loaded; expected another one.")
+    read_result(path)
+    claim_folder(out, overwrite=overwrite)
+    names = [name for name in FILES if name not in (EXTENDS, GATE, RECEIPT, RESULT) and (path / name).is_file()]
+    for name in [*names, RESULT]:
+        write_bytes(out / name, (path / name).read_bytes())
+
+
 def unpack_folder(files: Mapping[str, bytes], path: Path) -> None:
     """Write the files of a run, the result last, so that a folder with ``result.json`` is a whole run."""
     claim_folder(path, overwrite=True)

@@ -79,6 +79,7 @@ class Learnt:
         name: of the data.
         fingerprint: of the data; empty if it is not known.
         seconds: that learning took.
+        share: of the rows, chosen by their content, that are not in the sums, see `mlcl.exact.held_rows`.
         held_out: rows to calibrate and measure on, if there are any.
     """
 
@@ -92,6 +93,7 @@ class Learnt:
     name: str = "rows"
     fingerprint: str = ""
     seconds: float = 0.0
+    share: float = 0.0
     held_out: HeldOutRows | None = None
 
     def __post_init__(self) -> None:
@@ -135,6 +137,13 @@ def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
         classes=learnt.classes,
     )
     return SavedResult.parse(files.read_result_json(path), source=path / files.RESULT)
+
+
+def chosen_goal(folder: Path) -> Goal | None:
+    """Return what the thresholds of a finished run are chosen for; None without any, or without a run."""
+    if not files.is_run(folder) or not files.has_result(folder):
+        return None
+    return files.read_thresholds(folder, files.read_result(folder)).goal
 
 
 def read_sums(folder: str | Path) -> Learnt:
@@ -315,7 +324,7 @@ def _record(
             "classes": classes,
         },
         "config": to_dict(config),
-        "sums": {"numbers": learnt.numbers, "feature_names": learnt.features},
+        "sums": {"numbers": learnt.numbers, "feature_names": learnt.features, "held_out": learnt.share},
     }
 
 
