@@ -31,6 +31,8 @@ VERBS = {
     "extend": "train a finished run on labels that nobody knew when it began",
     "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",
     "forget": "remove rows or a label from an exact run, with a receipt",
+    "labels": "list the labels of a tagger, or give them other names",
+    "merge": "add taggers of the exact learner, as if one had learnt all their rows",
     "drift": "test whether inputs, or the rates of predicted labels, have moved since training",
     "versions": "list the versions of a run",
     "rollback": "use an earlier version of a run again",

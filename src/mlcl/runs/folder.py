@@ -638,6 +638,14 @@ def _read_listed(path: Path, sums: Mapping[str, Any], *, limit: int) -> bytes | 
     return content
 
 
+def read_listed(path: Path, sums: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file of weights or memory, as the result lists it."""
+    content = read_bounded(path, limit=MAX_MEMORY_BYTES, expected="a file of a finished run")
+    if sums:
+        _check_sum(path, content, sums)
+    return content
+
+
 def _check_sum(path: Path, content: bytes, sums: Mapping[str, Any]) -> None:
     if hashlib.sha256(content).hexdigest() != sums.get(path.name):
         raise InputError(f"{path}: is damaged: its checksum is not the one in {RESULT}.")
