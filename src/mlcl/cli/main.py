@@ -33,6 +33,7 @@ VERBS = {
     "forget": "remove rows or a label from an exact run, with a receipt",
     "labels": "list the labels of a tagger, or give them other names",
     "merge": "add taggers of the exact learner, as if one had learnt all their rows",
+    "convert": "write a tagger that is one file, as version 0.1 did, as a folder",
     "drift": "test whether inputs, or the rates of predicted labels, have moved since training",
     "versions": "list the versions of a run",
     "rollback": "use an earlier version of a run again",

@@ -82,6 +82,8 @@ FILES = (
     *(CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT),
     *(CALIBRATION, THRESHOLDS, HELD_OUT),
 )
+OLD_TAGGER = "tagger.safetensors"
+"""What `mlcl learn` of version 0.1 wrote alone."""
 CARD = "model-card.md"
 EXPORTS = ("model.pt2", "model.onnx", CARD)
 """What ``mlcl export`` and ``mlcl card`` put beside them; it goes when the run is replaced."""
@@ -181,6 +183,10 @@ def has_result(path: Path) -> bool:
 def is_finished(path: Path) -> bool:
     """Return whether a folder holds a finished run; a folder that holds none, or a damaged one, is an `InputError`."""
     if not is_run(path):
+        if os.path.isfile(path) or os.path.isfile(path / OLD_TAGGER):  # noqa: PTH113  (as in is_run)
+            raise InputError(
+                f"{path} is a tagger in one file, as of mlcl 0.1; make a folder of it with: mlcl convert {path} DIR"
+            )
         raise InputError(f"{path} holds no run: {path / CONFIG} was not found.")
     if not has_result(path):
         return False
