@@ -90,7 +90,7 @@ def learn(*words):
 def calls(base, folder, origin):
     """The verbs, each as words of the command line."""
     images = origin in ("committee", "images")
-    store, more = (base / f"{first}{'pictures' if images else rest}" for first, rest in (("", "store"), ("more-" if images else "", "" if images else "more")))
+    store, more = (base / name for name in (("pictures", "more-pictures") if images else ("store", "more")))
     out, there = folder.parent, str(folder)
     return {
         "predict": ["predict", there, str(store), "--out", str(out / "p.csv")],

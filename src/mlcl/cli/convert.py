@@ -16,7 +16,9 @@ def main(arguments: list[str]) -> int:
         "Write a tagger that is one file (of ExactTagger.save, or of `mlcl learn` of version 0.1) as a folder that "
         "every command takes. The file stays.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the file, or the folder of mlcl learn that holds it")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="the file, or the folder of mlcl learn that holds it"
+    )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a tagger that is there")
     given = parser.parse_args(arguments)

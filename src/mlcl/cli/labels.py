@@ -21,8 +21,8 @@ def main(arguments: list[str]) -> int:
     """List or rename: ``mlcl labels DIR [--rename OLD=NEW ...]``."""
     parser = verb_parser(
         "labels",
-        "List the labels of a tagger, or give some other names: a new version, which becomes the current one. To remove "
-        "a label: mlcl forget DIR --label NAME.",
+        "List the labels of a tagger, or give some other names: a new version, which becomes the current one. To "
+        "remove a label: mlcl forget DIR --label NAME.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the tagger")
     parser.add_argument(

@@ -16,7 +16,7 @@ from typing import Any
 from mlcl.cli.messages import fail
 from mlcl.cli.progress import progress_shown
 from mlcl.cli.verbs import verb_parser
-from mlcl.errors import InputError, check_number
+from mlcl.errors import InputError, check_int, check_number
 from mlcl.runs.durations import measured
 from mlcl.sklearn.shards import Stopped, learn_shards
 
@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> int:
     parser = verb_parser(
         "learn",
         "Learn a tagger from labelled data, and say how good it is on rows that were held out. DATA is a store, a "
-        "folder of images with a CSV, arrays (.npz, .mat, .npy), an ARFF file, or Parquet files of vectors and tags, of "
-        "any number: these are counted in one pass and bounded memory, each exactly once, and more may be added by the "
+        "folder of images with a CSV, arrays (.npz, .mat), an ARFF file, or Parquet files of vectors and tags, of any "
+        "number: these are counted in one pass and bounded memory, each exactly once, and more may be added by the "
         "same command. Stopped at any moment, the same command goes on. DIR is a tagger: mlcl predict, serve, update, "
         "thresholds, report, versions, forget and card take it.",
     )
@@ -41,6 +41,8 @@ def main(arguments: list[str]) -> int:
     if not given["data"]:
         raise InputError("mlcl learn: the following arguments are required: DATA.")
     check_number("--held_out", given["held_out"], high=0.5)
+    if given["jobs"] is not None:
+        check_int("--jobs", given["jobs"], 1)
     again = shlex.join(["mlcl", "learn", *(word for word in arguments if word != "--overwrite")])
     if _are_shards(given["data"]):
         return _learn_shards(given, again=again)
@@ -48,7 +50,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("more", nargs="*", metavar="DATA", help="files, folders, globs or addresses such as s3://...")
+    parser.add_argument(
+        "more", nargs="*", metavar="DATA", help="files, folders, globs or addresses such as s3://..."
+    )
     parser.add_argument("--data", nargs="+", metavar="DATA", help="the same")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write")
     parser.add_argument(
@@ -153,7 +157,9 @@ def _learn_store(given: dict[str, Any]) -> int:
     from mlcl.runs.quality import quality_line
 
     if len(given["data"]) > 1:
-        raise InputError(f"{given['data'][1]}: several files were given; expected Parquet files, or one of other kinds")
+        raise InputError(
+            f"{given['data'][1]}: several files were given; expected Parquet files, or one of other kinds"
+        )
     for name in OF_SHARDS:
         if name not in ("unlabelled", "dimensions", "jobs") and given[name] is not None:
             raise InputError(f"--{name} was given, but only Parquet files of vectors have it")
@@ -170,7 +176,11 @@ def _learn_store(given: dict[str, Any]) -> int:
         )
     exact = {name: given[name] for name in ("unlabelled", "dimensions") if given[name] is not None}
     chosen = choose(
-        kind, store, method=given["method"] or "best", held_out=given["held_out"], exact={"unlabelled": 1.0} | exact
+        kind,
+        store,
+        method=given["method"] or "best",
+        held_out=given["held_out"],
+        exact={"unlabelled": 1.0} | exact,
     )
     announce(str(chosen))
     code = follow(

@@ -143,10 +143,15 @@ def held_out(rows: NDArray[Any], share: float) -> NDArray[np.bool_]:
 def row_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Return a hash of each row as float32, ``[n]``: of one row whatever the others are."""
     words = np.ascontiguousarray(rows, np.float32).view(np.uint32).astype(np.uint64)
-    odd = np.random.default_rng(_SEED).integers(0, 2**63, words.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
+    odd = np.random.default_rng(_SEED).integers(0, 2**63, words.shape[1], np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
     with np.errstate(over="ignore"):
         found = words @ odd
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finaliser of splitmix64
+        for shift, factor in (
+            (30, 0xBF58476D1CE4E5B9),
+            (27, 0x94D049BB133111EB),
+        ):  # the finaliser of splitmix64
             found = (found ^ (found >> np.uint64(shift))) * np.uint64(factor)
         return np.asarray(found ^ (found >> np.uint64(31)))
 
@@ -160,4 +165,3 @@ def of_rows(pairs: Pairs, chosen: Ints) -> Pairs:
 
 def _joined(first: Pairs, second: Pairs, rows: int, moved: Ints) -> Pairs:
     return np.concatenate([first[0], second[0] + rows]), np.concatenate([first[1], moved[second[1]]])
-

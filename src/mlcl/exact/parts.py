@@ -15,9 +15,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
+from mlcl.exact.held_rows import HeldRows
 from mlcl.exact.moments import Moments
 from mlcl.exact.storing import read_sums, sums_arrays
-from mlcl.exact.held_rows import HeldRows
 from mlcl.exact.sums import Sums
 
 

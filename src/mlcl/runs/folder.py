@@ -206,7 +206,12 @@ def is_finished(path: Path) -> bool:
 def require_finished(path: Path) -> None:
     """Refuse a run that is not finished."""
     if not is_finished(path):
-        raise InputError(f"{path} is not finished; resume it with: mlcl resume {path}")
+        how = (
+            "repeat the `mlcl learn`"
+            if (path / OLD_TAGGER).exists()
+            else f"resume it with: mlcl resume {path}"
+        )
+        raise InputError(f"{path} is not finished; {how}")
 
 
 def write_config(path: Path, config: Config, *, command: str, plugins: tuple[Plugin, ...] = ()) -> None:
@@ -711,7 +716,9 @@ def copy_finished(path: Path, out: Path, *, overwrite: bool) -> None:
         raise InputError(f"{out} is the folder that was loaded; expected another one.")
     read_result(path)
     claim_folder(out, overwrite=overwrite)
-    names = [name for name in FILES if name not in (EXTENDS, GATE, RECEIPT, RESULT) and (path / name).is_file()]
+    names = [
+        name for name in FILES if name not in (EXTENDS, GATE, RECEIPT, RESULT) and (path / name).is_file()
+    ]
     for name in [*names, RESULT]:
         write_bytes(out / name, (path / name).read_bytes())
 

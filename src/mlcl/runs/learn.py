@@ -152,8 +152,8 @@ def learn(chosen: Chosen, out: Path, *, overwrite: bool = False, callback: Callb
     if not overwrite and files.is_run(out) and not files.is_finished(out):
         if files.read_config(out) != chosen.config:
             raise InputError(
-                f"--out {out} holds a run of other data or settings that was stopped; go on with: mlcl resume {out}, or "
-                "add --overwrite to begin anew"
+                f"--out {out} holds a run of other data or settings that was stopped; go on with: mlcl resume {out}, "
+                "or add --overwrite to begin anew"
             )
         return resume(out, callback=callback)
     return run(chosen.config, out=out, overwrite=overwrite, callback=callback)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from scipy.special import expit
 from mlcl.config.resolve import resolve
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import counted_data
-from mlcl.errors import InputError, one_line
+from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.labels import LabelCounts, Labels
 from mlcl.memories import Memory, TaskSamples
@@ -76,6 +76,7 @@ class Learnt:
         goal: what thresholds are chosen for.
         numbers: whether the names of the classes stand for whole numbers.
         features: names of the features, if they have names.
+        seed: of directions that the first rows did not determine; None if it is not known.
         name: of the data.
         fingerprint: of the data; empty if it is not known.
         seconds: that learning took.
@@ -87,9 +88,10 @@ class Learnt:
     classes: tuple[str, ...]
     options: Options
     dimensions: int | None = 256
-    goal: Goal = Goal()
+    goal: Goal = field(default_factory=Goal)
     numbers: bool = False
     features: tuple[str, ...] | None = None
+    seed: int | None = 0
     name: str = "rows"
     fingerprint: str = ""
     seconds: float = 0.0
@@ -164,7 +166,9 @@ def read_sums(folder: str | Path) -> Learnt:
         features = None if names is None else tuple(str(name) for name in names)
         if features is not None and len(features) != learner.features.features:
             raise InputError(f"there are {len(features)} names for {learner.features.features} features")
-        numbers = bool(more.get("numbers"))
+        numbers, seed = bool(more.get("numbers")), more.get("seed", 0)
+        if seed is not None:
+            check_int("seed", seed, 0)
         if numbers and not all(name.lstrip("-").isdecimal() for name in result.classes):
             raise InputError("the names of the classes are no numbers")
     except (AttributeError, TypeError, InputError) as error:
@@ -177,6 +181,7 @@ def read_sums(folder: str | Path) -> Learnt:
         thresholds.goal or Goal(),
         numbers,
         features,
+        seed,
         result.benchmark,
     )
 
@@ -206,9 +211,7 @@ def _scored(rows: HeldOutRows, solution: Solution) -> HeldOut:
     return HeldOut(logits, rows.labels, rows.known, np.arange(len(logits)))
 
 
-def _calibrated(
-    solution: Solution, held_out: HeldOut | None, goal: Goal
-) -> tuple[Calibration, Thresholds]:
+def _calibrated(solution: Solution, held_out: HeldOut | None, goal: Goal) -> tuple[Calibration, Thresholds]:
     """Return probabilities and thresholds, from the held-out rows or else from the sums alone."""
     classes = len(solution.prior)
     identity, none = LogOddsLines.identity(classes), np.zeros(classes, np.bool_)
@@ -253,7 +256,9 @@ def _kept(learnt: Learnt, config: Config, tasks: list[TaskSamples]) -> dict[str,
     memory = Memory(config.memory.kind, config.memory.size)
     memory.tasks = tuple(tasks)
     found = memory.state() | {"inputs": np.zeros((0, learnt.learner.features.features), np.float32)}
-    sums = {f"{_PREFIX}{name}": np.ascontiguousarray(value) for name, value in learnt.learner.arrays().items()}
+    sums = {
+        f"{_PREFIX}{name}": np.ascontiguousarray(value) for name, value in learnt.learner.arrays().items()
+    }
     return found | sums
 
 
@@ -324,7 +329,12 @@ def _record(
             "classes": classes,
         },
         "config": to_dict(config),
-        "sums": {"numbers": learnt.numbers, "feature_names": learnt.features, "held_out": learnt.share},
+        "sums": {
+            "numbers": learnt.numbers,
+            "feature_names": learnt.features,
+            "seed": learnt.seed,
+            "held_out": learnt.share,
+        },
     }
 
 

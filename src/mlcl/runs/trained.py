@@ -113,7 +113,7 @@ class Trained:
         return self.probabilities(found)
 
     def predict(self, inputs: ArrayLike) -> NDArray[np.int64]:
-        """Return 1 for each class whose probability is above its threshold, ``[n, K]``; inputs as in `predict_proba`."""
+        """Return 1 for each class whose probability is above its threshold, ``[n, K]``."""
         return self.thresholds.tags(self.predict_proba(inputs)).astype(np.int64)
 
     def update(self, data: str | Path, *, gate: str | Path | None = None, allow: float = 1.0) -> Tagger:
@@ -136,8 +136,10 @@ class Trained:
             update(self.folder, data, out=out, gate=judge)
         done = release(out)
         if not done.passed:
-            lost = "another version came into use meanwhile" if done.verdict is None or done.newer else (
-                f"more than {allow:g} points lost on {', '.join(done.verdict.lost[:10])}"
+            lost = (
+                "another version came into use meanwhile"
+                if done.verdict is None or done.newer
+                else (f"more than {allow:g} points lost on {', '.join(done.verdict.lost[:10])}")
             )
             raise Refused(f"{out} was learnt and is not taken into use: {lost}")
         return load(self.folder)

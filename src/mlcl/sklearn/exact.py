@@ -367,6 +367,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             goal_of(self.decide, self.decide_value),
             numbers,
             None if features is None else tuple(features),
+            int(self.random_state) if isinstance(self.random_state, int | np.integer) else None,
         )
         claim_folder(path, overwrite=overwrite)
         write_sums(path, learnt, command="written by mlcl.sklearn.ExactTagger.save")
@@ -402,6 +403,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             dimensions=found.dimensions,
             decide=goal.kind,
             decide_value=goal.value,
+            random_state=found.seed,
         )
         names = None if found.features is None else list(found.features)
         set_features(tagger, found.learner.features.features, names)

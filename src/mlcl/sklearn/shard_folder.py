@@ -75,7 +75,7 @@ def refuse_versions(out: Path) -> None:
     """Refuse a tagger that has later versions: these began from it, so it must not change."""
     if (out / "versions").exists():
         raise InputError(
-            f"{out} has later versions, which began from what it is now; learn more with: mlcl update {out} --data STORE"
+            f"{out} has later versions, which began from it as it is; learn more with: mlcl update {out} --data STORE"
         )
 
 

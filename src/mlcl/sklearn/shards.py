@@ -246,7 +246,8 @@ class _State:
         """Write what verbs need beside the sums, unless it is there, and return how good the tagger is."""
         from mlcl.runs.folder import has_result
         from mlcl.runs.quality import quality_line
-        from mlcl.runs.sums import HeldOutRows, Learnt as LearntSums, chosen_goal, write_sums
+        from mlcl.runs.sums import HeldOutRows, chosen_goal, write_sums
+        from mlcl.runs.sums import Learnt as LearntSums
 
         if changed or not has_result(self.out):
             held, goal = part.held.ordered(), chosen_goal(self.out) or Goal()
