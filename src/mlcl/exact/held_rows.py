@@ -93,16 +93,16 @@ class HeldRows:
         found = np.zeros((len(self), len(classes)), np.uint8)
         known = np.ones(found.shape, np.bool_)
         known[self.partly] = False
-        for marks, (rows, names), value in ((known, self.annotated, True), (found, self.tags, 1)):
+        for marks, (rows, names) in ((known, self.annotated), (found, self.tags)):
             inside = columns[names] >= 0
-            marks[rows[inside], columns[names][inside]] = value
+            marks[rows[inside], columns[names][inside]] = 1
         return found, known
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the rows as arrays by name, nothing without rows; `from_arrays` reads them."""
         if not len(self):
             return {}
-        found = {
+        found: dict[str, NDArray[Any]] = {
             "inputs": self.inputs,
             "tags": np.stack(self.tags),
             "annotated": np.stack(self.annotated),

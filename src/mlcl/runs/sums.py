@@ -352,7 +352,7 @@ def _ranked(held_out: HeldOut | None, classes: int) -> tuple[Floats, Floats]:
 def _cross_fitted(solution: Solution, calibration: Calibration, held_out: HeldOut) -> Mapping[str, Any]:
     """Measure probabilities of each half of the held-out rows by lines that were fitted on the other half."""
     found = np.empty(held_out.logits.shape)
-    identity = LogOddsLines.identity(found.shape[1])
+    identity = LogOddsLines.identity(len(solution.prior))
     halves = np.arange(len(found)) % 2
     for half in (0, 1):
         fit, use = halves != half, halves == half
