@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from mlcl.runs.result import Result as Result
     from mlcl.runs.run import resume as resume
     from mlcl.runs.run import run as run
+    from mlcl.runs.trained import Refused as Refused
+    from mlcl.runs.trained import Tagger as Tagger
+    from mlcl.runs.trained import load as load
     from mlcl.streams import Benchmark as Benchmark
     from mlcl.training.callbacks import Callback as Callback
     from mlcl.training.replay import ReplaySampler as ReplaySampler
@@ -46,13 +49,16 @@ _HOME = {
     "MarginLoss": "mlcl.losses",
     "Memory": "mlcl.memories",
     "ReplaySampler": "mlcl.training.replay",
+    "Refused": "mlcl.runs.trained",
     "Result": "mlcl.runs.result",
     "ResultMatrix": "mlcl.metrics",
+    "Tagger": "mlcl.runs.trained",
     "TaskSamples": "mlcl.memories",
     "average_precision": "mlcl.metrics",
     "bootstrap_interval": "mlcl.metrics",
     "build_loss": "mlcl.losses",
     "build_model": "mlcl.models",
+    "load": "mlcl.runs.trained",
     "load_dataset": "mlcl.datasets",
     "load_plugin": "mlcl.plugins",
     "macro_auc": "mlcl.metrics",
