@@ -116,6 +116,7 @@ class Analytic:
                 f"rows has shape {values.shape} and labels {labels.shape}, but [n, {len(self.gram)}] and "
                 f"[n, {len(own)}] were expected"
             )
+        check_rows(values, Seen(np.diag(self.gram), float(self.count.sum())))
         complete = np.zeros((len(values), len(self.seen)), np.uint8)
         old = self.seen.copy()
         old[own] = False

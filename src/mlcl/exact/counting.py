@@ -13,7 +13,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.exact.features import FeatureMap
+from mlcl.errors import InputError
+from mlcl.exact.digits import Seen
+from mlcl.exact.features import FeatureMap, first_large
 from mlcl.exact.moments import FEW, Floats, Growing, Moments
 from mlcl.exact.parts import Part
 from mlcl.exact.sums import Sums
@@ -29,6 +31,8 @@ class Counter:
 
     Args:
         features: the feature map.
+        usual: sums of squares of some rows, after the feature map, which say what is too large for a column
+            (`mlcl.exact.digits`): the same for all parts, whatever rows they have. None: the rows of each batch say it.
 
     >>> from mlcl.exact.features import fit_map
     >>> rows = np.array([[1.0], [3.0], [5.0]])
@@ -39,14 +43,22 @@ class Counter:
     (('cat', 'dog'), [2.0, 1.0, 0.0])
     """
 
-    def __init__(self, features: FeatureMap) -> None:
+    def __init__(self, features: FeatureMap, usual: Seen | None = None) -> None:
         self.features = features
+        self._usual = usual or Seen(np.zeros(features.dimension), 0)
         self._total = Growing(features.dimension)
         self._positive: dict[str, Growing] = {}
         self._open = Part.empty(features.dimension)
 
     def add(
-        self, rows: NDArray[np.generic], tags: Pairs, names: Sequence[str], annotated: Pairs | None = None
+        self,
+        rows: NDArray[np.generic],
+        tags: Pairs,
+        names: Sequence[str],
+        annotated: Pairs | None = None,
+        *,
+        start: int = 0,
+        where: str = "the data",
     ) -> None:
         """Count rows.
 
@@ -56,8 +68,13 @@ class Counter:
             names: of the labels, by number.
             annotated: rows that were annotated for some labels only, and these labels, its own tags among them; a
                 label of -1 marks a row without any. Rows that do not occur were annotated for all labels.
+            start: number of the first row, for errors.
+            where: what the rows are called in errors.
         """
         z = self.features(rows)
+        squares = np.einsum("nd,nd->d", z, z)
+        if (large := first_large(self.features, rows, squares, self._usual)) is not None:
+            raise InputError(f"{where} {large.sentence(start)}; it was not counted")
         # As one number each, pairs sort by label and then by row; np.unique takes ten times as long.
         keys = np.sort(tags[1] * len(z) + tags[0])
         pairs = np.stack(np.divmod(keys[_firsts(keys)], max(len(z), 1)))

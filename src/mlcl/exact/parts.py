@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
-from mlcl.exact.moments import Moments
+from mlcl.exact.moments import Moments, check_parts
 from mlcl.exact.storing import read_sums, sums_arrays
 from mlcl.exact.sums import Sums
 
@@ -89,6 +89,7 @@ class Part:
         return Part(tuple(names), sums)
 
     def __add__(self, other: Part) -> Part:
+        check_parts(self.sums.total, other.sums.total)
         names = (*self.names, *sorted(set(other.names) - set(self.names)))
         return Part(names, self.over(names).sums + other.over(names).sums)
 

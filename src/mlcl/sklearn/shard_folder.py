@@ -18,9 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mlcl.datasets.shards import Columns
 from mlcl.errors import InputError
 from mlcl.exact import Learner
+from mlcl.exact.digits import Seen
 from mlcl.exact.moments import Moments
 from mlcl.exact.parts import Part
 from mlcl.files import LOCK
@@ -42,6 +46,7 @@ class Begun:
         width: how many a vector has.
         group: shards of so many bytes are counted in one go.
         first: the shard whose first rows determined the feature map.
+        usual: the size of columns over these rows; None in folders of version 0.1.
     """
 
     learner: Learner
@@ -51,6 +56,7 @@ class Begun:
     width: int
     group: int
     first: str
+    usual: Seen | None = None
 
 
 def require_own(out: Path, *, overwrite: bool) -> None:
@@ -86,8 +92,22 @@ def write_begun(out: Path, begun: Begun) -> None:
         classes=[],
         feature_names=None,
         overwrite=True,
-        beside=Beside(header, {}),
+        beside=Beside(header, {} if begun.usual is None else _seen_arrays(begun.usual)),
     )
+
+
+def _seen_arrays(seen: Seen) -> dict[str, NDArray[np.float64]]:
+    return {"squares": seen.squares, "count": np.array([seen.count])}
+
+
+def _read_seen(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Seen | None:
+    if "squares" not in arrays:
+        return None
+    squares, count = arrays["squares"], arrays["count"]
+    fits = all(one.dtype == np.float64 and (one >= 0).all() for one in (squares, count))
+    if not fits or squares.shape != (dimension,) or count.shape != (1,):
+        raise ValueError("the sizes of its columns do not fit")
+    return Seen(squares, float(count[0]))
 
 
 def read_begun(out: Path) -> Begun | None:
@@ -108,6 +128,7 @@ def read_begun(out: Path) -> Begun | None:
             int(header["width"]),
             int(header["group"]),
             str(header["first"]),
+            _read_seen(beside.arrays, learner.features.dimension),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not of `mlcl learn`, or corrupt: {error}") from None

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from mlcl.datasets.addresses import expand
 from mlcl.datasets.writing import cores
 from mlcl.errors import InputError
+from mlcl.exact.learner import check_scales
 from mlcl.exact.parts import Part
 from mlcl.files import FolderLock, disk_is_full
 from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
@@ -160,9 +161,12 @@ class _State:
         for key in list(there):
             self._add_up(above.get(key), there, above)
         fingerprints = {one.fingerprint: one.address for one in self.known}
-        features, columns = self.begun.learner.features, self.begun.columns
+        features, columns, usual = self.begun.learner.features, self.begun.columns, self.begun.usual
         work = [
-            [Job(tuple(self.shards[name] for name in node.addresses), columns, features) for node in bundle]
+            [
+                Job(tuple(self.shards[name] for name in node.addresses), columns, features, usual)
+                for node in bundle
+            ]
             for bundle in left
         ]
         done = 0
@@ -209,6 +213,8 @@ class _State:
                 raise InputError(
                     f"column {self.begun.columns.tags!r} has no tags in any shard; expected at least one label"
                 )
+            if self.begun.learner.features.projection is None:
+                check_scales(self.part.sums.total, self.begun.learner.features.centre)
             write_tagger(
                 self.out, self.begun.learner, self.part, self.counted, {**self.params, **self.changed}
             )
