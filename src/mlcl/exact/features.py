@@ -97,7 +97,7 @@ class FeatureMap:
 
 
 def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> FeatureMap:
-    """Return the feature map that the first rows determine; rows that ruin it (`mlcl.exact.digits`) are an `InputError`.
+    """Return the feature map that the first rows determine; rows that would ruin it are an `InputError`.
 
     Args:
         rows: ``[n, D]``, n at least 1: an array or a CSR matrix.
