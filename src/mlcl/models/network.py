@@ -37,9 +37,8 @@ from torch.overrides import TorchFunctionMode
 from mlcl.errors import InputError
 from mlcl.registry import Registry
 
-
 MOST = 2**29
-"""The numbers of a network, at most: 2 GB. An option of a foreign config, such as ``hidden``, could ask for any memory."""
+"""The numbers of a network, at most: 2 GB. An option of a foreign config, as ``hidden``, could ask for any memory."""
 
 
 class Bounded(TorchFunctionMode):

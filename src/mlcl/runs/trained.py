@@ -39,7 +39,6 @@ from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
 from mlcl.training.state import without_prefix
 
-
 SPARE = 2**24
 """So many numbers may be made beside those of the weights, before these replace them."""
 
