@@ -196,6 +196,15 @@ def _statistics(rows: Any) -> tuple[Floats, Floats]:
     return centre, np.sqrt(squares / n)
 
 
+def unusual(rows: Any) -> Large | None:
+    """Return the first value of rows that is far from what the others of its column are; None without one.
+
+    >>> unusual(np.array([[1.0], [2.0], [-3.4e38], [1.5]])).row
+    2
+    """
+    return _first_large(rows, *_statistics(rows)) if rows.shape[0] else None
+
+
 def _first_large(rows: Any, centre: Floats, deviation: Floats) -> Large | None:
     """Return the first value that is far from what the others of its column are, seen from 0 or from their median.
 
