@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
-from mlcl.exact.digits import Seen
+from mlcl.exact.digits import ORDINARY, Seen
 from mlcl.exact.features import FeatureMap, first_large
 from mlcl.exact.moments import FEW, Floats, Growing, Moments
 from mlcl.exact.parts import Part
@@ -72,8 +72,10 @@ class Counter:
             where: what the rows are called in errors.
         """
         z = self.features(rows)
-        squares = np.einsum("nd,nd->d", z, z)
-        if (large := first_large(self.features, rows, squares, self._usual)) is not None:
+        # One fast pass says of almost every batch that no value can be too large; only then columns are looked at.
+        if float(np.vdot(z, z)) > ORDINARY * self._usual.squares.sum() and (
+            large := first_large(self.features, rows, np.einsum("nd,nd->d", z, z), self._usual)
+        ):
             raise InputError(f"{where} {large.sentence(start)}; it was not counted")
         # As one number each, pairs sort by label and then by row; np.unique takes ten times as long.
         keys = np.sort(tags[1] * len(z) + tags[0])
