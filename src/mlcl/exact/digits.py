@@ -92,7 +92,7 @@ def limits(squares: Floats, ordinary: float, rows: float) -> Floats:
     >>> limits(np.array([1.0, 4.0, 1e-9, 0.0]), 5.0, 1000)[:3] / HALF > 1e-3
     array([ True,  True,  True])
     """
-    found = np.maximum(_allowed(np.float64(rows)) * squares, ORDINARY * ordinary)
+    found = np.maximum(_allowed(np.asarray(rows)) * squares, ORDINARY * ordinary)
     return np.where(squares > 0, found, np.inf)
 
 
