@@ -21,6 +21,7 @@ from mlcl.models import (
     build_model,
     fast_layout,
 )
+from mlcl.models.network import Bounded
 from mlcl.models.packages import PackageError
 from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import (
@@ -37,6 +38,9 @@ from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
 from mlcl.training.state import without_prefix
+
+SPARE = 2**24
+"""So many numbers may be made beside those of the weights, before these replace them."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +115,17 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
     config, result = read_config(path), read_result(path)
     tasks, shape = result.layout(source=path / RESULT)
     classes, tensors = result.classes, read_weights(path, result)
+    written = Bounded(SPARE + 2 * sum(one.numel() for one in tensors.values()))
     try:
-        network = build_model(
-            config.model.kind, shape, len(classes), load=False, head=config.model.head, **config.model.options
-        )
+        with written:
+            network = build_model(
+                config.model.kind,
+                shape,
+                len(classes),
+                load=False,
+                head=config.model.head,
+                **config.model.options,
+            )
         network.backbone.provenance = None if result.weights is None else dict(result.weights)
         for ids in [np.arange(len(classes))] if config.joint else tasks:
             network.head.add_session(ids)
@@ -126,7 +137,8 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         network.load_state_dict(
             {name: tensors[name] for name in tensors if not name.startswith("committee.")}
         )
-        committee = _committee(config, network, result, solved)
+        with written:
+            committee = _committee(config, network, result, solved)
     except PackageError:
         raise  # it says what to install
     except Exception as error:  # names and shapes come from files
