@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from mlcl.runs.result import Result as Result
     from mlcl.runs.run import resume as resume
     from mlcl.runs.run import run as run
-    from mlcl.runs.trained import Refused as Refused
-    from mlcl.runs.trained import Tagger as Tagger
-    from mlcl.runs.trained import load as load
     from mlcl.streams import Benchmark as Benchmark
+    from mlcl.taggers import Refused as Refused
+    from mlcl.taggers import Tagger as Tagger
+    from mlcl.taggers import load as load
     from mlcl.training.callbacks import Callback as Callback
     from mlcl.training.replay import ReplaySampler as ReplaySampler
     from mlcl.training.replay import replay_loader as replay_loader
@@ -49,16 +49,16 @@ _HOME = {
     "MarginLoss": "mlcl.losses",
     "Memory": "mlcl.memories",
     "ReplaySampler": "mlcl.training.replay",
-    "Refused": "mlcl.runs.trained",
+    "Refused": "mlcl.taggers",
     "Result": "mlcl.runs.result",
     "ResultMatrix": "mlcl.metrics",
-    "Tagger": "mlcl.runs.trained",
+    "Tagger": "mlcl.taggers",
     "TaskSamples": "mlcl.memories",
     "average_precision": "mlcl.metrics",
     "bootstrap_interval": "mlcl.metrics",
     "build_loss": "mlcl.losses",
     "build_model": "mlcl.models",
-    "load": "mlcl.runs.trained",
+    "load": "mlcl.taggers",
     "load_dataset": "mlcl.datasets",
     "load_plugin": "mlcl.plugins",
     "macro_auc": "mlcl.metrics",

@@ -29,3 +29,19 @@ def test_what_cannot_be_portable_is_refused(name, value, expected):
         InputError, match=f"train.{name} is {value!r} but train.portable is true; expected {expected}"
     ):
         TrainConfig(portable=True, **{name: value})
+
+
+@pytest.mark.parametrize("seed", [2**64, int("f" * 5000, 16), -1], ids=["65 bits", "20000 bits", "negative"])
+@pytest.mark.parametrize("section", ["", "stream"])
+def test_a_seed_has_64_bits(seed, section):
+    given = {section: {"seed": seed}} if section else {"seed": seed}
+    with pytest.raises(InputError, match=r"seed is .{1,40}; expected a whole number from 0 to 2\^64 - 1"):
+        config_from(given)
+    assert config_from({"seed": 2**64 - 1}).seed == 2**64 - 1
+
+
+def test_a_seed_of_many_bits_in_a_file_is_a_sentence(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"benchmark: c-digits\nseed: 0x{'f' * 3000}\n")
+    with pytest.raises(InputError, match="seed is a number of 12000 bits"):
+        config_from(path)

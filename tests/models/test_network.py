@@ -192,3 +192,22 @@ def test_what_only_several_processes_need_is_not_loaded() -> None:
     code = "import mlcl.models, sys; print('mlcl.models.distributed.batch_norm' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(("model", "options"), [("mlp", {"hidden": 30_000}), ("resnet8", {"width": 20_000})])
+def test_options_that_ask_for_gigabytes_are_refused_before_they_are_taken(model, options):
+    """In a process that may not take the memory: it would end in another error."""
+    code = (
+        "import resource\n"
+        "from mlcl.errors import InputError\n"
+        "from mlcl.models import build_model\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, used + 2**30))\n"
+        f"shape = (64,) if 'mlp' in {model!r} else (3, 16, 16)\n"
+        "try:\n"
+        f"    build_model({model!r}, shape, 5, **{options!r})\n"
+        "except InputError as error:\n"
+        "    print(error)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "the options ask for a network of more than 536,870,912 numbers" in found.stdout

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from helpers import EXACT, LABELS, label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.datasets import load_dataset, prepare_source, read_ids
 from mlcl.errors import InputError
+from mlcl.exact import Learner as ExactLearner
+from mlcl.exact import Sums
+from mlcl.runs.base import load_base
 from mlcl.runs.forget import forget
 from mlcl.runs.predict import predict
 from mlcl.runs.run import resume, run
@@ -143,3 +148,35 @@ def test_what_cannot_be_forgotten_is_one_sentence(place, tmp_path, capsys):
     (stopped / "receipt.json").write_text("{}")
     with pytest.raises(InputError, match="do that again"):
         resume(stopped)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_nodata_value_ends_a_run_in_a_sentence(normalise, tmp_path, capsys):
+    store = label_store(tmp_path, "store", [0, 1, 2])
+    data = load_dataset(str(store))
+    inputs = np.array(data.train.inputs)
+    inputs[13, 1] = np.finfo(np.float32).min
+    np.savez(
+        tmp_path / "bad.npz",
+        x_train=inputs,
+        y_train=data.train.labels,
+        x_test=data.test.inputs,
+        y_test=data.test.labels,
+        classes=np.array(data.classes),
+    )
+    prepare_source("arrays", tmp_path / "bad.npz", out=tmp_path / "bad", jobs=1)
+    options = ["--method", "exact", "--stream.tasks", "2", "--train.normalise", str(normalise).lower()]
+    assert main(["run", "--benchmark", str(tmp_path / "bad"), *options, "--out", str(tmp_path / "run")]) == 2
+    assert re.search(r"-3\.4\S* at row 13, column 1, .* looks like a NoData value", capsys.readouterr().err)
+
+
+def test_forgetting_of_which_too_few_digits_are_left_changes_nothing(place, tmp_path):
+    """A run of version 0.1 that has learnt a huge row: its sums are those of the row alone."""
+    base, huge = load_base(current_folder(place / "run")), 1e12
+    learner = ExactLearner.from_arrays({name: value.numpy() for name, value in base.kept.exact.items()})
+    d, classes = learner.features.dimension, learner.classes
+    learner = replace(
+        learner, sums=learner.sums + Sums.of(np.full((1, d), huge), np.zeros((1, classes), np.bool_))
+    )
+    with pytest.raises(InputError, match=r"too few digits are left.*learnt anew"):
+        learner.forget(np.full((1, d), huge) + learner.features.centre, np.zeros((1, classes), np.uint8))

@@ -340,3 +340,29 @@ def test_shards_are_not_added_below_later_versions(data, tmp_path):
     (tmp_path / "out" / "versions").mkdir()
     with pytest.raises(InputError, match="has later versions"):
         learn_shards(str(data), tmp_path / "out", jobs=1)
+
+
+@pytest.mark.parametrize("where", [0, 3], ids=["the first shard", "a later shard"])
+def test_a_nodata_value_is_refused_with_its_place(where, tmp_path):
+    shards = made_up(4)
+    shards[where].vectors[21, 2] = np.finfo(np.float32).min
+    paths = [str(path) for path in write_shards(tmp_path / "data", shards)]
+    for number, order in enumerate((paths, paths[::-1])):
+        with pytest.raises(
+            InputError, match=r"-3\.40282e\+38 at row 21, column 2.*looks like a NoData value"
+        ):
+            learn_shards(order, tmp_path / f"out{number}", jobs=1)
+        assert not (tmp_path / f"out{number}" / "tagger.safetensors").exists()
+    # Without the shard the same folder goes on.
+    good = [path for number, path in enumerate(paths) if number != where]
+    assert learn_shards(good, tmp_path / "out0", jobs=1).shards == 3
+
+
+def test_shards_of_another_scale_are_refused_when_they_are_added(tmp_path):
+    shards = [Rows(rows.vectors - 3.0, rows.tags) for rows in made_up(3)]
+    learn_shards([str(path) for path in write_shards(tmp_path / "data", shards)], tmp_path / "out", jobs=1)
+    far = write_shard(tmp_path / "far.parquet", Rows(made_up(1)[0].vectors * 1e9, shards[0].tags))
+    before = (tmp_path / "out" / "tagger.safetensors").read_bytes()
+    with pytest.raises(InputError, match=r"far\.parquet contains .* at row 0, column 0"):
+        learn_shards([str(far)], tmp_path / "out", jobs=1)
+    assert (tmp_path / "out" / "tagger.safetensors").read_bytes() == before

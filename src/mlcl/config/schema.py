@@ -22,6 +22,16 @@ PARTS = ("loss", "memory", "regulariser", "labels", "augment", "model")
 HeadName = Literal["linear", "attention", "lanes", "graph", "exact"]
 
 
+SEEDS = 2**64
+"""A seed is below it: 64 bits."""
+
+
+def _check_seed(name: str, seed: int | None) -> None:
+    if seed is not None and not 0 <= seed < SEEDS:
+        shown = str(seed) if abs(seed) < SEEDS**2 else f"a number of {seed.bit_length()} bits"
+        raise InputError(f"{name} is {shown}; expected a whole number from 0 to 2^64 - 1.")
+
+
 def _at_least(section: str, config: Any, **bounds: float) -> None:
     """Refuse numbers below their bound, and numbers that are not finite."""
     for name, low in bounds.items():
@@ -57,7 +67,8 @@ class StreamConfig:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _at_least("stream.", self, tasks=1, base=0, increment=1, seed=0)
+        _at_least("stream.", self, tasks=1, base=0, increment=1)
+        _check_seed("stream.seed", self.seed)
 
 
 @dataclass(frozen=True, init=False)
@@ -457,7 +468,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
-        _at_least("", self, seed=0)
+        _check_seed("seed", self.seed)
         if self.held_out is not None and not 0 < self.held_out < 1:
             raise InputError(f"held_out is {self.held_out}; expected a share above 0 and below 1.")
         if self.threshold is not None and not 0 < self.threshold < 1:

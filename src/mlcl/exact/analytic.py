@@ -13,6 +13,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError, check_number
+from mlcl.exact.digits import Seen
+from mlcl.exact.features import FeatureMap, first_large
 from mlcl.exact.moments import Floats
 from mlcl.labels import Labels
 
@@ -116,6 +118,12 @@ class Analytic:
                 f"rows has shape {values.shape} and labels {labels.shape}, but [n, {len(self.gram)}] and "
                 f"[n, {len(own)}] were expected"
             )
+        squares = np.einsum("nd,nd->d", values, values)
+        before = Seen(np.diag(self.gram).copy(), float(self.count.sum()))
+        if (
+            large := first_large(FeatureMap(np.zeros(len(squares)), None), values, squares, before)
+        ) is not None:
+            raise InputError(f"the data {large.sentence()}; nothing was changed")
         complete = np.zeros((len(values), len(self.seen)), np.uint8)
         old = self.seen.copy()
         old[own] = False

@@ -13,7 +13,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.exact.features import FeatureMap
+from mlcl.errors import InputError
+from mlcl.exact.digits import ORDINARY, Seen
+from mlcl.exact.features import FeatureMap, first_large
 from mlcl.exact.held_rows import HeldRows, held_out, of_rows
 from mlcl.exact.moments import FEW, Floats, Growing, Moments
 from mlcl.exact.parts import Part
@@ -30,6 +32,8 @@ class Counter:
 
     Args:
         features: the feature map.
+        usual: sums of squares of some rows, after the feature map, which say what is too large for a column
+            (`mlcl.exact.digits`): the same for all parts, whatever rows they have. None: the rows of each batch say it.
         held_out: the share of the rows that are held out of the sums, see `mlcl.exact.held_rows`.
 
     >>> from mlcl.exact.features import fit_map
@@ -41,15 +45,23 @@ class Counter:
     (('cat', 'dog'), [2.0, 1.0, 0.0])
     """
 
-    def __init__(self, features: FeatureMap, *, held_out: float = 0.0) -> None:
+    def __init__(self, features: FeatureMap, usual: Seen | None = None, *, held_out: float = 0.0) -> None:
         self.features, self.share = features, held_out
+        self._usual = usual or Seen(np.zeros(features.dimension), 0)
         self._held = HeldRows.none()
         self._total = Growing(features.dimension)
         self._positive: dict[str, Growing] = {}
         self._open = Part.empty(features.dimension)
 
     def add(
-        self, rows: NDArray[np.generic], tags: Pairs, names: Sequence[str], annotated: Pairs | None = None
+        self,
+        rows: NDArray[np.generic],
+        tags: Pairs,
+        names: Sequence[str],
+        annotated: Pairs | None = None,
+        *,
+        start: int = 0,
+        where: str = "the data",
     ) -> None:
         """Count rows.
 
@@ -59,15 +71,22 @@ class Counter:
             names: of the labels, by number.
             annotated: rows that were annotated for some labels only, and these labels, its own tags among them; a
                 label of -1 marks a row without any. Rows that do not occur were annotated for all labels.
+            start: number of the first row, for errors.
+            where: what the rows are called in errors.
         """
+        z = self.features(rows)
+        # One fast pass says of almost every batch that no value can be too large; only then columns are looked at.
+        if float(np.vdot(z, z)) > ORDINARY * self._usual.squares.sum() and (
+            large := first_large(self.features, rows, np.einsum("nd,nd->d", z, z), self._usual)
+        ):
+            raise InputError(f"{where} {large.sentence(start)}; it was not counted")
         if (aside := held_out(rows, self.share)).any():
             chosen, rest = np.flatnonzero(aside), np.flatnonzero(~aside)
             self._held += HeldRows.of(rows, tags, names, annotated, chosen)
             if not len(rest):
                 return
-            rows, tags = rows[rest], of_rows(tags, rest)
+            z, tags = z[rest], of_rows(tags, rest)
             annotated = None if annotated is None else of_rows(annotated, rest)
-        z = self.features(rows)
         # As one number each, pairs sort by label and then by row; np.unique takes ten times as long.
         keys = np.sort(tags[1] * len(z) + tags[0])
         pairs = np.stack(np.divmod(keys[_firsts(keys)], max(len(z), 1)))

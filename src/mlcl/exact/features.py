@@ -15,6 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.errors import InputError
+from mlcl.exact.digits import (
+    WIDEST,
+    WIDEST_PROJECTED,
+    Large,
+    Seen,
+    first_over,
+    limits,
+    narrow,
+    sample_step,
+    too_wide,
+    usual,
+    usual_length,
+)
 from mlcl.seeds import numpy_generator
 
 Floats = NDArray[np.float64]
@@ -63,6 +77,14 @@ class FeatureMap:
             return np.asarray(rows @ self.projection) - self.centre @ self.projection
         return (dense(rows) - self.centre) @ self.projection
 
+    def column(self, row: Floats, k: int) -> int:
+        """Return the feature of a row ``[D]`` that gives its number k after the map most of its size."""
+        return (
+            k
+            if self.projection is None
+            else int(np.abs((row - self.centre) * self.projection[:, k]).argmax())
+        )
+
     def fold(self, weights: Floats) -> Floats:
         """Return weights ``[K, d]`` on mapped rows as weights ``[K, D]`` on rows."""
         return weights if self.projection is None else weights @ self.projection.T
@@ -75,7 +97,7 @@ class FeatureMap:
 
 
 def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> FeatureMap:
-    """Return the feature map that the first rows determine.
+    """Return the feature map that the first rows determine; rows that would ruin it are an `InputError`.
 
     Args:
         rows: ``[n, D]``, n at least 1: an array or a CSR matrix.
@@ -90,7 +112,12 @@ def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Featur
     2
     """
     centre, deviation = _statistics(rows)
-    if dimensions is None or rows.shape[1] <= dimensions:
+    whole = dimensions is None or rows.shape[1] <= dimensions
+    if (large := _first_large(rows, centre, deviation)) is not None:
+        raise InputError(f"the data {large.sentence()}; nothing was learnt")
+    if far := narrow(deviation**2, centre, widest=WIDEST if whole else WIDEST_PROJECTED):
+        raise too_wide(deviation**2, far)
+    if dimensions is None or whole:
         return FeatureMap(centre, None)
     # Half standardised: a column in other units than the rest must not fill the projection alone, yet rows that are
     # principal components already must keep the leading ones.
@@ -167,6 +194,85 @@ def _statistics(rows: Any) -> tuple[Floats, Floats]:
     for piece in blocks(n, features):
         squares += ((dense(rows[piece]) - centre) ** 2).sum(0)
     return centre, np.sqrt(squares / n)
+
+
+def unusual(rows: Any) -> Large | None:
+    """Return the first value of rows that is far from what the others of its column are; None without one.
+
+    >>> unusual(np.array([[1.0], [2.0], [-3.4e38], [1.5]])).row
+    2
+    """
+    return _first_large(rows, *_statistics(rows)) if rows.shape[0] else None
+
+
+def _first_large(rows: Any, centre: Floats, deviation: Floats) -> Large | None:
+    """Return the first value that is far from what the others of its column are, seen from 0 or from their median.
+
+    From 0, because values that mark missing cells may be more than half of a column; from the median, because a column
+    may be far from 0.
+
+    Args:
+        rows: ``[n, D]``.
+        centre: their mean.
+        deviation: their standard deviation.
+    """
+    n, features = rows.shape
+    sample = dense(rows[:: sample_step(n, features)])
+    for anchor in (np.zeros(features), np.median(sample, axis=0)):
+        centred = sample - anchor
+        ordinary = usual_length(centred)
+        totals = n * (deviation**2 + (centre - anchor) ** 2)
+        for k in np.flatnonzero(totals > limits(usual(centred), ordinary, len(sample))).tolist():
+            column = dense(rows[:, [k]]) - anchor[k]
+            own = usual(column)
+            over = np.flatnonzero(column[:, 0] ** 2 > limits(own, ordinary, n))
+            if len(over):
+                row, rest = int(over[0]), n - len(over)
+                return Large(
+                    row, k, float(column[row, 0] + anchor[k]), _size(float(own[0]), rest, float(anchor[k]))
+                )
+    return None
+
+
+def first_large(
+    features: FeatureMap, rows: Any, squares: Floats, before: Seen, weights: Floats | None = None
+) -> Large | None:
+    """Return the first value of rows that would cost their sums too many digits.
+
+    Args:
+        features: the feature map.
+        rows: ``[n, D]``.
+        squares: of the mapped rows, summed.
+        before: of the rows before.
+        weights: of the rows; None for 1 each.
+    """
+    n, width = rows.shape[0], max(features.features, features.dimension)
+
+    def take(piece: slice, columns: Any) -> Floats:
+        chosen, roots = rows[piece], None if weights is None else np.sqrt(weights[piece])[:, None]
+        found = [features(chosen[one])[:, columns] for one in blocks(chosen.shape[0], width)]
+        return np.concatenate(found) if roots is None else np.concatenate(found) * roots
+
+    found = first_over(take, n, squares, before, width=width)
+    if found is None:
+        return None
+    row, k, others = found
+    given = dense(rows[[row]])[0]
+    column = features.column(given, k)
+    return Large(row, column, float(given[column]), others)
+
+
+def squares_of(features: FeatureMap, rows: Any) -> Floats:
+    """Return the sum of squares of each column of the mapped rows, ``[d]``."""
+    found = np.zeros(features.dimension)
+    for piece in blocks(rows.shape[0], max(features.features, features.dimension)):
+        z = features(rows[piece])
+        found += np.einsum("nd,nd->d", z, z)
+    return found
+
+
+def _size(squares: float, rows: int, anchor: float) -> float:
+    return abs(anchor) + float(np.sqrt(squares / max(rows, 1)))
 
 
 def _completed(values: Floats, vectors: Floats, d: int, generator: np.random.Generator) -> tuple[Floats, int]:

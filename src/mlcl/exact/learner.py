@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from mlcl.errors import LARGEST, InputError
 from mlcl.exact.counting import add_positives
-from mlcl.exact.features import FeatureMap, blocks, fit_map
-from mlcl.exact.moments import Floats, Growing, Moments, packed_diagonal
-from mlcl.exact.storing import ARRAYS, read_sums, sums_arrays
+from mlcl.exact.digits import WIDEST, Seen, check_weights, narrow, too_wide
+from mlcl.exact.features import FeatureMap, blocks, first_large, fit_map
+from mlcl.exact.moments import Floats, Growing, Moments, check_parts
+from mlcl.exact.storing import ARRAYS, PEAKS, read_sums, sums_arrays
 from mlcl.exact.sums import Sums
 
 
@@ -80,14 +81,18 @@ class Learner:
 
         Args:
             rows: ``[n, D]``, an array or a CSR matrix; finite, no value above `mlcl.errors.LARGEST`. If their sums are
-                not finite, that is an `InputError`.
+                not finite, or a value would cost them too many digits (`mlcl.exact.digits`), that is an `InputError`.
             positive: labels, 0 or 1, ``[n, len(ids)]``.
             ids: the class number of each column, all distinct; numbers from K on are new classes. All K by default.
             annotated: which labels are known, ``[n, len(ids)]``; all by default.
             weights: a weight per row, from 0 to `mlcl.errors.LARGEST`; 1 each by default.
         """
+        check_weights(weights, self.sums.total.count)
         seen = self._seen(rows, positive, ids, annotated, weights)
-        return replace(self, sums=self.sums.grown(seen.classes) + seen)
+        before = Seen(self.sums.total.squares, self.sums.total.count)
+        if (large := first_large(self.features, rows, seen.total.squares, before, weights)) is not None:
+            raise InputError(f"the data {large.sentence()}; nothing was changed")
+        return replace(self, sums=self._of_one_scale(self.sums.grown(seen.classes) + seen))
 
     def forget(
         self,
@@ -137,7 +142,9 @@ class Learner:
         theirs = other.sums
         if self.features.projection is None and shift.any():
             theirs = theirs.mapped(np.eye(len(shift)), shift)
-        return replace(self, sums=_finite(self.sums.grown(classes) + theirs.placed(ids, classes)))
+        check_parts(self.sums.total, theirs.total)
+        merged = _finite(self.sums.grown(classes) + theirs.placed(ids, classes))
+        return replace(self, sums=self._of_one_scale(merged))
 
     def remove(self, k: int) -> Learner:
         """Return the learner without class k; the numbers of later classes decrease by one."""
@@ -168,7 +175,10 @@ class Learner:
                 "the feature map is not one of a learner: its shapes, types or values do not fit"
             )
         features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
-        sums = read_sums({name: arrays[f"sums.{name}"] for name in ARRAYS})
+        given_sums = {name: arrays[f"sums.{name}"] for name in ARRAYS}
+        if f"sums.{PEAKS}" in arrays:
+            given_sums[PEAKS] = arrays[f"sums.{PEAKS}"]
+        sums = read_sums(given_sums)
         if sums.dimension != features.dimension:
             raise InputError(f"the sums have {sums.dimension} numbers; expected {features.dimension}")
         return cls(features, sums)
@@ -201,6 +211,12 @@ class Learner:
             seen = Sums.zeros(self.features.dimension, len(ids))
         return _finite(seen).placed(ids, classes)
 
+    def _of_one_scale(self, sums: Sums) -> Sums:
+        """Return the sums; an `InputError` if a feature is too small beside another to be solved."""
+        if self.features.projection is None:
+            check_scales(sums.total, self.features.centre)
+        return sums
+
     def _counted(self, rows: Any, marks: NDArray[np.bool_], pieces: Sequence[slice]) -> Sums:
         """Return the sums of rows that were annotated for all classes of ``marks``, added in place block by block."""
         d, classes = self.features.dimension, range(marks.shape[1])
@@ -214,12 +230,18 @@ class Learner:
         return Sums(every, (0,) * len(own), (every,) * min(len(own), 1), own)
 
 
+def check_scales(total: Moments, centre: Floats) -> None:
+    """Refuse sums in which a feature is too small beside another to be solved; the features are not projected."""
+    if far := narrow(total.variances, centre + total.mean, widest=WIDEST):
+        raise too_wide(total.variances, far)
+
+
 def _finite(sums: Sums) -> Sums:
     """Return the sums; an `InputError` if a value has overflowed, or was never finite.
 
     The squares of all rows bound those of any of them, and these the products of two columns: d numbers tell.
     """
-    if not np.isfinite(packed_diagonal(sums.total.second)).all():
+    if not np.isfinite(sums.total.squares).all():
         raise InputError(
             f"the sums of these rows are not finite; expected finite numbers of at most {LARGEST:g} in absolute value; "
             f"nothing was changed"

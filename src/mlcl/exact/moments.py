@@ -6,13 +6,14 @@ moment is symmetric and is stored packed, its upper triangle column by column as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from mlcl.errors import InputError
+from mlcl.exact.digits import HALF, ORDINARY, limits
 
 Floats = NDArray[np.float64]
 
@@ -22,6 +23,8 @@ ROUNDING = 1e-10
 """Below this share of the mean square, a variance is taken for the rounding of zero."""
 NOISE = 1e-9
 """What may be left by rounding where nothing should be, relative to what was there before."""
+RESIDUE = 2.0**-46
+"""The same for one sum after a few thousand additions and subtractions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class Moments:
         count: the number of rows, or the sum of their weights.
         sum: sum of the rows, ``[d]``.
         second: sum of ``z z'`` over the rows ``z``, packed, ``[d (d + 1) / 2]``.
+        peak: the largest that its diagonal has been, ``[d]``: its rounding is that of the peak, whatever was taken away
+            since. None: nothing was.
 
     >>> a, b = Moments.of(np.array([[1.0, 2.0]])), Moments.of(np.array([[3.0, 0.0], [2.0, 1.0]]))
     >>> (a + b).mean
@@ -44,6 +49,7 @@ class Moments:
     count: float
     sum: Floats
     second: Floats
+    peak: Floats | None = None
 
     @classmethod
     def zeros(cls, d: int) -> Moments:
@@ -72,7 +78,17 @@ class Moments:
     @property
     def nbytes(self) -> int:
         """Return the size of the numbers in bytes."""
-        return 8 + self.sum.nbytes + self.second.nbytes
+        return 8 + self.sum.nbytes + self.second.nbytes + (0 if self.peak is None else self.peak.nbytes)
+
+    @property
+    def squares(self) -> Floats:
+        """Return the sum of squares of each column, ``[d]``."""
+        return packed_diagonal(self.second)
+
+    @property
+    def peaks(self) -> Floats:
+        """Return the largest that `squares` have been, ``[d]``."""
+        return self.squares if self.peak is None else self.peak
 
     @property
     def mean(self) -> Floats:
@@ -82,14 +98,17 @@ class Moments:
     @property
     def mean_squares(self) -> Floats:
         """Return the mean square of each column, ``[d]``; zeros without rows."""
-        return packed_diagonal(self.second) / (self.count if self.count > 0 else 1.0)
+        return self.squares / (self.count if self.count > 0 else 1.0)
 
     @property
     def variances(self) -> Floats:
         """Return the variance of each column (divided by the count), ``[d]``; 0 where only rounding is left."""
         squares = self.mean_squares
         found = squares - self.mean**2
-        return np.where(found > ROUNDING * squares, found, 0.0)
+        least = ROUNDING * squares
+        if self.peak is not None and self.count > 0:
+            least = np.maximum(least, RESIDUE / self.count * self.peak)
+        return np.where(found > least, found, 0.0)
 
     def packed_covariance(self) -> Floats:
         """Return the covariance (divided by the count), packed; zeros without rows."""
@@ -106,34 +125,43 @@ class Moments:
             return self
         if not self.count:
             return other
-        return Moments(self.count + other.count, self.sum + other.sum, self.second + other.second)
+        second = self.second + other.second
+        peak = None if self.peak is None and other.peak is None else _highest(self, other, second)
+        return Moments(self.count + other.count, self.sum + other.sum, second, peak)
 
     def scaled(self, factor: float) -> Moments:
         """Return the moments of the same rows, each with ``factor`` times its weight."""
         if factor == 1:
             return self
-        return Moments(factor * self.count, factor * self.sum, factor * self.second)
+        peak = None if self.peak is None else factor * self.peak
+        return Moments(factor * self.count, factor * self.sum, factor * self.second, peak)
 
-    def without(self, other: Moments) -> Moments:
+    def without(self, other: Moments, *, usual: float = 0.0) -> Moments:
         """Return the moments without some of the rows; an `InputError` if these rows cannot have been among them.
 
         It is not always visible in the sums whether rows were among them. Refused are rows that would leave a
-        negative count, a negative variance in some direction, or something where no row is left.
+        negative count, a negative variance in some direction, or something where no row is left; and rows so large
+        that of what is left too few digits would be known.
+
+        Args:
+            other: the moments of these rows.
+            usual: the mean of the squared length of rows like these.
         """
         if not other.count:
             return self
         count = self.count - other.count
         if count < -NOISE * self.count:
             raise InputError(f"{self.count:g} rows were learnt, but {other.count:g} are to be forgotten")
-        left = self._minus(other)
-        before = packed_diagonal(self.second)
-        slack = NOISE * np.maximum(before, packed_diagonal(other.second))
-        after = packed_diagonal(left.second)
+        left = replace(self._minus(other), peak=np.maximum(self.peaks, other.squares))
+        slack = NOISE * np.maximum(self.squares, other.squares)
+        after = left.squares
         if count <= NOISE * self.count:
             if (np.abs(after) > slack).any() or (left.sum**2 > slack * self.count).any():
                 raise InputError("as many rows are to be forgotten as were learnt, but not the same rows")
             return Moments.zeros(self.dimension)
-        if (after < -slack).any() or not _is_positive(left, slack / count):
+        if possible := bool((after >= -slack).all()):
+            _check_digits(left, self.count, ORDINARY * max(float(after.sum()), usual * count))
+        if not possible or not _is_positive(left, slack / count):
             raise InputError("these rows were not learnt: without them a variance would be negative")
         return left
 
@@ -163,7 +191,10 @@ class Moments:
         total = matrix @ self.sum
         second = matrix @ unpack(self.second) @ matrix.T
         second += np.outer(total, shift) + np.outer(shift, total) + self.count * np.outer(shift, shift)
-        return Moments(self.count, total + self.count * shift, pack(second))
+        peak = None
+        if self.peak is not None:
+            peak = (np.abs(matrix) @ np.sqrt(self.peak) + np.sqrt(self.count) * np.abs(shift)) ** 2
+        return Moments(self.count, total + self.count * shift, pack(second), peak)
 
 
 class Growing:
@@ -262,6 +293,44 @@ def packed_diagonal(packed: Floats) -> Floats:
     """
     d = (int(np.sqrt(8 * len(packed) + 1)) - 1) // 2
     return packed[np.cumsum(np.arange(1, d + 1)) - 1]
+
+
+def check_parts(one: Moments, other: Moments) -> None:
+    """Refuse to add moments of which those of the fewer rows would cost the others too many digits."""
+    few, many = (other, one) if other.count <= one.count else (one, other)
+    squares = many.squares
+    over = few.mean_squares > limits(squares, float(squares.sum()), many.count)
+    if few.count and over.any():
+        k = int(over.argmax())
+        raise InputError(
+            f"the {few.count:g} rows of one part are about {np.sqrt(few.mean_squares[k]):g} in column {k}, and the "
+            f"{many.count:g} of the other {np.sqrt(many.mean_squares[k]):g}: their sum would lose more than half of "
+            f"its digits; expected parts of one scale; nothing was changed"
+        )
+
+
+def _highest(one: Moments, other: Moments, second: Floats) -> Floats:
+    return np.maximum(np.maximum(one.peaks, other.peaks), packed_diagonal(second))
+
+
+def _check_digits(left: Moments, before: float, ordinary: float) -> None:
+    """Refuse sums of which fewer than half the digits are known.
+
+    Args:
+        left: the sums, of at least one row.
+        before: the count before rows were taken away.
+        ordinary: a square of this size is no outlier among what is left.
+    """
+    after = left.squares
+    # One row whose squares are all exactly 0 is at the centre: a first row that came alone.
+    alone = left.count <= 1 and not after.any()
+    lost = (left.peaks > np.maximum(HALF * after, ordinary)) & (not alone)
+    if lost.any() or before > HALF * left.count:
+        k = int(lost.argmax())
+        raise InputError(
+            f"too few digits are left: the squares of column {k} were {left.peaks[k]:.3g} in all, and {after[k]:.3g} "
+            f"would be left of them; the rows that are to stay must be learnt anew, without these"
+        )
 
 
 def _is_positive(moments: Moments, slack: Floats) -> bool:

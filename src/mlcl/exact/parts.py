@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlcl.errors import InputError
 from mlcl.exact.held_rows import HeldRows
-from mlcl.exact.moments import Moments
+from mlcl.exact.moments import Moments, check_parts
 from mlcl.exact.storing import read_sums, sums_arrays
 from mlcl.exact.sums import Sums
 
@@ -93,6 +93,7 @@ class Part:
         return Part(tuple(names), sums, self.held)
 
     def __add__(self, other: Part) -> Part:
+        check_parts(self.sums.total, other.sums.total)
         names = (*self.names, *sorted(set(other.names) - set(self.names)))
         held = self.held + other.held
         return Part(names, self.over(names).sums + other.over(names).sums, held)

@@ -154,15 +154,19 @@ class Sums:
         """
         block_of, pairs = _common(self, other)
         shown = names or range(self.classes)
-        total = _checked(self.total, other.total, "")
+        total = _checked(self.total, other.total, "", 0.0)
+        usual = float(total.squares.sum()) / total.count if total.count else 0.0
         parts = [
             _checked(
-                self.annotated[a], other.annotated[b], f" annotated for {shown[block_of.index(number)]!r}"
+                self.annotated[a],
+                other.annotated[b],
+                f" annotated for {shown[block_of.index(number)]!r}",
+                usual,
             )
             for number, (a, b) in enumerate(pairs)
         ]
         positive = [
-            _checked(a, b, f" positive for {name!r}")
+            _checked(a, b, f" positive for {name!r}", usual)
             for a, b, name in zip(self.positive, other.positive, shown, strict=True)
         ]
         for k, own in enumerate(positive):
@@ -239,8 +243,8 @@ def _tidy(
     return Sums(total, tuple(order[b] for b in block_of), tuple(annotated[b] for b in order), positive)
 
 
-def _checked(before: Moments, rows: Moments, which: str) -> Moments:
+def _checked(before: Moments, rows: Moments, which: str, usual: float) -> Moments:
     try:
-        return before.without(rows)
+        return before.without(rows, usual=usual)
     except InputError as error:
         raise InputError(f"rows{which}: {error}; nothing was changed") from None

@@ -17,7 +17,17 @@ from mlcl.models.committee import Committee, Member, build_committee
 from mlcl.models.distributed import share_statistics
 from mlcl.models.graph import GraphHead
 from mlcl.models.lanes import LaneHead
-from mlcl.models.network import MODELS, Backbone, Head, Inputs, LinearHead, Network, frozen_copy, seeded
+from mlcl.models.network import (
+    MODELS,
+    Backbone,
+    Bounded,
+    Head,
+    Inputs,
+    LinearHead,
+    Network,
+    frozen_copy,
+    seeded,
+)
 from mlcl.models.outputs import Outputs
 from mlcl.registry import discover
 
@@ -91,7 +101,7 @@ def build_model(
     if classes < 1:
         raise InputError(f"classes is {classes}, expected at least 1")
     check_choice("head", head, HEADS)
-    with seeded(seed):
+    with seeded(seed), Bounded():
         backbone: Backbone = MODELS.build(name, input_shape, **options)
         network = Network(backbone, _build_head(head, name, backbone, input_shape, classes, seed))
     if load:

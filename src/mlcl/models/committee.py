@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor, nn
 
-from mlcl.models.network import MODELS, Backbone, Network, pool, seeded
+from mlcl.models.network import MODELS, Backbone, Bounded, Network, pool, seeded
 
 ENCODER, MOMENTS = "encoder", "moments"
 """The members that there can be: on the features of a fixed encoder, and on the network's own."""
@@ -146,7 +146,7 @@ def build_committee(
     """
     members: dict[str, Member] = {}
     if encoder is not None:
-        with seeded(seed):
+        with seeded(seed), Bounded():
             built: Backbone = MODELS.build(encoder, input_shape, **(options or {}))
         members[ENCODER] = Member(built.width, classes, input_shape, encoder=built)
     if moments:

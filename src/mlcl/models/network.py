@@ -32,9 +32,44 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from mlcl.errors import InputError
 from mlcl.registry import Registry
+
+MOST = 2**29
+"""The numbers of a network, at most: 2 GB. An option of a foreign config, as ``hidden``, could ask for any memory."""
+
+
+class Bounded(TorchFunctionMode):
+    """While it is active, tensors of more than so many numbers in all are not made: an `InputError` says so instead.
+
+    Args:
+        numbers: how many.
+
+    >>> with Bounded(10):
+    ...     torch.empty(3, 4)
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: the options ask for a network of more than 10 numbers; expected smaller options
+    """
+
+    def __init__(self, numbers: int = MOST) -> None:
+        super().__init__()
+        self.numbers = self.left = numbers
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Count what is about to be made."""
+        if func in (torch.empty, torch.zeros, torch.ones):
+            sizes = args[0] if args and isinstance(args[0], list | tuple | torch.Size) else args
+            self.left -= math.prod(int(side) for side in sizes if isinstance(side, int))
+            if self.left < 0:
+                raise InputError(
+                    f"the options ask for a network of more than {self.numbers:,} numbers; expected smaller options"
+                )
+        return func(*args, **(kwargs or {}))
 
 
 class Inputs(Protocol):

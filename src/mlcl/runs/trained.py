@@ -8,11 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.config.schema import Config
-from mlcl.datasets.base import as_inputs
 from mlcl.errors import InputError, one_line
 from mlcl.metrics import Thresholds
 from mlcl.models import (
@@ -22,12 +21,12 @@ from mlcl.models import (
     build_model,
     fast_layout,
 )
+from mlcl.models.network import Bounded
 from mlcl.models.packages import PackageError
 from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import (
     RESULT,
     WEIGHTS,
-    copy_finished,
     read_calibration,
     read_config,
     read_result,
@@ -39,6 +38,9 @@ from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
 from mlcl.training.state import without_prefix
+
+SPARE = 2**24
+"""So many numbers may be made beside those of the weights, before these replace them."""
 
 
 @dataclass(frozen=True)
@@ -99,85 +101,6 @@ class Trained:
         """Return the probabilities [n, K] of raw inputs, see `mlcl.runs.calibration`."""
         return self.calibration.probabilities(self.logits(inputs)).astype(np.float32)
 
-    def predict_proba(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Return the probability of each class, ``[n, K]``; labels are independent, so a row need not sum to 1.
-
-        Args:
-            inputs: vectors ``[n, D]``, or images as uint8 ``[n, C, H, W]``.
-        """
-        found = as_inputs(np.asarray(inputs), name="inputs")
-        if found.shape[1:] != self.input_shape:
-            raise InputError(
-                f"inputs have the shape {found.shape[1:]}; expected {self.input_shape}, as {self.folder} was trained on"
-            )
-        return self.probabilities(found)
-
-    def predict(self, inputs: ArrayLike) -> NDArray[np.int64]:
-        """Return 1 for each class whose probability is above its threshold, ``[n, K]``."""
-        return self.thresholds.tags(self.predict_proba(inputs)).astype(np.int64)
-
-    def update(self, data: str | Path, *, gate: str | Path | None = None, allow: float = 1.0) -> Tagger:
-        """Learn from a store: more rows of known labels, new labels, or both; return the tagger that is now in use.
-
-        A new version is written beside this one, as by ``mlcl update``. If its gate refuses it, that is a `Refused`,
-        and what was in use stays in use.
-
-        Args:
-            data: a store, by folder or name.
-            gate: a store on whose test rows no label may lose more than ``allow``.
-            allow: points of AUC.
-        """
-        from mlcl.runs.gate import check_gate, release
-        from mlcl.runs.update import update
-        from mlcl.runs.versions import claimed
-
-        judge = None if gate is None else check_gate(self.folder, gate, allow=allow)
-        with claimed(self.folder) as out:
-            update(self.folder, data, out=out, gate=judge)
-        done = release(out)
-        if not done.passed:
-            lost = (
-                "another version came into use meanwhile"
-                if done.verdict is None or done.newer
-                else (f"more than {allow:g} points lost on {', '.join(done.verdict.lost[:10])}")
-            )
-            raise Refused(f"{out} was learnt and is not taken into use: {lost}")
-        return load(self.folder)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write this version, with its past, as a tagger of its own.
-
-        Args:
-            folder: to write.
-            overwrite: replace a tagger that is there.
-        """
-        copy_finished(self.folder, Path(folder), overwrite=overwrite)
-
-
-Tagger = Trained
-
-
-class Refused(RuntimeError):
-    """A version that was learnt is not taken into use: its gate refused it, or another one was quicker."""
-
-
-def load(folder: str | Path) -> Tagger:
-    """Return the tagger in a folder, whoever learnt it: ``mlcl learn``, ``run`` or ``update``, or `ExactTagger.save`.
-
-    Of one with versions it is the one in use.
-
-    >>> import tempfile
-    >>> from mlcl.sklearn import ExactTagger
-    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ExactTagger().fit(rows, rows > 1, classes=["a", "b", "c"]).save(folder)
-    ...     load(folder).predict(2 * np.eye(3))
-    array([[1, 0, 0],
-           [0, 1, 0],
-           [0, 0, 1]])
-    """
-    return load_trained(folder)
-
 
 def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool = True) -> Trained:
     """Load a finished run; an unfinished or damaged one is an `InputError` of one sentence.
@@ -192,10 +115,17 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
     config, result = read_config(path), read_result(path)
     tasks, shape = result.layout(source=path / RESULT)
     classes, tensors = result.classes, read_weights(path, result)
+    written = Bounded(SPARE + 2 * sum(one.numel() for one in tensors.values()))
     try:
-        network = build_model(
-            config.model.kind, shape, len(classes), load=False, head=config.model.head, **config.model.options
-        )
+        with written:
+            network = build_model(
+                config.model.kind,
+                shape,
+                len(classes),
+                load=False,
+                head=config.model.head,
+                **config.model.options,
+            )
         network.backbone.provenance = None if result.weights is None else dict(result.weights)
         for ids in [np.arange(len(classes))] if config.joint else tasks:
             network.head.add_session(ids)
@@ -207,7 +137,8 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         network.load_state_dict(
             {name: tensors[name] for name in tensors if not name.startswith("committee.")}
         )
-        committee = _committee(config, network, result, solved)
+        with written:
+            committee = _committee(config, network, result, solved)
     except PackageError:
         raise  # it says what to install
     except Exception as error:  # names and shapes come from files

@@ -18,9 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mlcl.datasets.shards import Columns
 from mlcl.errors import InputError
 from mlcl.exact import Learner
+from mlcl.exact.digits import Seen
 from mlcl.exact.held_rows import HeldRows
 from mlcl.exact.moments import Moments
 from mlcl.exact.parts import Part
@@ -44,6 +48,7 @@ class Begun:
         group: shards of so many bytes are counted in one go.
         first: the shard whose first rows determined the feature map.
         held_out: the share of the rows that are held out.
+        usual: the size of columns over these rows; None in folders of version 0.1.
     """
 
     learner: Learner
@@ -53,6 +58,7 @@ class Begun:
     width: int
     group: int
     first: str
+    usual: Seen | None = None
     held_out: float = 0.0
 
 
@@ -97,8 +103,22 @@ def write_begun(out: Path, begun: Begun) -> None:
         classes=[],
         feature_names=None,
         overwrite=True,
-        beside=Beside(header, {}),
+        beside=Beside(header, {} if begun.usual is None else _seen_arrays(begun.usual)),
     )
+
+
+def _seen_arrays(seen: Seen) -> dict[str, NDArray[np.float64]]:
+    return {"squares": seen.squares, "count": np.array([seen.count])}
+
+
+def _read_seen(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Seen | None:
+    if "squares" not in arrays:
+        return None
+    squares, count = arrays["squares"], arrays["count"]
+    fits = all(one.dtype == np.float64 and (one >= 0).all() for one in (squares, count))
+    if not fits or squares.shape != (dimension,) or count.shape != (1,):
+        raise ValueError("the sizes of its columns do not fit")
+    return Seen(squares, float(count[0]))
 
 
 def read_begun(out: Path) -> Begun | None:
@@ -119,6 +139,7 @@ def read_begun(out: Path) -> Begun | None:
             int(header["width"]),
             int(header["group"]),
             str(header["first"]),
+            _read_seen(beside.arrays, learner.features.dimension),
             float(header.get("held_out", 0.0)),
         )
     except (KeyError, TypeError, ValueError) as error:

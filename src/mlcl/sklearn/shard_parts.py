@@ -12,6 +12,7 @@ from mlcl.datasets.shards import Columns, Shard, describe, read_batches
 from mlcl.errors import InputError, one_line
 from mlcl.exact import FeatureMap
 from mlcl.exact.counting import Counter
+from mlcl.exact.digits import Seen
 from mlcl.exact.parts import Part
 from mlcl.sklearn.array_files import read_arrays, read_header, write_arrays
 from mlcl.sklearn.shard_tree import part_key
@@ -50,23 +51,27 @@ class Job:
         shards: the shards, in order.
         columns: which columns to read.
         features: the feature map.
+        usual: the size of columns, see `Counter`.
         held_out: the share of the rows that are held out.
     """
 
     shards: tuple[Shard, ...]
     columns: Columns
     features: FeatureMap
+    usual: Seen | None = None
     held_out: float = 0.0
 
 
 def count(job: Job) -> tuple[Part, list[Counted]]:
     """Count shards, batch by batch; a shard that is not as it was described is an `InputError`."""
-    counter = Counter(job.features, held_out=job.held_out)
+    counter = Counter(job.features, job.usual, held_out=job.held_out)
     counted = []
     for shard in job.shards:
+        start, where = 0, f"column {job.columns.vectors!r} of {shard.address}"
         with fetched(shard.address) as (path, fingerprint):
             for batch in read_batches(path, job.columns, address=shard.address, width=job.features.features):
-                counter.add(batch.rows, batch.tags, batch.names, batch.annotated)
+                counter.add(batch.rows, batch.tags, batch.names, batch.annotated, start=start, where=where)
+                start += len(batch.rows)
         if describe(shard.address, job.columns) != shard:
             raise InputError(f"{shard.address} was changed while it was counted; it was not counted")
         counted.append(

@@ -11,6 +11,8 @@ import numpy as np
 from mlcl.datasets.addresses import fetched, fingerprint
 from mlcl.datasets.shards import Columns, Shard, choose_columns, describe, read_batches
 from mlcl.errors import InputError
+from mlcl.exact.digits import Seen
+from mlcl.exact.features import squares_of
 from mlcl.exact.moments import packed_size
 from mlcl.sklearn.exact import ExactTagger
 from mlcl.sklearn.shard_folder import Begun, holds_counts, read_begun, write_begun
@@ -65,12 +67,11 @@ def begin(
     _check_alike(shards, first.kind, rows.shape[1], first.address)  # where its type does not say
     tagger = check_params(params)
     learner = tagger._begin(rows)
-    d = learner.features.dimension
+    d, seen = learner.features.dimension, Seen(squares_of(learner.features, rows), float(len(rows)))
     group = RATIO * 8 * (labels + 2) * (1 + d + packed_size(d))
     share = min(held_out, MOST_HELD / sum(shard.rows for shard in shards))
-    begun = Begun(
-        learner, tagger.get_params(), columns, first.kind, rows.shape[1], group, first.address, share
-    )
+    params, width = tagger.get_params(), rows.shape[1]
+    begun = Begun(learner, params, columns, first.kind, width, group, first.address, seen, share)
     write_begun(out, begun)
     return begun
 

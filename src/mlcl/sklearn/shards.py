@@ -15,6 +15,7 @@ from mlcl.datasets.addresses import expand
 from mlcl.datasets.writing import cores
 from mlcl.errors import InputError
 from mlcl.exact import Learner
+from mlcl.exact.learner import check_scales
 from mlcl.exact.parts import Part
 from mlcl.files import FolderLock, disk_is_full
 from mlcl.metrics.decisions import Goal
@@ -172,10 +173,17 @@ class _State:
         for key in list(there):
             self._add_up(above.get(key), there, above)
         fingerprints = {one.fingerprint: one.address for one in self.known}
-        features, columns, share = self.begun.learner.features, self.begun.columns, self.begun.held_out
+        begun = self.begun
+        features, columns, usual = begun.learner.features, begun.columns, begun.usual
         work = [
             [
-                Job(tuple(self.shards[name] for name in node.addresses), columns, features, share)
+                Job(
+                    tuple(self.shards[name] for name in node.addresses),
+                    columns,
+                    features,
+                    usual,
+                    begun.held_out,
+                )
                 for node in bundle
             ]
             for bundle in left
@@ -224,6 +232,8 @@ class _State:
                 raise InputError(
                     f"column {self.begun.columns.tags!r} has no tags in any shard; expected at least one label"
                 )
+            if self.begun.learner.features.projection is None:
+                check_scales(self.part.sums.total, self.begun.learner.features.centre)
             write_tagger(
                 self.out, self.begun.learner, self.part, self.counted, {**self.params, **self.changed}
             )

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mlcl.config.parts import build_memory, build_parts
 from mlcl.config.schema import Config
 from mlcl.errors import InputError
+from mlcl.exact.features import unusual
 from mlcl.labels import LabelCounts, Labels
 from mlcl.losses import LOSSES
 from mlcl.memories import Memory, TaskSamples
@@ -432,10 +433,17 @@ class Learner:
         """Return which of them are known; None: all."""
         return None if self.row_mask is None else self.row_mask[self._tensor(task.train)].cpu().numpy()
 
+    def _check_vectors(self, task: Task) -> None:
+        """Refuse vectors with a value that would ruin their column, before a normalisation hides it."""
+        if self.data.kind != "images" and (large := unusual(self.data.train.inputs[task.train])) is not None:
+            named = replace(large, row=int(task.train[large.row]))
+            raise InputError(f"the training rows of {self.config.data!r} {named.sentence()}")
+
     def _solve(self, task: Task, labels: Labels) -> None:
         """Add a task's rows to the sums, and give what is solved the weights that follow."""
         own = self._annotated_of(task)
         if self.exact is not None:
+            self._check_vectors(task)
             self.exact.learn(self.caches["train"](task.train), labels, task.classes, own)
             self.rows += len(task.train)
             self.exact.write(*self.processes.from_first(self.exact.solve))
