@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from mlcl.datasets.addresses import expand
 from mlcl.datasets.writing import cores
 from mlcl.errors import InputError
 from mlcl.exact.parts import Part
-from mlcl.files import FolderLock, disk_is_full
+from mlcl.files import FolderLock, disk_is_full, remove_own
 from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
-from mlcl.sklearn.shard_folder import PARTS, TAGGER, read_tagger, require_own, write_tagger
-from mlcl.sklearn.shard_parts import Counted, Job, add_parts, list_parts, remove_part, write_part
+from mlcl.sklearn.shard_folder import PARTS, TAGGER, clear, read_tagger, require_own, write_tagger
+from mlcl.sklearn.shard_parts import OWN, Counted, Job, add_parts, list_parts, remove_part, write_part
 from mlcl.sklearn.shard_planning import begin, check, check_params
 from mlcl.sklearn.shard_tree import FAN, Node, bundles, fitting_tree, nodes_of, part_key
 from mlcl.training.cluster import EngineFailure, check_engine
@@ -102,6 +101,7 @@ def learn_shards(
         require_own(out, overwrite=overwrite)
         lock = FolderLock(out)
         try:
+            clear(out, overwrite=overwrite)
             state = _State(out, given, {k: v for k, v in wanted.items() if v is not None}, params)
             state.count(engine, jobs, address, progress)
             return state.finish(time.monotonic() - began)
@@ -212,7 +212,7 @@ class _State:
             write_tagger(
                 self.out, self.begun.learner, self.part, self.counted, {**self.params, **self.changed}
             )
-        shutil.rmtree(self.folder)  # empty, or in the tagger
+        remove_own(self.folder, OWN)  # empty, or in the tagger
         if self.part is None:
             raise InputError("there is nothing to learn from: no shard has rows")
         return Learnt(
