@@ -19,6 +19,10 @@ SECONDS = 60
 """After which a command is taken to wait for ever."""
 
 
+class Late(BaseException):
+    """Waiting has no end; no ``except`` of a reader may take it for the fault of a file."""
+
+
 def attack(scene: Scene, root: Path, *, every: int = 1) -> Iterator[Outcome]:
     """Put each kind of strange entry in place of each file that the command reads or writes, one at a time."""
     scene.begin(root)
@@ -59,7 +63,7 @@ def place(scene: Scene, root: Path, name: str, kind: str) -> str:
 
 
 def _late(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise TimeoutError(f"it waits for more than {SECONDS} seconds")
+    raise Late(f"it waits for more than {SECONDS} seconds")
 
 
 def _put(path: Path, kind: str, docs: Path) -> None:

@@ -361,3 +361,6 @@ def test_special_files_in_place_of_a_tagger_are_refused(data, whole, tmp_path):
             learn_shards(str(data), out, jobs=1)
     with pytest.raises(InputError, match="is a pipe"):
         ExactTagger.load(out / "tagger.safetensors")
+    os.mkfifo(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"x\.parquet: is a pipe"):
+        learn_shards(str(tmp_path / "x.parquet"), tmp_path / "new", jobs=1)

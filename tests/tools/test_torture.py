@@ -74,7 +74,9 @@ def test_what_is_not_safe_is_found(known, root, monkeypatch):
         assert any("does not load" in what for _, _, _, what in found)
         patch.setattr(files, "_CAREFULLY", 0)
         assert (
-            special.place(known["rollback"], root, "current.json", "link") == "somebody's files were changed"
+            special.place(known["thresholds"], root, "thresholds.json", "link")
+            == "somebody's files were changed"
         )
         patch.setattr(special, "SECONDS", 1)
-        assert "waits for more than" in special.place(known["rollback"], root, ".lock", "pipe")
+        patch.setattr(files, "_kind", lambda path: "")
+        assert "waits for more than" in special.place(known["rollback"], root, "current.json", "pipe")
