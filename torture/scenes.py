@@ -17,6 +17,7 @@ from pathlib import Path
 from mlcl.cli.main import main
 from mlcl.config.resolve import to_yaml
 from mlcl.errors import InputError
+from mlcl.files import is_there
 from mlcl.runs import folder as files
 from mlcl.runs.predict import predict
 from mlcl.runs.versions import current_folder
@@ -127,7 +128,7 @@ def scenes(base: Path) -> dict[str, Scene]:
             return ["run", settings, "--out", root, "--quiet", "--checkpoint.every", 4]
 
         def repeat(root: Path) -> tuple[int, str]:
-            if files.is_run(root) and files.is_there(root / files.ENVIRONMENT):
+            if files.is_run(root) and is_there(root / files.ENVIRONMENT):
                 return command("resume", root, "--quiet")
             return command(*words(root), "--overwrite")
 

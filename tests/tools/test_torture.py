@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_a_sample_of_second_writers_survives(known, root):
 def test_what_is_not_safe_is_found(known, root, monkeypatch):
     def plainly(path, content):
         """Write a file where it is."""
-        with files.opened(path, files.os.O_WRONLY | files.os.O_CREAT | files.os.O_TRUNC) as number:
+        with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as number:
             files.write_all(number, content)
 
     with monkeypatch.context() as patch:
