@@ -12,6 +12,7 @@ import pytest
 
 import shard_files
 from children import child, complete, wait_until
+from mlcl.datasets.addresses import fingerprint
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.sklearn import ExactTagger, shard_engines, shard_parts
@@ -363,4 +364,4 @@ def test_special_files_in_place_of_a_tagger_are_refused(data, whole, tmp_path):
         ExactTagger.load(out / "tagger.safetensors")
     os.mkfifo(tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"x\.parquet: is a pipe"):
-        learn_shards(str(tmp_path / "x.parquet"), tmp_path / "new", jobs=1)
+        fingerprint(str(tmp_path / "x.parquet"))
