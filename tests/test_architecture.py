@@ -33,7 +33,7 @@ ROOMS = (
         "config",
         "training",
     ),
-    *("runs", "sklearn", "theory", "sweeps", "reports", "integrations", "testing", "cli"),
+    *("runs", "taggers", "sklearn", "theory", "sweeps", "reports", "integrations", "testing", "cli"),
 )
 ENTRY_POINTS = ("__init__", "__main__")
 """They name things of all rooms; nothing imports them."""

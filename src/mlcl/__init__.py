@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from mlcl.runs.run import resume as resume
     from mlcl.runs.run import run as run
     from mlcl.streams import Benchmark as Benchmark
+    from mlcl.taggers import Refused as Refused
+    from mlcl.taggers import Tagger as Tagger
+    from mlcl.taggers import load as load
     from mlcl.training.callbacks import Callback as Callback
     from mlcl.training.replay import ReplaySampler as ReplaySampler
     from mlcl.training.replay import replay_loader as replay_loader
@@ -46,13 +49,16 @@ _HOME = {
     "MarginLoss": "mlcl.losses",
     "Memory": "mlcl.memories",
     "ReplaySampler": "mlcl.training.replay",
+    "Refused": "mlcl.taggers",
     "Result": "mlcl.runs.result",
     "ResultMatrix": "mlcl.metrics",
+    "Tagger": "mlcl.taggers",
     "TaskSamples": "mlcl.memories",
     "average_precision": "mlcl.metrics",
     "bootstrap_interval": "mlcl.metrics",
     "build_loss": "mlcl.losses",
     "build_model": "mlcl.models",
+    "load": "mlcl.taggers",
     "load_dataset": "mlcl.datasets",
     "load_plugin": "mlcl.plugins",
     "macro_auc": "mlcl.metrics",

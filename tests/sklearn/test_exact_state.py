@@ -146,11 +146,13 @@ def test_removed_and_renamed_classes():
 
 
 @pytest.mark.parametrize("dimensions", [256, 3])
-def test_a_loaded_tagger_is_equal_and_continues_as_the_original(tmp_path, dimensions):
+@pytest.mark.parametrize("ending", ["", ".safetensors"])
+def test_a_loaded_tagger_is_equal_and_continues_as_the_original(tmp_path, dimensions, ending):
     x, y = problem()
     tagger = fitted(dimensions=dimensions, random_state=np.random.RandomState(1))
-    tagger.save(tmp_path / "tagger")
-    loaded = ExactTagger.load(str(tmp_path / "tagger"))
+    path = tmp_path / f"tagger{ending}"
+    tagger.save(path)
+    loaded = ExactTagger.load(str(path))
     assert loaded.get_params() == tagger.get_params() | {"random_state": None}
     assert loaded.nbytes_ == tagger.nbytes_
     for one in (tagger, loaded):
@@ -160,7 +162,7 @@ def test_a_loaded_tagger_is_equal_and_continues_as_the_original(tmp_path, dimens
 
 
 def test_saving_overwrites_only_on_request(tmp_path):
-    path = tmp_path / "mine"
+    path = tmp_path / "mine.safetensors"
     path.write_text("precious")
     with pytest.raises(InputError, match="exists already"):
         fitted().save(path)
@@ -178,7 +180,7 @@ def rewritten(path, **changes):
 
 
 def test_files_of_another_kind_or_corrupt_raise_one_sentence(tmp_path):
-    path = tmp_path / "file"
+    path = tmp_path / "file.safetensors"
     with pytest.raises(InputError, match="no such file"):
         ExactTagger.load(path)
     path.write_bytes(b"\x80\x04pickle")
@@ -202,7 +204,7 @@ def test_files_of_another_kind_or_corrupt_raise_one_sentence(tmp_path):
 @given(st.data())
 @settings(max_examples=25)
 def test_a_changed_byte_is_noticed(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("saved") / "tagger"
+    path = tmp_path_factory.mktemp("saved") / "tagger.safetensors"
     fitted().save(path)
     good = bytearray(path.read_bytes())
     good[data.draw(st.integers(0, len(good) - 1))] ^= data.draw(st.integers(1, 255))

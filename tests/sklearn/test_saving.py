@@ -53,7 +53,7 @@ def test_files_of_another_kind_raise_one_sentence(tmp_path):
         ContinualTagger.load(path)
 
 
-@pytest.mark.parametrize("kind", [ContinualTagger, ExactTagger])
+@pytest.mark.parametrize("kind", [ContinualTagger])
 def test_a_folder_is_neither_read_nor_replaced(kind, tmp_path):
     x, y = problem()
     with pytest.raises(InputError, match=r"is a folder; expected the file of a saved tagger"):
@@ -142,3 +142,14 @@ def test_saving_into_a_folder_that_does_not_exist_names_it(tmp_path):
         fitted().save(tmp_path / "absent" / "tagger.safetensors")
     with pytest.raises(InputError, match="does not exist"):
         ExactTagger().fit(*problem()).save(tmp_path / "absent" / "tagger.safetensors")
+
+
+def test_a_folder_that_is_no_tagger_is_neither_read_nor_replaced(tmp_path):
+    x, y = problem()
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match=r"holds no run"):
+        ExactTagger.load(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=r"exists; choose|no run of mlcl"):
+            ExactTagger().fit(x, y).save(tmp_path, overwrite=overwrite)
+    assert (tmp_path / "thesis.txt").read_text() == "precious"

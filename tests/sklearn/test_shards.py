@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mlcl
 import shard_files
 from children import child, complete, wait_until
 from mlcl.datasets.addresses import fingerprint
 from mlcl.errors import InputError
+from mlcl.exact.held_rows import held_out
 from mlcl.files import FolderLock
+from mlcl.metrics import macro_auc
 from mlcl.sklearn import ExactTagger, shard_engines, shard_parts
 from mlcl.sklearn.shards import Stopped, learn_shards
 from shard_files import Rows, distance, made_up, one_process, write_shard, write_shards
@@ -41,7 +44,9 @@ def test_the_result_is_that_of_one_process(data, whole):
     assert tagger.learner_.sums.total.count == 400
     rows = np.concatenate([rows.vectors for rows in SHARDS])
     np.testing.assert_allclose(tagger.predict_proba(rows), oracle.predict_proba(rows)[:, :4], atol=1e-9)
-    assert sorted(path.name for path in whole.parent.iterdir()) == ["begun.safetensors", "tagger.safetensors"]
+    assert not (whole.parent / "parts").exists()
+    loaded = mlcl.load(whole.parent)
+    np.testing.assert_allclose(loaded.predict_proba(rows), oracle.predict_proba(rows)[:, :4], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -85,9 +90,11 @@ def test_a_kill_at_every_write_counts_every_shard_once(data, whole, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     kills = [line.split() for line in done.stdout.splitlines()]
-    # Feature map, 10 groups, sums of 8 and 2 of them and of both, tagger: each before and after.
-    assert [word for word, _ in kills] == ["killed"] * (2 * 15)
+    # Feature map, 10 groups, sums of 8 and 2 of them and of both, tagger, and the 7 files that verbs need beside it:
+    # each before and after.
+    assert [word for word, _ in kills] == ["killed"] * (2 * 22)
     for _, folder in kills:
+        assert mlcl.load(folder).classes == mlcl.load(whole.parent).classes
         assert (Path(folder) / "tagger.safetensors").read_bytes() == whole.read_bytes()
         assert not (Path(folder) / "parts").exists()
 
@@ -365,3 +372,29 @@ def test_special_files_in_place_of_a_tagger_are_refused(data, whole, tmp_path):
     os.mkfifo(tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"x\.parquet: is a pipe"):
         fingerprint(str(tmp_path / "x.parquet"))
+
+
+def test_rows_that_are_held_out_do_not_depend_on_the_cut(data, tmp_path):
+    paths = sorted(map(str, data.iterdir()))
+    whole = learn_shards(paths, tmp_path / "whole", jobs=1, held_out=0.3)
+    for path in (paths[:3], paths):
+        learn_shards(path, tmp_path / "pieces", jobs=1, held_out=0.3)
+    for name in ("weights.safetensors", "held-out.safetensors", "calibration.json"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "pieces" / name).read_bytes()
+    tagger = ExactTagger.load(whole.path)
+    rows = np.concatenate([rows.vectors for rows in SHARDS])
+    aside = held_out(rows, 0.3)
+    assert 80 < aside.sum() < 160
+    assert tagger.learner_.sums.total.count == (~aside).sum() == whole.rows - aside.sum()
+    tags = [tags for part in SHARDS for tags in part.tags]
+    labels = np.array([[name in row for name in tagger.classes_] for row in tags])
+    oracle = ExactTagger().fit(rows[~aside], labels[~aside], classes=tagger.classes_.tolist())
+    found = macro_auc(oracle.decision_function(rows[aside]), labels[aside])
+    assert f"Macro-AUC {100 * found:.1f}" in whole.quality
+
+
+def test_shards_are_not_added_below_later_versions(data, tmp_path):
+    learn_shards(str(data), tmp_path / "out", jobs=1)
+    (tmp_path / "out" / "versions").mkdir()
+    with pytest.raises(InputError, match="has later versions"):
+        learn_shards(str(data), tmp_path / "out", jobs=1)

@@ -1,7 +1,8 @@
-"""``mlcl learn``: an exact tagger from Parquet files of vectors and tags, on any number of workers."""
+"""``mlcl learn``: a tagger from labelled data of any kind: the front door for somebody who has data and tags."""
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import signal
 import sys
@@ -10,62 +11,77 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from mlcl.cli.messages import fail
 from mlcl.cli.progress import progress_shown
 from mlcl.cli.verbs import verb_parser
+from mlcl.errors import InputError, check_int, check_number
 from mlcl.runs.durations import measured
 from mlcl.sklearn.shards import Stopped, learn_shards
 
+HELD_OUT = 0.1
+OF_SHARDS = ("engine", "jobs", "address", "vectors", "annotated", "dimensions", "unlabelled")
+"""Options that only shards have."""
+
 
 def main(arguments: list[str]) -> int:
-    """Learn: ``mlcl learn --data 'DIR/*.parquet' --out DIR2 [--engine local | ray] [--jobs N]``."""
+    """Learn: ``mlcl learn DATA... --out DIR``."""
     parser = verb_parser(
         "learn",
-        "Learn an exact tagger (mlcl.sklearn.ExactTagger) from Parquet files of vectors and tags, in one pass and "
-        "bounded memory. Stopped at any moment, the same command goes on; with more files it adds these. Every file "
-        "is counted exactly once.",
+        "Learn a tagger from labelled data, and say how good it is on rows that were held out. DATA is a store, a "
+        "folder of images with a CSV, arrays (.npz, .mat), an ARFF file, or Parquet files of vectors and tags, of any "
+        "number: these are counted in one pass and bounded memory, each exactly once, and more may be added by the "
+        "same command. Stopped at any moment, the same command goes on. DIR is a tagger: mlcl predict, serve, update, "
+        "thresholds, report, versions, forget and card take it.",
     )
+    _add_options(parser)
+    given = vars(parser.parse_args(arguments))
+    given["data"] = [*given.pop("more"), *(given["data"] or [])]
+    if not given["data"]:
+        raise InputError("mlcl learn: the following arguments are required: DATA.")
+    check_number("--held_out", given["held_out"], high=0.5)
+    if given["jobs"] is not None:
+        check_int("--jobs", given["jobs"], 1)
+    again = shlex.join(["mlcl", "learn", *(word for word in arguments if word != "--overwrite")])
+    if _are_shards(given["data"]):
+        return _learn_shards(given, again=again)
+    return _learn_store(given)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--data",
-        nargs="+",
-        required=True,
-        metavar="ADDRESS",
-        help="Parquet files, folders of them, globs, or addresses such as s3://bucket/*.parquet",
+        "more", nargs="*", metavar="DATA", help="files, folders, globs or addresses such as s3://..."
+    )
+    parser.add_argument("--data", nargs="+", metavar="DATA", help="the same")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write")
+    parser.add_argument(
+        "--held_out",
+        type=float,
+        default=HELD_OUT,
+        metavar="SHARE",
+        help="of the rows, for probabilities, thresholds and quality; 0: none (default: %(default)s)",
     )
     parser.add_argument(
         "--method",
-        choices=("exact",),
-        default="exact",
-        help="the method: one whose state is a sum over rows (default: exact)",
+        metavar="NAME",
+        help="see mlcl ls methods (default: best, which fits the kind of data: exact on vectors)",
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write")
-    parser.add_argument(
-        "--engine",
-        choices=("local", "ray"),
-        default="local",
-        help="processes of this machine, or a Ray cluster (default: local)",
-    )
-    parser.add_argument("--jobs", type=int, metavar="N", help="workers (default: one per core)")
-    parser.add_argument(
-        "--address", help="of a Ray cluster, for --engine ray (default: start one on this machine)"
-    )
+    parser.add_argument("--tags", metavar="COLUMN", help="of tags (default: labels, label, tags or classes)")
+    parser.add_argument("--separator", metavar="TEXT", help="between the names in a text of tags")
+    parser.add_argument("--size", type=int, metavar="N", help="of images: side in pixels (default: 224)")
+    parser.add_argument("--x", metavar="NAME", help="of arrays in one file: the inputs")
+    parser.add_argument("--y", metavar="NAME", help="of arrays in one file: the labels")
     parser.add_argument(
         "--vectors",
         metavar="COLUMN",
-        help="lists of numbers (default: features, embedding, vector or x)",
-    )
-    parser.add_argument(
-        "--tags",
-        metavar="COLUMN",
-        help="lists of names, or texts a|b (default: labels, label, tags or classes)",
+        help="of Parquet files: lists of numbers (default: features, embedding, vector or x)",
     )
     parser.add_argument(
         "--annotated",
         metavar="COLUMN",
-        help="the labels that a row was annotated for (default: annotated if it is there, else all labels)",
+        help="of Parquet files: the labels that a row was annotated for (default: annotated if it is there, else all)",
     )
-    parser.add_argument("--separator", metavar="TEXT", help="between the names in a text (default: |)")
     parser.add_argument(
         "--unlabelled",
         type=float,
@@ -76,14 +92,45 @@ def main(arguments: list[str]) -> int:
         "--dimensions",
         type=int,
         metavar="N",
-        help="longer vectors are projected to N principal components of the first shard (default: 256)",
+        help="longer vectors are projected to N principal components of the first rows (default: 256)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="begin anew: remove what was learnt in DIR")
-    parser.add_argument("--quiet", action="store_true", help="print the tagger's path only")
-    given = vars(parser.parse_args(arguments))
-    quiet = given.pop("quiet")
-    del given["method"]  # there is one
-    again = shlex.join(["mlcl", "learn", *(word for word in arguments if word != "--overwrite")])
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        help="of Parquet files: processes of this machine, or a Ray cluster (default: local)",
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="workers (default: one per core)")
+    parser.add_argument(
+        "--address", help="of a Ray cluster, for --engine ray (default: start one on this machine)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="begin anew: replace what was learnt in DIR")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+
+
+def _are_shards(data: list[str]) -> bool:
+    """Return whether data are counted shard by shard: several files, an address, a glob, or Parquet without images."""
+    if len(data) > 1 or "://" in data[0] or any(mark in data[0] for mark in "*?["):
+        return True
+    path = Path(data[0]).expanduser()
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files or files[0].suffix.lower() != ".parquet":
+        return False
+    from mlcl.datasets.shards import has_images
+
+    return not has_images(str(files[0]))
+
+
+def _learn_shards(given: dict[str, Any], *, again: str) -> int:
+    quiet, method = given.pop("quiet"), given.pop("method")
+    if method not in (None, "exact", "best"):
+        raise InputError(
+            f"--method is {method!r}; expected exact for Parquet files, which are counted: make a store of them for "
+            "other methods (mlcl data prepare parquet)"
+        )
+    for name in ("size", "x", "y"):
+        if given.pop(name) is not None:
+            raise InputError(f"--{name} was given, but Parquet files of vectors have no such option")
+    given["engine"] = given["engine"] or "local"
     try:
         with _terminable(), progress_shown("counting", quiet=quiet) as progress:
             made = learn_shards(**given, progress=progress)
@@ -98,8 +145,51 @@ def main(arguments: list[str]) -> int:
             f"{made.shards} shards ({made.new} new), {made.rows:,} rows, {made.classes} labels; "
             f"done in {measured(made.seconds)}\n"
         )
-    sys.stdout.write(f"{made.path}\n")
+        sys.stdout.write(f"{made.quality}\n")
+    sys.stdout.write(f"{given['out']}\n")
     return 0
+
+
+def _learn_store(given: dict[str, Any]) -> int:
+    """Learn by a run; torch is loaded here, and not where shards are counted."""
+    from mlcl.cli.run import follow
+    from mlcl.runs.learn import choose, learn, prepared
+    from mlcl.runs.quality import quality_line
+
+    if len(given["data"]) > 1:
+        raise InputError(
+            f"{given['data'][1]}: several files were given; expected Parquet files, or one of other kinds"
+        )
+    for name in OF_SHARDS:
+        if name not in ("unlabelled", "dimensions", "jobs") and given[name] is not None:
+            raise InputError(f"--{name} was given, but only Parquet files of vectors have it")
+    quiet, out = given["quiet"], given["out"]
+    options = {"labels": given["tags"], "separator": given["separator"], "x": given["x"], "y": given["y"]}
+
+    def announce(text: str) -> None:
+        if not quiet:
+            sys.stderr.write(f"{text}\n")
+
+    with progress_shown("reading", quiet=quiet) as progress:
+        kind, store = prepared(
+            given["data"][0], options, size=given["size"], announce=announce, progress=progress
+        )
+    exact = {name: given[name] for name in ("unlabelled", "dimensions") if given[name] is not None}
+    chosen = choose(
+        kind,
+        store,
+        method=given["method"] or "best",
+        held_out=given["held_out"],
+        exact={"unlabelled": 1.0} | exact,
+    )
+    announce(str(chosen))
+    code = follow(
+        lambda callback: learn(chosen, out, overwrite=given["overwrite"], callback=callback),
+        out,
+        quiet=quiet,
+        summary=lambda: quality_line(out),
+    )
+    return code
 
 
 @contextmanager

@@ -43,8 +43,14 @@ def main(arguments: list[str]) -> int:
     return follow(start, out, quiet=command.quiet)
 
 
-def follow(start: Callable[[Callback], Result], out: Path, *, quiet: bool) -> int:
-    """Do a run, show its progress, and turn its end into an exit code."""
+def follow(
+    start: Callable[[Callback], Result],
+    out: Path,
+    *,
+    quiet: bool,
+    summary: Callable[[], str] | None = None,
+) -> int:
+    """Do a run, show its progress, and turn its end into an exit code; ``summary`` stands for the table of tasks."""
     signals = Signals()
     again = f"resume with: mlcl resume {shlex.quote(str(out))}"
     try:
@@ -55,8 +61,9 @@ def follow(start: Callable[[Callback], Result], out: Path, *, quiet: bool) -> in
                 with Terminal() as terminal:
                     result = start(CallbackList(terminal, signals))
                 console = make_console(sys.stdout)
-                console.print(result_table(result))
-                for line in result_lines(result):
+                if summary is None:
+                    console.print(result_table(result))
+                for line in result_lines(result) if summary is None else [summary()]:
                     console.print(line)
     except TrainingError as error:
         return fail(f"{error} What was measured so far is in {out}.", 1)

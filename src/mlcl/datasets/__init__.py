@@ -34,6 +34,7 @@ __all__ = [
     "StoreInfo",
     "absolute_data",
     "cache_dir",
+    "counted_data",
     "decode_image",
     "find_dataset",
     "given_arrays",
@@ -71,7 +72,7 @@ KNOWN = {
 """Datasets whose stores have known names, and the arguments of ``mlcl data prepare`` that make them."""
 
 
-_ARRAYS = "arrays:"
+_ARRAYS, _COUNTED = "arrays:", "counted:"
 
 
 def plan_source(kind: str, root: str | Path, *, name: str | None = None, **options: Any) -> DatasetPlan:
@@ -238,13 +239,18 @@ def given_arrays(dataset: Dataset) -> str:
     return f"{_ARRAYS}{dataset.fingerprint}"
 
 
+def counted_data(fingerprint: str) -> str:
+    """Return what a tagger's settings record as ``data`` where rows were counted that no store holds."""
+    return f"{_COUNTED}{fingerprint or 'rows'}"
+
+
 def is_given_arrays(data: str) -> bool:
-    """Return whether ``data`` of a run's settings stands for arrays that were given in Python.
+    """Return whether ``data`` of a run's settings stands for rows that no store holds: given in Python, or counted.
 
     >>> is_given_arrays("arrays:0123456789abcdef"), is_given_arrays("digits")
     (True, False)
     """
-    return data.startswith(_ARRAYS)
+    return data.startswith((_ARRAYS, _COUNTED))
 
 
 def load_dataset(name_or_path: str, *, in_memory: bool = False, commands: Sequence[str] = ()) -> Dataset:
@@ -260,6 +266,10 @@ def load_dataset(name_or_path: str, *, in_memory: bool = False, commands: Sequen
     """
     if name_or_path == "digits":
         return load_digits_dataset()
+    if name_or_path.startswith(_COUNTED):
+        raise InputError(
+            "the rows that the tagger learnt from are in no store (it keeps their sums); name a store of such rows."
+        )
     if is_given_arrays(name_or_path):
         raise InputError(
             f"data is {name_or_path!r}: arrays that were given in Python, which no file of the run holds; give them "

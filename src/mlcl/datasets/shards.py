@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mlcl.datasets.addresses import opened, version
 from mlcl.datasets.archives import reason
 from mlcl.datasets.arrow import names_of, vectors_of
-from mlcl.datasets.tables import FEATURE_COLUMNS, LABEL_COLUMNS, find_column
+from mlcl.datasets.tables import FEATURE_COLUMNS, LABEL_COLUMNS, find_column, find_image_column
 from mlcl.errors import InputError
 
 ANNOTATED_COLUMNS = ("annotated",)
@@ -115,6 +115,13 @@ def choose_columns(
     if not separator:
         raise InputError("separator is empty; expected the text between two names, such as | or ,")
     return Columns(str(found["vectors"]), str(found["tags"]), found["annotated"], separator)
+
+
+def has_images(address: str) -> bool:
+    """Return whether a file has a column of encoded images, and so is no shard of vectors."""
+    with opened(address) as file:
+        schema = _parsed(file, address).schema_arrow
+    return find_image_column(schema, None, where=address) is not None
 
 
 def describe(address: str, columns: Columns) -> Shard:

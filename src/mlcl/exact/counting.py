@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.exact.features import FeatureMap
+from mlcl.exact.held_rows import HeldRows, held_out, of_rows
 from mlcl.exact.moments import FEW, Floats, Growing, Moments
 from mlcl.exact.parts import Part
 from mlcl.exact.sums import Sums
@@ -29,6 +30,7 @@ class Counter:
 
     Args:
         features: the feature map.
+        held_out: the share of the rows that are held out of the sums, see `mlcl.exact.held_rows`.
 
     >>> from mlcl.exact.features import fit_map
     >>> rows = np.array([[1.0], [3.0], [5.0]])
@@ -39,8 +41,9 @@ class Counter:
     (('cat', 'dog'), [2.0, 1.0, 0.0])
     """
 
-    def __init__(self, features: FeatureMap) -> None:
-        self.features = features
+    def __init__(self, features: FeatureMap, *, held_out: float = 0.0) -> None:
+        self.features, self.share = features, held_out
+        self._held = HeldRows.none()
         self._total = Growing(features.dimension)
         self._positive: dict[str, Growing] = {}
         self._open = Part.empty(features.dimension)
@@ -57,6 +60,13 @@ class Counter:
             annotated: rows that were annotated for some labels only, and these labels, its own tags among them; a
                 label of -1 marks a row without any. Rows that do not occur were annotated for all labels.
         """
+        if (aside := held_out(rows, self.share)).any():
+            chosen, rest = np.flatnonzero(aside), np.flatnonzero(~aside)
+            self._held += HeldRows.of(rows, tags, names, annotated, chosen)
+            if not len(rest):
+                return
+            rows, tags = rows[rest], of_rows(tags, rest)
+            annotated = None if annotated is None else of_rows(annotated, rest)
         z = self.features(rows)
         # As one number each, pairs sort by label and then by row; np.unique takes ten times as long.
         keys = np.sort(tags[1] * len(z) + tags[0])
@@ -76,7 +86,7 @@ class Counter:
         names = tuple(sorted(self._positive))
         total, nothing = self._total.moments(), Moments.zeros(self.features.dimension)
         positive = (*(self._positive.pop(name).moments() for name in names), nothing)
-        closed = Part(names, Sums(total, (0,) * len(positive), (total,), positive))
+        closed = Part(names, Sums(total, (0,) * len(positive), (total,), positive), self._held)
         if not self._open.rows:
             return closed
         both = closed + self._open

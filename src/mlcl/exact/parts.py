@@ -9,12 +9,13 @@ unknown, and it has no positives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError
+from mlcl.exact.held_rows import HeldRows
 from mlcl.exact.moments import Moments
 from mlcl.exact.storing import read_sums, sums_arrays
 from mlcl.exact.sums import Sums
@@ -27,6 +28,7 @@ class Part:
     Attributes:
         names: of the labels, each once.
         sums: of the rows, after the feature map; the last class is the rest.
+        held: rows that were held out, and are not in the sums.
 
     >>> import numpy as np
     >>> one = Part(("cat",), Sums.of(np.array([[1.0], [2.0]]), np.array([[True, False], [False, False]])))
@@ -38,6 +40,7 @@ class Part:
 
     names: tuple[str, ...]
     sums: Sums
+    held: HeldRows = field(default_factory=HeldRows.none)
 
     @classmethod
     def empty(cls, d: int) -> Part:
@@ -45,13 +48,14 @@ class Part:
         return cls((), Sums.zeros(d, 1))
 
     @classmethod
-    def of(cls, names: Sequence[str], sums: Sums, rest: Moments) -> Part:
+    def of(cls, names: Sequence[str], sums: Sums, rest: Moments, held: HeldRows) -> Part:
         """Return a part of the sums of a learner.
 
         Args:
             names: of its classes.
             sums: the sums.
             rest: moments of the rows that were annotated for all labels, also for those that nobody has named yet.
+            held: rows that are not in the sums.
         """
         whole = Sums(
             sums.total,
@@ -59,12 +63,12 @@ class Part:
             (*sums.annotated, rest),
             (*sums.positive, Moments.zeros(sums.dimension)),
         )
-        return cls(tuple(names), whole)
+        return cls(tuple(names), whole, held)
 
     @property
     def rows(self) -> int:
-        """Return the number of rows."""
-        return round(self.sums.total.count)
+        """Return the number of rows, held out or not."""
+        return round(self.sums.total.count) + len(self.held)
 
     @property
     def rest(self) -> Moments:
@@ -86,11 +90,12 @@ class Part:
             tuple(self.sums.annotated[block] for block in order),
             (*(nothing if k == rest else self.sums.positive[k] for k in found), nothing),
         )
-        return Part(tuple(names), sums)
+        return Part(tuple(names), sums, self.held)
 
     def __add__(self, other: Part) -> Part:
         names = (*self.names, *sorted(set(other.names) - set(self.names)))
-        return Part(names, self.over(names).sums + other.over(names).sums)
+        held = self.held + other.held
+        return Part(names, self.over(names).sums + other.over(names).sums, held)
 
     def without_rest(self) -> Sums:
         """Return the sums of the named labels alone: those of a learner."""
@@ -98,7 +103,7 @@ class Part:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the sums as arrays by name; with the names of the labels, `from_arrays` reads them."""
-        return sums_arrays(self.sums)
+        return {**sums_arrays(self.sums), **self.held.arrays()}
 
     @classmethod
     def from_arrays(cls, names: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> Part:
@@ -106,4 +111,4 @@ class Part:
         sums = read_sums(arrays)
         if sums.classes != len(names) + 1 or len(set(names)) != len(names) or sums.positive[-1].count:
             raise InputError(f"the sums have {sums.classes} classes; expected {len(names)} and the rest")
-        return cls(tuple(names), sums)
+        return cls(tuple(names), sums, HeldRows.from_arrays(arrays))

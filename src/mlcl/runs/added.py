@@ -23,6 +23,7 @@ from mlcl.memories import own_rows
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.base import Base, read_base
+from mlcl.runs.names import renamed_benchmark
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.without import benchmark_without
 from mlcl.streams import Benchmark, Task, build_tasks, keep_out, task_notes
@@ -183,6 +184,8 @@ def benchmark_of(base: Base) -> Benchmark:
     if is_given_arrays(config.data):
         raise InputError("they are arrays that were given in Python")
     receipt = files.read_receipt(base.folder)
+    if receipt is not None and receipt.get("what") == "names":
+        return renamed_benchmark(benchmark_of(read_base(base.folder)), receipt["names"])
     if receipt is not None:
         found = remembered_benchmark(read_base(base.folder))
         label = receipt.get("label")

@@ -16,6 +16,11 @@ from mlcl.streams import Benchmark
 
 def environment(benchmark: Benchmark) -> dict[str, Any]:
     """Return what made the run: versions, commit, machine, and the fingerprint of the data."""
+    return machine_record() | {"data": data_record(benchmark)}
+
+
+def machine_record() -> dict[str, Any]:
+    """Return what everything on this machine is made with: versions, commit, processor, command."""
     import importlib.metadata as metadata
 
     import torch
@@ -31,7 +36,6 @@ def environment(benchmark: Benchmark) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),  # another set of them gives other bits
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "data": data_record(benchmark),
         "command": sys.argv,
     }
 

@@ -92,6 +92,8 @@ FILES = (
     *(CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT),
     *(CALIBRATION, THRESHOLDS, HELD_OUT),
 )
+OLD_TAGGER = "tagger.safetensors"
+"""What `mlcl learn` of version 0.1 wrote alone."""
 CARD = "model-card.md"
 EXPORTS = ("model.pt2", "model.onnx", CARD)
 """What ``mlcl export`` and ``mlcl card`` put beside them; it goes when the run is replaced."""
@@ -222,6 +224,10 @@ def has_result(path: Path) -> bool:
 def is_finished(path: Path) -> bool:
     """Return whether a folder holds a finished run; a folder that holds none, or a damaged one, is an `InputError`."""
     if not is_run(path):
+        if os.path.isfile(path) or os.path.isfile(path / OLD_TAGGER):  # noqa: PTH113  (as in is_run)
+            raise InputError(
+                f"{path} is a tagger in one file, as of mlcl 0.1; make a folder of it with: mlcl convert {path} DIR"
+            )
         raise InputError(f"{path} holds no run: {path / CONFIG} was not found.")
     if not has_result(path):
         return False
@@ -241,7 +247,12 @@ def is_finished(path: Path) -> bool:
 def require_finished(path: Path) -> None:
     """Refuse a run that is not finished."""
     if not is_finished(path):
-        raise InputError(f"{path} is not finished; resume it with: mlcl resume {path}")
+        how = (
+            "repeat the `mlcl learn`"
+            if (path / OLD_TAGGER).exists()
+            else f"resume it with: mlcl resume {path}"
+        )
+        raise InputError(f"{path} is not finished; {how}")
 
 
 def write_config(path: Path, config: Config, *, command: str, plugins: tuple[Plugin, ...] = ()) -> None:
@@ -463,12 +474,57 @@ def write_result(path: Path, result: Result, *, receipt: Mapping[str, Any] | Non
     if receipt is not None:
         after = _print_of(contents[WEIGHTS], contents[MEMORY])
         contents[RECEIPT] = json_text({**receipt, "after": after}).encode()
-    for name, content in contents.items():
-        write_bytes(path / name, content)
-    write_thresholds(path, result.calibrated.thresholds, result.learner.data.classes)
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    write_json(path / RESULT, result_json(result) | {"sha256": sums})
+    calibrated = result.calibrated
+    write_finished(
+        path,
+        contents,
+        result_json(result),
+        calibration=calibrated.calibration,
+        thresholds=calibrated.thresholds,
+        held_out=calibrated.held_out,
+        classes=result.learner.data.classes,
+    )
     remove_checkpoints(path)
+
+
+def write_finished(
+    path: Path,
+    contents: Mapping[str, bytes],
+    record: Mapping[str, Any],
+    *,
+    calibration: Calibration,
+    thresholds: Thresholds,
+    held_out: HeldOut | None,
+    classes: Sequence[str],
+) -> None:
+    """Write the files of a finished run, and last its result with their checksums.
+
+    Args:
+        path: the folder.
+        contents: weights, memory and what else nothing changes any more, by name.
+        record: what ``result.json`` holds.
+        calibration: from logits to probabilities.
+        thresholds: from probabilities to tags.
+        held_out: scores of held-out rows.
+        classes: names of the classes.
+    """
+    from safetensors.numpy import save as save_arrays
+
+    written = dict(contents)
+    if held_out is not None:
+        arrays = {name: np.ascontiguousarray(getattr(held_out, name)) for name in _HELD_OUT_ARRAYS}
+        written[HELD_OUT] = save_arrays(arrays)
+    written[CALIBRATION] = json_text(calibration_json(calibration, classes)).encode()
+    for name, content in written.items():
+        write_bytes(path / name, content)
+    write_thresholds(path, thresholds, classes)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in written.items()}
+    write_json(path / RESULT, {**record, "sha256": sums})
+
+
+def remove_result(path: Path) -> None:
+    """Make a finished run unfinished, before its files are replaced."""
+    (path / RESULT).unlink(missing_ok=True)
 
 
 def _contents(result: Result) -> dict[str, bytes]:
@@ -476,20 +532,14 @@ def _contents(result: Result) -> dict[str, bytes]:
     from safetensors.numpy import save as save_arrays
     from safetensors.torch import save as save_tensors
 
-    learner, calibrated = result.learner, result.calibrated
+    learner = result.learner
     tensors = dict(learner.network.state_dict())
     if learner.committee is not None:
         tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
     tensors = {name: value.contiguous() for name, value in tensors.items()}
     tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
-    contents = {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
-    if (held_out := calibrated.held_out) is not None:
-        contents[HELD_OUT] = save_arrays(
-            {name: np.ascontiguousarray(getattr(held_out, name)) for name in _HELD_OUT_ARRAYS}
-        )
-    calibration = calibration_json(calibrated.calibration, learner.data.classes)
-    return contents | {CALIBRATION: json_text(calibration).encode()}
+    return {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
 
 
 def write_diverged(path: Path, config: Config, *, error: str) -> None:
@@ -634,6 +684,14 @@ def _read_listed(path: Path, sums: Mapping[str, Any], *, limit: int) -> bytes | 
     return content
 
 
+def read_listed(path: Path, sums: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file of weights or memory, as the result lists it."""
+    content = read_bounded(path, limit=MAX_MEMORY_BYTES, expected="a file of a finished run")
+    if sums:
+        _check_sum(path, content, sums)
+    return content
+
+
 def _check_sum(path: Path, content: bytes, sums: Mapping[str, Any]) -> None:
     if hashlib.sha256(content).hexdigest() != sums.get(path.name):
         raise InputError(f"{path}: is damaged: its checksum is not the one in {RESULT}.")
@@ -697,6 +755,19 @@ def pack_folder(path: Path) -> dict[str, bytes]:
         )
         for file in files
     }
+
+
+def copy_finished(path: Path, out: Path, *, overwrite: bool) -> None:
+    """Write a finished run into another folder as a run of its own: it has no parent, gate or versions there."""
+    require_finished(path)
+    if out.resolve() == path.resolve():
+        raise InputError(f"{out} is the folder that was loaded; expected another one.")
+    read_result(path)
+    claim_folder(out, overwrite=overwrite)
+    names = [name for name in FILES if name not in (EXTENDS, GATE, RECEIPT, RESULT) and is_there(path / name)]
+    for name in [*sorted(names, key=lambda name: name != ENVIRONMENT), RESULT]:
+        content = read_bounded(path / name, limit=MAX_WEIGHTS_BYTES, expected="a file of a run")
+        write_bytes(out / name, content)
 
 
 def unpack_folder(files: Mapping[str, bytes], path: Path) -> None:

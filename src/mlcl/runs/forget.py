@@ -7,7 +7,7 @@ themselves must be given once more. A network that was trained by gradients cann
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,10 @@ class Taught:
         """Return the task after a label was forgotten."""
         keep = [k for k, name in enumerate(self.names) if name != label]
         return replace(self, labels=self.labels[:, keep], names=tuple(self.names[k] for k in keep))
+
+    def renamed(self, names: Mapping[str, str]) -> Taught:
+        """Return the task after labels were given other names."""
+        return replace(self, names=tuple(names.get(name, name) for name in self.names))
 
 
 def forget(
@@ -186,6 +190,8 @@ def _taught(base: Base) -> list[Taught]:
             found += _of_version(base if folder == base.folder else load_base(folder))
         elif "label" in receipt:
             found = [left for left in (one.without(str(receipt["label"])) for one in found) if left.names]
+        elif receipt.get("what") == "names":
+            found = [one.renamed(receipt["names"]) for one in found]
     return found
 
 

@@ -188,7 +188,8 @@ def release(folder: str | Path) -> Release:
     with locked(root_of(path)):
         newer = _newer(path)  # while the rows of the gate were scored
         if newer is None and current_number(root_of(path)) != int(path.name):
-            why = "update" if files.read_receipt(path) is None else "forget"
+            receipt = files.read_receipt(path)
+            why = "update" if receipt is None else "rename" if receipt.get("what") == "names" else "forget"
             use_version(root_of(path), int(path.name), why=why)
     return Release(verdict) if newer is None else _too_late(path, verdict, newer)
 

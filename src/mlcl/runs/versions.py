@@ -39,7 +39,7 @@ class Version:
         parent: the number of the version that it began from; None for the first, and where that is not known.
         intact: whether the parent is still what this version began from; None without a parent.
         fingerprint: of its weights and memory; empty if it is not finished.
-        kind: ``run``, ``update``, ``extend`` or ``forget``.
+        kind: ``run``, ``update``, ``extend``, ``forget`` or ``rename``.
         gate: whether it passed its gate; None if there was none. One that came too late, see `mlcl.runs.gate`, did not.
         result: what it measured; None if it is not finished.
     """
@@ -176,7 +176,9 @@ def _version(root: Path, number: int, now: int, prints: dict[int, str]) -> Versi
         kind = "run"
     else:
         kind = "update" if extends.known else "extend"
-        kind = "forget" if files.read_receipt(path) is not None else kind
+        receipt = files.read_receipt(path)
+        if receipt is not None:
+            kind = "rename" if receipt.get("what") == "names" else "forget"
     return Version(
         number=number,
         folder=path,

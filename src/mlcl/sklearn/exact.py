@@ -26,6 +26,7 @@ from mlcl.sklearn.rows import goal_of
 from mlcl.sklearn.targets import Name, check_names, class_array
 
 Floats = NDArray[np.float64]
+ENDING = ".safetensors"
 
 
 @dataclass
@@ -327,13 +328,17 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         return self.learner_.nbytes
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the tagger to one safetensors file of arrays and JSON; loading it runs no code.
+        """Write the tagger; loading it runs no code.
 
         Args:
-            path: the file.
-            overwrite: replace an existing file.
+            path: a folder, which every command that uses a tagger takes (``mlcl predict``, ``serve``, ``update``, ...);
+                or a name that ends in ``.safetensors``, for one file of arrays and JSON that `load` alone reads.
+            overwrite: replace an existing file, or a folder that holds a tagger.
         """
         check_is_fitted(self, "classes_")
+        if Path(path).suffix != ENDING:
+            self._save_folder(Path(path), overwrite=overwrite)
+            return
         write_exact(
             Path(path),
             self.learner_,
@@ -343,9 +348,38 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             overwrite=overwrite,
         )
 
+    def _save_folder(self, path: Path, *, overwrite: bool) -> None:
+        from mlcl.runs.folder import claim_folder  # of torch, which learning does not need
+        from mlcl.runs.sums import Learnt, write_sums
+
+        names = self.classes_.tolist()
+        numbers = all(isinstance(name, int) for name in names)
+        if not numbers and not all(isinstance(name, str) for name in names):
+            raise InputError(
+                "the names of the classes are numbers and texts; expected one of both: rename some (ExactTagger.rename)"
+            )
+        features = names_of_features(self)
+        learnt = Learnt(
+            self.learner_,
+            tuple(str(name) for name in names),
+            self._options(),
+            self.dimensions,
+            goal_of(self.decide, self.decide_value),
+            numbers,
+            None if features is None else tuple(features),
+            int(self.random_state) if isinstance(self.random_state, int | np.integer) else None,
+        )
+        claim_folder(path, overwrite=overwrite)
+        write_sums(path, learnt, command="written by mlcl.sklearn.ExactTagger.save")
+
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Return the tagger that `save` wrote; a corrupt file, or one of another kind, raises an `InputError`."""
+        """Return a tagger from what `save` wrote, or from the folder of any run of the exact learner on vectors.
+
+        Of a folder with versions it is the one in use. A corrupt file, or one of another kind, is an `InputError`.
+        """
+        if Path(path).is_dir():
+            return cls._load_folder(Path(path))
         learner, params, classes, feature_names = read_exact(Path(path))
         try:
             tagger = cls(**params)
@@ -354,6 +388,26 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
         set_features(tagger, learner.features.features, feature_names)
         return tagger._become(learner, classes)
+
+    @classmethod
+    def _load_folder(cls, path: Path) -> Self:
+        from mlcl.runs.sums import read_sums
+
+        found = read_sums(path)
+        options, goal = found.options, found.goal
+        tagger = cls(
+            unlabelled=options.unlabelled,
+            goal=options.goal,
+            ridge=options.ridge,
+            exponent=options.exponent,
+            dimensions=found.dimensions,
+            decide=goal.kind,
+            decide_value=goal.value,
+            random_state=found.seed,
+        )
+        names = None if found.features is None else list(found.features)
+        set_features(tagger, found.learner.features.features, names)
+        return tagger._become(found.learner, [int(c) if found.numbers else c for c in found.classes])
 
     def _learn(
         self, X: Any, y: Any, classes: Any, annotated: Any, sample_weight: Any, *, first: bool

@@ -21,6 +21,7 @@ from typing import Any
 from mlcl.datasets.shards import Columns
 from mlcl.errors import InputError
 from mlcl.exact import Learner
+from mlcl.exact.held_rows import HeldRows
 from mlcl.exact.moments import Moments
 from mlcl.exact.parts import Part
 from mlcl.files import LOCK, TEMPORARY, foreign_names, own_folder, remove_own
@@ -42,6 +43,7 @@ class Begun:
         width: how many a vector has.
         group: shards of so many bytes are counted in one go.
         first: the shard whose first rows determined the feature map.
+        held_out: the share of the rows that are held out.
     """
 
     learner: Learner
@@ -51,6 +53,7 @@ class Begun:
     width: int
     group: int
     first: str
+    held_out: float = 0.0
 
 
 def require_own(out: Path, *, overwrite: bool) -> None:
@@ -85,6 +88,14 @@ def _is_ours(out: Path) -> bool:
     return False
 
 
+def refuse_versions(out: Path) -> None:
+    """Refuse a tagger that has later versions: these began from it, so it must not change."""
+    if (out / "versions").exists():
+        raise InputError(
+            f"{out} has later versions, which began from it as it is; learn more with: mlcl update {out} --data STORE"
+        )
+
+
 def holds_counts(out: Path) -> bool:
     """Return whether any shard was counted."""
     return (out / TAGGER).exists() or any((out / PARTS).glob(f"*{ENDING}"))
@@ -94,7 +105,7 @@ def write_begun(out: Path, begun: Begun) -> None:
     """Write what is fixed."""
     header = {
         "columns": asdict(begun.columns),
-        **{name: getattr(begun, name) for name in ("kind", "width", "group", "first")},
+        **{name: getattr(begun, name) for name in ("kind", "width", "group", "first", "held_out")},
     }
     write_exact(
         out / BEGUN,
@@ -125,6 +136,7 @@ def read_begun(out: Path) -> Begun | None:
             int(header["width"]),
             int(header["group"]),
             str(header["first"]),
+            float(header.get("held_out", 0.0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not of `mlcl learn`, or corrupt: {error}") from None
@@ -144,13 +156,14 @@ def write_tagger(
     """
     rest = part.rest
     header = {"shards": [asdict(one) for one in counted], "rest": "some"}
-    arrays = {}
+    arrays: dict[str, Any] = {}
     if rest is part.sums.total:  # the usual case: every row was annotated for every label
         header["rest"] = "all"
     elif not rest.count:
         header["rest"] = "none"
     else:
         arrays = Part((), _alone(rest)).arrays()
+    arrays |= part.held.arrays()
     path = out / TAGGER
     write_exact(
         path,
@@ -182,9 +195,10 @@ def read_tagger(out: Path) -> tuple[Part, list[Counted], dict[str, Any]] | None:
         else:
             rest = learner.sums.total if kind == "all" else Moments.zeros(learner.sums.dimension)
         counted = read_counted(beside.header["shards"])
+        held = HeldRows.from_arrays(beside.arrays)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is corrupt: {error}") from None
-    return Part.of([str(name) for name in names], learner.sums, rest), counted, params
+    return Part.of([str(name) for name in names], learner.sums, rest, held), counted, params
 
 
 def _alone(moments: Moments) -> Any:

@@ -54,16 +54,18 @@ class Job:
         shards: the shards, in order.
         columns: which columns to read.
         features: the feature map.
+        held_out: the share of the rows that are held out.
     """
 
     shards: tuple[Shard, ...]
     columns: Columns
     features: FeatureMap
+    held_out: float = 0.0
 
 
 def count(job: Job) -> tuple[Part, list[Counted]]:
     """Count shards, batch by batch; a shard that is not as it was described is an `InputError`."""
-    counter = Counter(job.features)
+    counter = Counter(job.features, held_out=job.held_out)
     counted = []
     for shard in job.shards:
         with fetched(shard.address) as (path, fingerprint):

@@ -22,6 +22,10 @@ RATIO = 2
 """Shards are counted in one go until their files have so many times the bytes of their sums."""
 
 
+MOST_HELD = 4000
+"""So many rows are held out at most of the shards of the first call, and the same share of later ones."""
+
+
 def check_params(params: Mapping[str, Any]) -> ExactTagger:
     """Return a tagger with the parameters that were given; refuse those that it could not be loaded with."""
     tagger = ExactTagger(**{name: value for name, value in params.items() if value is not None})
@@ -29,8 +33,10 @@ def check_params(params: Mapping[str, Any]) -> ExactTagger:
     return tagger
 
 
-def begin(out: Path, given: list[str], wanted: dict[str, str], params: dict[str, Any]) -> Begun:
-    """Return what is fixed, or fix it: columns, feature map and parameters.
+def begin(
+    out: Path, given: list[str], wanted: dict[str, str], params: dict[str, Any], held_out: float
+) -> Begun:
+    """Return what is fixed, or fix it: columns, feature map, parameters, and the share of rows that are held out.
 
     While nothing is counted, nothing is fixed: a first shard that turned out to be bad may be left out.
     """
@@ -61,7 +67,10 @@ def begin(out: Path, given: list[str], wanted: dict[str, str], params: dict[str,
     learner = tagger._begin(rows)
     d = learner.features.dimension
     group = RATIO * 8 * (labels + 2) * (1 + d + packed_size(d))
-    begun = Begun(learner, tagger.get_params(), columns, first.kind, rows.shape[1], group, first.address)
+    share = min(held_out, MOST_HELD / sum(shard.rows for shard in shards))
+    begun = Begun(
+        learner, tagger.get_params(), columns, first.kind, rows.shape[1], group, first.address, share
+    )
     write_begun(out, begun)
     return begun
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,21 @@ from typing import Any, Literal
 from mlcl.datasets.addresses import expand
 from mlcl.datasets.writing import cores
 from mlcl.errors import InputError
+from mlcl.exact import Learner
 from mlcl.exact.parts import Part
 from mlcl.files import FolderLock, disk_is_full, remove_own
+from mlcl.metrics.decisions import Goal
+from mlcl.sklearn.exact import ExactTagger
 from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
-from mlcl.sklearn.shard_folder import PARTS, TAGGER, clear, read_tagger, require_own, write_tagger
+from mlcl.sklearn.shard_folder import (
+    PARTS,
+    TAGGER,
+    clear,
+    read_tagger,
+    refuse_versions,
+    require_own,
+    write_tagger,
+)
 from mlcl.sklearn.shard_parts import OWN, Counted, Job, add_parts, list_parts, remove_part, write_part
 from mlcl.sklearn.shard_planning import begin, check, check_params
 from mlcl.sklearn.shard_tree import FAN, Node, bundles, fitting_tree, nodes_of, part_key
@@ -41,6 +53,7 @@ class Learnt:
         classes: number of labels.
         duplicates: files that were given, but have the content of another one, with its address.
         seconds: of this call.
+        quality: how good it is on the rows that were held out, in one line.
     """
 
     path: Path
@@ -50,6 +63,7 @@ class Learnt:
     classes: int
     duplicates: dict[str, str]
     seconds: float
+    quality: str
 
 
 def learn_shards(
@@ -65,6 +79,7 @@ def learn_shards(
     separator: str | None = None,
     unlabelled: float | None = None,
     dimensions: int | None = None,
+    held_out: float = 0.0,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Learnt:
@@ -76,7 +91,7 @@ def learn_shards(
 
     Args:
         data: files, folders, globs, or addresses of fsspec.
-        out: the folder to write; ``tagger.safetensors`` in it is the tagger.
+        out: the folder to write: a tagger. Its sums, and the record of the shards, are in ``tagger.safetensors``.
         engine: worker processes of this machine, or a Ray cluster.
         jobs: workers; one per core if not given.
         address: of a Ray cluster; one is started on this machine if not given.
@@ -87,6 +102,8 @@ def learn_shards(
         separator: between the names where they are texts; ``|`` by default.
         unlabelled: see `ExactTagger`; 1 by default.
         dimensions: see `ExactTagger`; 256 by default.
+        held_out: the share of the rows that are not learnt from, for probabilities, thresholds and quality; of the
+            first shards at most 4,000. It holds for shards that are added later, too.
         overwrite: begin anew; what was learnt in the folder is removed.
         progress: called with shards done and shards in all.
     """
@@ -99,10 +116,11 @@ def learn_shards(
     wanted = {"vectors": vectors, "tags": tags, "annotated": annotated, "separator": separator}
     try:
         require_own(out, overwrite=overwrite)
+        refuse_versions(out)
         lock = FolderLock(out)
         try:
             clear(out, overwrite=overwrite)
-            state = _State(out, given, {k: v for k, v in wanted.items() if v is not None}, params)
+            state = _State(out, given, {k: v for k, v in wanted.items() if v is not None}, params, held_out)
             state.count(engine, jobs, address, progress)
             return state.finish(time.monotonic() - began)
         finally:
@@ -118,9 +136,11 @@ def learn_shards(
 class _State:
     """What is counted and what is not, in a folder that this process holds."""
 
-    def __init__(self, out: Path, given: list[str], wanted: dict[str, str], params: dict[str, Any]) -> None:
+    def __init__(
+        self, out: Path, given: list[str], wanted: dict[str, str], params: dict[str, Any], held_out: float
+    ) -> None:
         self.out, self.folder = out, out / PARTS
-        self.begun = begin(out, given, wanted, params)
+        self.begun = begin(out, given, wanted, params, held_out)
         held = read_tagger(out)
         self.part: Part | None = None
         self.counted: list[Counted] = []
@@ -160,9 +180,12 @@ class _State:
         for key in list(there):
             self._add_up(above.get(key), there, above)
         fingerprints = {one.fingerprint: one.address for one in self.known}
-        features, columns = self.begun.learner.features, self.begun.columns
+        features, columns, share = self.begun.learner.features, self.begun.columns, self.begun.held_out
         work = [
-            [Job(tuple(self.shards[name] for name in node.addresses), columns, features) for node in bundle]
+            [
+                Job(tuple(self.shards[name] for name in node.addresses), columns, features, share)
+                for node in bundle
+            ]
             for bundle in left
         ]
         done = 0
@@ -215,6 +238,7 @@ class _State:
         remove_own(self.folder, OWN)  # empty, or in the tagger
         if self.part is None:
             raise InputError("there is nothing to learn from: no shard has rows")
+        quality = self._release(self.part, changed=bool(keys or self.changed), seconds=seconds)
         return Learnt(
             self.out / TAGGER,
             len(self.counted),
@@ -223,7 +247,41 @@ class _State:
             len(self.part.names),
             self.duplicates,
             seconds,
+            quality,
         )
+
+    def _release(self, part: Part, *, changed: bool, seconds: float) -> str:
+        """Write what verbs need beside the sums, unless it is there, and return how good the tagger is."""
+        from mlcl.runs.folder import has_result
+        from mlcl.runs.quality import quality_line
+        from mlcl.runs.sums import HeldOutRows, chosen_goal, write_sums
+        from mlcl.runs.sums import Learnt as LearntSums
+
+        if changed or not has_result(self.out):
+            held, goal = part.held.ordered(), chosen_goal(self.out) or Goal()
+            tagger = ExactTagger(**self.params)
+            write_sums(
+                self.out,
+                LearntSums(
+                    learner=Learner(self.begun.learner.features, part.without_rest()),
+                    classes=part.names,
+                    options=tagger._options(),
+                    dimensions=tagger.dimensions,
+                    goal=goal,
+                    name=self.out.resolve().name,
+                    fingerprint=_fingerprint(self.counted),
+                    seconds=seconds,
+                    share=self.begun.held_out,
+                    held_out=HeldOutRows(held.inputs, *held.labels(part.names)) if len(held) else None,
+                ),
+                command=f"mlcl learn --out {self.out}",
+            )
+        return quality_line(self.out)
+
+
+def _fingerprint(counted: Sequence[Counted]) -> str:
+    """Return one fingerprint of all shards, in whatever order they were counted."""
+    return hashlib.sha256("".join(sorted(one.fingerprint for one in counted)).encode()).hexdigest()[:16]
 
 
 def _stream(

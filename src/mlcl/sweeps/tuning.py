@@ -21,6 +21,7 @@ from mlcl.config.unused import unused_settings
 from mlcl.errors import InputError, nearest
 from mlcl.files import write_text
 from mlcl.registry import read_options
+from mlcl.runs.folder import RESULT
 from mlcl.runs.result import SavedResult
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, METRICS, TableRow, nested
 from mlcl.sweeps.plan import ROWS_OWN, TUNING, PlannedRun
@@ -123,7 +124,7 @@ class Measured:
         """Read a ``result.json``."""
         if "error" in result:
             return cls(dict.fromkeys((*METRICS, "seconds"), math.nan), str(result["error"]))
-        return cls(SavedResult.parse(result, source=Path("result.json")).values)
+        return cls(SavedResult.parse(result, source=Path(RESULT)).values)
 
 
 @dataclass(frozen=True)

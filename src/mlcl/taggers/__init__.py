@@ -1,0 +1,97 @@
+"""A tagger in Python: what was learnt, whoever learnt it, loaded from its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mlcl.datasets.base import as_inputs
+from mlcl.errors import InputError
+from mlcl.runs.folder import copy_finished
+from mlcl.runs.gate import ALLOW, check_gate, release
+from mlcl.runs.trained import Trained, load_trained
+from mlcl.runs.update import update
+from mlcl.runs.versions import claimed
+
+__all__ = ["Refused", "Tagger", "load"]
+
+
+class Refused(RuntimeError):
+    """A version that was learnt is not taken into use: its gate refused it, or another one was quicker."""
+
+
+@dataclass(frozen=True)
+class Tagger(Trained):
+    """What was learnt, to use; `load` makes it. Its ``classes`` name the columns of every output."""
+
+    def predict_proba(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the probability of each class, ``[n, K]``; labels are independent, so a row need not sum to 1.
+
+        Args:
+            inputs: vectors ``[n, D]``, or images as uint8 ``[n, C, H, W]``.
+        """
+        found = as_inputs(np.asarray(inputs), name="inputs")
+        if found.shape[1:] != self.input_shape:
+            raise InputError(
+                f"inputs have the shape {found.shape[1:]}; expected {self.input_shape}, as {self.folder} was trained on"
+            )
+        return self.probabilities(found)
+
+    def predict(self, inputs: ArrayLike) -> NDArray[np.int64]:
+        """Return 1 for each class whose probability is above its threshold, ``[n, K]``."""
+        return self.thresholds.tags(self.predict_proba(inputs)).astype(np.int64)
+
+    def update(self, data: str | Path, *, gate: str | Path | None = None, allow: float = ALLOW) -> Tagger:
+        """Learn from a store: more rows of known labels, new labels, or both; return the tagger that is now in use.
+
+        A new version is written beside this one, as by ``mlcl update``. If its gate refuses it, that is a `Refused`,
+        and what was in use stays in use.
+
+        Args:
+            data: a store, by folder or name.
+            gate: a store on whose test rows no label may lose more than ``allow``.
+            allow: points of AUC.
+        """
+        judge = None if gate is None else check_gate(self.folder, gate, allow=allow)
+        with claimed(self.folder) as out:
+            update(self.folder, data, out=out, gate=judge)
+        done = release(out)
+        if not done.passed:
+            lost = (
+                "another version came into use meanwhile"
+                if done.verdict is None or done.newer
+                else (f"more than {allow:g} points lost on {', '.join(done.verdict.lost[:10])}")
+            )
+            raise Refused(f"{out} was learnt and is not taken into use: {lost}")
+        return load(self.folder)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write this version, with its past, as a tagger of its own.
+
+        Args:
+            folder: to write.
+            overwrite: replace a tagger that is there.
+        """
+        copy_finished(self.folder, Path(folder), overwrite=overwrite)
+
+
+def load(folder: str | Path) -> Tagger:
+    """Return the tagger in a folder, whoever learnt it: ``mlcl learn``, ``run`` or ``update``, or `ExactTagger.save`.
+
+    Of one with versions it is the one in use.
+
+    >>> import tempfile
+    >>> from mlcl.sklearn import ExactTagger
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ExactTagger().fit(rows, rows > 1, classes=["a", "b", "c"]).save(folder)
+    ...     load(folder).predict(2 * np.eye(3))
+    array([[1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]])
+    """
+    found = load_trained(folder)
+    return Tagger(**{field.name: getattr(found, field.name) for field in fields(found)})
