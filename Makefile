@@ -9,7 +9,7 @@ DOCS := .venv-docs
 BENCH := .venv-bench
 COMMA := ,
 
-.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth scale fuzz results gallery docs release-check install clean
+.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth scale fuzz torture results gallery docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -54,6 +54,9 @@ scale: $(BENCH)/.installed  ## the cost of shards, and ten million rows (6 GB of
 
 fuzz: install  ## every reader of files, on 12,000 mutated inputs
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/readers.py
+
+torture: install  ## every command with a fault at every call of the system, among links and pipes, and beside another
+	OMP_NUM_THREADS=1 $(BIN)/python -m torture
 
 results: install  ## docs/results.md, docs/beyond.md and the table of the first pages from the committed results
 	$(BIN)/python tools/ledger.py

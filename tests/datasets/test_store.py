@@ -477,3 +477,55 @@ def test_a_plan_can_be_prepared_by_hand(raw, tmp_path):
     assert plan.name == "my-pets"
     assert prepare(plan, tmp_path / "out", size=8).name == "my-pets"
     assert Path(tmp_path / "out").is_dir()
+
+
+def test_a_store_is_replaced_alone_and_nothing_through_a_link(raw, tmp_path):
+    docs = write_tree(tmp_path / "docs", {"inputs.npy": "years of work", "progress.json": "{}"})
+    before = contents(docs)
+    (tmp_path / "out.partial").symlink_to(docs)
+    with pytest.raises(InputError, match=r"out\.partial is a link, and mlcl writes and deletes nothing"):
+        prepare_source("voc", raw, out=tmp_path / "out", size=8)
+    (tmp_path / "out.partial").unlink()
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "progress.json").write_text("{}")
+    (tmp_path / "out.partial" / "inputs.npy").symlink_to(docs / "inputs.npy")
+    (tmp_path / "out.partial" / "thesis.txt").write_text("all my work")
+    with pytest.raises(
+        InputError, match=r"not made by this program alone: it holds out\.partial/thesis\.txt"
+    ):
+        prepare_source("voc", raw, out=tmp_path / "out", size=8)
+    (tmp_path / "out.partial" / "thesis.txt").unlink()
+    prepare_source("voc", raw, out=tmp_path / "out", size=8)
+    assert contents(docs) == before
+    # What somebody has put aside, or beside.
+    (tmp_path / "out").rename(tmp_path / "out.old")
+    kept = contents(tmp_path / "out.old")
+    prepare_source("voc", raw, out=tmp_path / "out", size=8)
+    (tmp_path / "out" / "thesis.txt").write_text("all my work")
+    with pytest.raises(InputError, match=r"out holds more than a store, such as out/thesis\.txt"):
+        prepare_source("voc", raw, out=tmp_path / "out", size=9, overwrite=True)
+    (tmp_path / "out" / "thesis.txt").unlink()
+    prepare_source("voc", raw, out=tmp_path / "out", size=9, overwrite=True)
+    assert contents(tmp_path / "out.old") == kept
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["docs", "out", "out.old", "raw"]
+
+
+def test_a_store_may_lie_behind_a_link(raw, tmp_path):
+    (tmp_path / "fast").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "fast" / "store")
+    for size in (8, 9):
+        prepare_source("voc", raw, out=tmp_path / "out", size=size, overwrite=True)
+        assert open_store(tmp_path / "out").train.inputs.shape == (5, 3, size, size)
+    assert (tmp_path / "out").is_symlink()
+    assert [p.name for p in (tmp_path / "fast").iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "inputs.npy", "labels.npy", "ids.json"])
+def test_special_files_in_a_store_are_refused(name, raw, tmp_path):
+    prepare_source("voc", raw, out=tmp_path / "out", size=8)
+    (tmp_path / "out" / name).unlink()
+    os.mkfifo(tmp_path / "out" / name)
+    with pytest.raises(InputError, match=rf"{name}"):
+        open_store(tmp_path / "out")
+    with pytest.raises(InputError):
+        prepare_source("voc", raw, out=tmp_path / "out", size=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import warnings
 
@@ -187,3 +188,9 @@ def test_the_hash_sees_names_types_shapes_and_values(place, value, dtype):
         base | {"b": torch.tensor(4)},
     ]
     assert len({tensors_sha256(other) for other in (base, *others)}) == 4
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "weights.pt")
+    with pytest.raises(InputError, match=r"weights\.pt: is a pipe; expected a file"):
+        read_weight_file(tmp_path / "weights.pt")

@@ -13,8 +13,10 @@ import pytest
 import mlcl
 import shard_files
 from children import child, complete, wait_until
+from mlcl.datasets.addresses import fingerprint
 from mlcl.errors import InputError
 from mlcl.exact.held_rows import held_out
+from mlcl.files import FolderLock
 from mlcl.metrics import macro_auc
 from mlcl.sklearn import ExactTagger, shard_engines, shard_parts
 from mlcl.sklearn.shards import Stopped, learn_shards
@@ -314,6 +316,62 @@ def _fails_at(number):
 
 def _path() -> str:
     return os.pathsep.join(path for path in sys.path if path)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_parts_that_is_somebodys_or_a_link_is_left_alone(data, tmp_path, overwrite):
+    out, mine = tmp_path / "car", tmp_path / "car" / "parts" / "engine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years of work")
+    for beside in ((), ("begun.safetensors",)):
+        for name in beside:
+            learn_shards(str(data), tmp_path / "other", jobs=1)
+            shutil.copy(tmp_path / "other" / name, out / name)
+        with pytest.raises(InputError, match=r"car holds other files, such as parts/engine\.txt"):
+            learn_shards(str(data), out, jobs=1, overwrite=overwrite)
+    mine.rename(tmp_path / "engine.txt")
+    mine.parent.rmdir()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "engine.txt").rename(tmp_path / "docs" / f"{'0' * 32}.safetensors")
+    (out / "parts").symlink_to(tmp_path / "docs")
+    with pytest.raises(InputError, match="parts is a link, and mlcl writes and deletes nothing through"):
+        learn_shards(str(data), out, jobs=1, overwrite=overwrite)
+    assert [path.read_text() for path in (tmp_path / "docs").iterdir()] == ["years of work"]
+
+
+def test_overwrite_begins_anew_only_what_was_learnt(data, whole, tmp_path):
+    (tmp_path / "tagger.safetensors").write_bytes(b"somebody's own weights")
+    with pytest.raises(InputError, match=r"holds other files, such as tagger\.safetensors"):
+        learn_shards(str(data), tmp_path, jobs=1, overwrite=True)
+    assert (tmp_path / "tagger.safetensors").read_bytes() == b"somebody's own weights"
+    # A tagger that is damaged beside what was begun is ours.
+    shutil.copy(whole.parent / "begun.safetensors", tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    assert learn_shards(str(data), tmp_path, jobs=1, overwrite=True).path.read_bytes() == whole.read_bytes()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_overwrite_removes_nothing_that_another_process_works_on(data, whole, tmp_path):
+    shutil.copytree(whole.parent, tmp_path / "out")
+    lock = FolderLock(tmp_path / "out")
+    with pytest.raises(InputError, match="in use by another process"):
+        learn_shards(str(data), tmp_path / "out", jobs=1, overwrite=True)
+    lock.release()
+    assert (tmp_path / "out" / "tagger.safetensors").read_bytes() == whole.read_bytes()
+
+
+def test_special_files_in_place_of_a_tagger_are_refused(data, whole, tmp_path):
+    for name in ("begun.safetensors", "tagger.safetensors"):
+        out = shutil.copytree(whole.parent, tmp_path / name)
+        (out / name).unlink()
+        os.mkfifo(out / name)
+        with pytest.raises(InputError, match=rf"{name}: is a pipe"):
+            learn_shards(str(data), out, jobs=1)
+    with pytest.raises(InputError, match="is a pipe"):
+        ExactTagger.load(out / "tagger.safetensors")
+    os.mkfifo(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"x\.parquet: is a pipe"):
+        fingerprint(str(tmp_path / "x.parquet"))
 
 
 def test_rows_that_are_held_out_do_not_depend_on_the_cut(data, tmp_path):

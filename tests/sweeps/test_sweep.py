@@ -28,6 +28,7 @@ from mlcl.errors import InputError
 from mlcl.reports.writing import write_files
 from mlcl.sweeps import Finished, Position, SweepCallback, load_experiment, plan_runs, run_all
 from mlcl.sweeps.overview import Overview
+from mlcl.sweeps.reuse import reuse
 from mlcl.sweeps.sweep import Fingerprints, sweep_lock
 from mlcl.sweeps.work import attempt
 from mlcl.training.callbacks import Callback, Interrupted
@@ -199,6 +200,7 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     victim = planned(store, tmp_path / "victim", given=long)[0]
     corrupt.folder.mkdir(parents=True)
     (corrupt.folder / "config.yaml").write_text("seed: 0")
+    (corrupt.folder / "environment.json").write_text('{"versions": {"mlcl": "0.1.0"}}')
     (corrupt.folder / "result.json").write_text('{"macro_auc": 7')
     (corrupt.folder / "metrics.jsonl.tmp").write_text("half")
     log = Log(victim)
@@ -459,3 +461,19 @@ def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     assert main(["reproduce", "core", *given, "--rows", "err"]) == 2
     message = " ".join(capsys.readouterr().err.split())
     assert "--rows: no row 'err'; rows are: ft; ft-rldam; er; rldam-wru. Did you mean 'er'" in message
+
+
+@pytest.mark.parametrize("name", ["runs", "runs/0"])
+def test_a_sweep_writes_through_no_link(name, store, tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "thesis.txt").write_text("years of work")
+    runs = planned(store, tmp_path / "sweep")
+    link = tmp_path / "sweep" / name.replace("0", runs[0].folder.name)
+    link.parent.mkdir(parents=True)
+    link.symlink_to(docs)
+    with pytest.raises(InputError, match=f"{link.name} is a link, and mlcl writes"):
+        run_all(runs, jobs=1)
+    with pytest.raises(InputError, match=f"{link.name} is a link, and mlcl writes"):
+        reuse(runs, [])
+    assert [path.name for path in docs.iterdir()] == ["thesis.txt"]

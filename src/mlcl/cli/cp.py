@@ -8,6 +8,7 @@ from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.resolve import shipped
 from mlcl.errors import InputError, nearest
+from mlcl.files import write_text
 from mlcl.sweeps.experiment import experiments
 
 
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     if given.file.exists() and not given.overwrite:
         raise InputError(f"{given.file} exists; choose another name, or add --overwrite.")
     try:
-        given.file.write_text(known[given.name], encoding="utf-8")
+        write_text(given.file, known[given.name])
     except OSError as error:
         raise InputError(f"{given.file} cannot be written: {error.strerror}.") from None
     say(given.file)

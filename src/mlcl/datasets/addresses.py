@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from mlcl.datasets.archives import reason
 from mlcl.errors import InputError
+from mlcl.files import open_regular
 
 SUFFIX = ".parquet"
 _BLOCK = 2**20
@@ -86,7 +87,7 @@ def opened(address: str) -> Iterator[BinaryIO]:
             files, path = _filesystem(address)
             file = files.open(path, "rb")
         else:
-            file = Path(address).open("rb")  # noqa: SIM115  (closed below)
+            file = open_regular(Path(address))
     except InputError:
         raise
     except Exception as error:  # of whatever protocol

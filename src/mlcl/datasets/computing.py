@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlcl.datasets.base import Dataset
-from mlcl.datasets.partial import Ledger, publish, working_folder
+from mlcl.datasets.partial import Ledger, publish, store_place, working_folder
 from mlcl.datasets.plan import DatasetPlan, make_plan
 from mlcl.datasets.preparing import is_prepared, store_info, write_manifest
 from mlcl.datasets.store import FEATURES, INPUTS, StoreInfo
@@ -49,7 +49,7 @@ def prepare_features(
         overwrite: make the store again even if it exists, and replace a store of other content.
         progress: called with rows done and rows in all.
     """
-    began = time.monotonic()
+    began, out = time.monotonic(), store_place(out)
     plan = _plan(data, ids, width, origin)
     fingerprint = plan.fingerprint(None)
     if is_prepared(out, fingerprint, overwrite=overwrite):

@@ -18,6 +18,7 @@ import numpy as np
 from mlcl.datasets.images import BadImage, pixels
 from mlcl.datasets.plan import EncodedImages
 from mlcl.errors import InputError
+from mlcl.files import write_at
 
 Chunk = tuple[int, int]
 Bad = list[tuple[int, str]]
@@ -48,11 +49,7 @@ class Decoder:
             except InputError as error:
                 bad.append((row, str(error).removeprefix(self.images.name(row)).strip()))
         # Written, not mapped: a full disk is then an error with a name, and not a bus error.
-        with self.path.open("r+b", buffering=0) as file:
-            file.seek(self.offset + start * block[0].nbytes)
-            view = memoryview(block.tobytes())
-            while view:
-                view = view[file.write(view) :]
+        write_at(self.path, self.offset + start * block[0].nbytes, block.tobytes())
         return bad
 
 

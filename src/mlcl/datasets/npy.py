@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.archives import reason
 from mlcl.errors import InputError
+from mlcl.files import check_regular
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 MAX_ARRAY_BYTES = 32 * 2**30
@@ -23,7 +24,10 @@ MAX_ARRAY_BYTES = 32 * 2**30
 def map_npy(path: Path) -> NDArray[Any]:
     """Return an .npy file as a read-only memory map."""
     try:
+        check_regular(path)
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path} was looked for and does not exist") from None
     except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
@@ -53,6 +57,8 @@ def read_npz(source: Path | bytes, *, keys: Collection[str], where: str) -> dict
     """
     found: dict[str, NDArray[Any]] = {}
     try:
+        if not isinstance(source, bytes):
+            check_regular(source)
         with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
             for info in archive.infolist():
                 key = info.filename.removesuffix(".npy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -18,11 +19,25 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.archives import reason
 from mlcl.datasets.decoding import Bad, Chunk
-from mlcl.datasets.store import INPUTS
+from mlcl.datasets.store import IDS, INPUTS, LABELS, MANIFEST
 from mlcl.errors import InputError
-from mlcl.files import disk_is_full, sync_folder, write_text
+from mlcl.files import (
+    disk_is_full,
+    foreign_names,
+    is_there,
+    own_folder,
+    read_object,
+    remove_own,
+    sync_file,
+    sync_folder,
+    write_text,
+)
 
 PROGRESS = "progress.json"
+_FILES = (INPUTS, LABELS, IDS, MANIFEST, PROGRESS)
+OWN = re.compile(rf"({'|'.join(map(re.escape, _FILES))})(\.tmp)?")
+"""The names of the files of a store; an older mlcl wrote them by way of the name and .tmp."""
+_MAX_BYTES = 512 * 2**20
 CHUNK = 128
 """Rows that one worker decodes and writes at a time; also the grain of resuming."""
 _SAVE_SECONDS = 2.0
@@ -52,7 +67,7 @@ class Ledger:
         """Continue the ledger of the same plan, or clear the folder and begin a new one."""
         chunks = -(-rows // CHUNK)
         try:
-            found = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+            found = read_object(folder / PROGRESS, limit=_MAX_BYTES)
             packed = np.frombuffer(bytes.fromhex(found["done"]), dtype=np.uint8)
             done = np.unpackbits(packed, count=chunks).astype(np.bool_)
             bad = [(int(row), str(why)) for row, why in found["bad"]]
@@ -60,8 +75,7 @@ class Ledger:
                 return cls(folder, plan, rows, done, bad)
         except (OSError, ValueError, KeyError, TypeError):
             pass  # there is none, or a crash cut it off: begin a new one
-        for entry in folder.iterdir():
-            entry.unlink()
+        remove_own(folder, OWN, keep=True)  # the folder itself is locked
         ledger = cls(folder, plan, rows, np.zeros(chunks, dtype=np.bool_))
         ledger.save()
         return ledger
@@ -79,8 +93,8 @@ class Ledger:
 
     def save(self, *, restart: bool = False) -> None:
         """Write the ledger, after the rows that it lists as done; with ``restart`` they will all be done again."""
-        if (self.folder / INPUTS).exists():
-            sync(self.folder / INPUTS)
+        if is_there(self.folder / INPUTS):
+            sync_file(self.folder / INPUTS)
         content: dict[str, Any] = {
             "plan": "" if restart else self.plan,
             "rows": self.rows,
@@ -103,9 +117,11 @@ def working_folder(partial: Path, *, need: int, costly: bool = False) -> Iterato
         need: bytes that the finished store takes.
         costly: whether the work is kept when the disk is full, too; what is quickly done again would be in the way.
     """
-    if partial.exists() and not (partial / PROGRESS).exists() and any(partial.iterdir()):
-        raise InputError(f"{partial} is in the way and was not made by this program; move it away")
-    partial.mkdir(parents=True, exist_ok=True)
+    if (other := foreign_names(partial, OWN)) or (_is_filled(partial) and not is_there(partial / PROGRESS)):
+        what = f"{partial} is in the way and was not made by this program"
+        raise InputError(f"{what}{f' alone: it holds {other[0]}' if other else ''}; move it away")
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    own_folder(partial)
     with _locked(partial):
         try:
             held = sum(_on_disk(entry) for entry in partial.iterdir())
@@ -114,12 +130,12 @@ def working_folder(partial: Path, *, need: int, costly: bool = False) -> Iterato
                 raise InputError(f"{partial} needs {need - held} bytes of disk, but only {free} are free")
             yield
         except InputError:
-            shutil.rmtree(partial)
+            remove_own(partial, OWN)
             raise
         except OSError as error:
             if costly or not disk_is_full(error):
                 raise
-            shutil.rmtree(partial)
+            remove_own(partial, OWN)
             raise InputError(f"{partial} could not be written: {reason(error)}") from None
 
 
@@ -146,30 +162,28 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def store_place(out: Path) -> Path:
+    """Return the folder of a store to make; of a link to one, what it names: that is replaced, and not the link."""
+    return out.resolve() if out.is_symlink() else out
+
+
 def publish(partial: Path, out: Path) -> None:
     """Give a finished folder its name; a store that had the name is removed only after that."""
     for entry in partial.iterdir():
-        sync(entry)
+        sync_file(entry)
     sync_folder(partial)
-    old = out.with_name(out.name + ".old")
-    if out.exists() and any(out.iterdir()):
-        if old.exists():
-            shutil.rmtree(old)
+    old = out.with_name(f".{out.name}.mlcl-old")
+    remove_own(old, OWN)  # what a killed process left
+    if _is_filled(out):
         out.rename(old)
     partial.rename(out)
     (out / PROGRESS).unlink()
     sync_folder(out.parent)
-    if old.exists():
-        shutil.rmtree(old)
+    remove_own(old, OWN)
 
 
-def sync(path: Path) -> None:
-    """Return when a file is on the disk and not in a cache."""
-    handle = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _is_filled(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _on_disk(path: Path) -> int:

@@ -13,7 +13,7 @@ import PIL
 
 from mlcl.datasets.archives import reason
 from mlcl.datasets.images import DEFAULT_SIZE
-from mlcl.datasets.partial import Ledger, publish, working_folder
+from mlcl.datasets.partial import OWN, Ledger, publish, store_place, working_folder
 from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import (
     FORMAT,
@@ -30,7 +30,7 @@ from mlcl.datasets.store import (
 )
 from mlcl.datasets.writing import Progress, close_gaps, write_array, write_images
 from mlcl.errors import InputError, check_int
-from mlcl.files import write_bytes, write_text
+from mlcl.files import foreign_names, write_bytes, write_text
 
 MAX_SIZE = 4096
 
@@ -66,7 +66,7 @@ def prepare(
         jobs: number of processes; one per core if not given.
         progress: called with rows done and rows in all.
     """
-    began, out = time.monotonic(), Path(out)
+    began, out = time.monotonic(), store_place(Path(out))
     size = _checked_size(plan, size)
     if jobs is not None:
         check_int("jobs", jobs, 1)
@@ -153,6 +153,8 @@ def is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
     if not is_store(out):
         raise InputError(f"{out} exists and is not a store, so it is left alone; choose another place")
     if overwrite:
+        if other := foreign_names(out, OWN):
+            raise InputError(f"{out} holds more than a store, such as {other[0]}; move that elsewhere")
         return False
     if read_manifest(out).plan != fingerprint:
         raise InputError(f"{out} is a store of other content; choose another place, or --overwrite it")

@@ -20,7 +20,7 @@ import numpy as np
 from mlcl.datasets.base import Dataset, Kind, Split
 from mlcl.datasets.npy import map_npy
 from mlcl.errors import InputError
-from mlcl.files import read_bounded, read_object
+from mlcl.files import is_there, open_regular, read_bounded, read_object
 from mlcl.labels import as_labels
 
 FORMAT, VERSION = "mlcl-store", 1
@@ -136,28 +136,31 @@ class StoreInfo:
 def is_store(path: Path) -> bool:
     """Return whether a folder has a manifest of this format, whatever else may be wrong with it."""
     try:
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return _parsed_manifest(path).get("format") == FORMAT
+    except InputError:
         return False
-    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def _parsed_manifest(path: Path) -> dict[str, Any]:
+    return read_object(path / MANIFEST, limit=_MAX_JSON_BYTES, expected="the manifest of a store")
 
 
 def store_kind(path: Path) -> Kind | None:
     """Return whether a store has images or features, from its manifest alone; None if it has no such manifest."""
     try:
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = _parsed_manifest(path)
+    except InputError:
         return None
-    kind = found.get("kind") if isinstance(found, dict) and found.get("format") == FORMAT else None
+    kind = found.get("kind") if found.get("format") == FORMAT else None
     return "images" if kind == "images" else "features" if kind == "features" else None
 
 
 def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a store; check it, and that the files have the sizes in it."""
     file = path / MANIFEST
-    if not file.is_file():
+    if not is_there(file):
         raise InputError(f"{path} is no finished store: {file} was looked for and does not exist")
-    found = read_object(file, limit=_MAX_JSON_BYTES, expected="the manifest of a store")
+    found = _parsed_manifest(path)
     if found.get("format") != FORMAT:
         raise InputError(f"{file} is not the manifest of a store: its format is not {FORMAT!r}")
     if found.get("version") != VERSION:
@@ -286,5 +289,5 @@ def read_ids(path: str | Path) -> list[str]:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, as ``sha256sum`` prints it."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

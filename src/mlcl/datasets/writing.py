@@ -16,6 +16,7 @@ from mlcl.datasets.partial import Ledger
 from mlcl.datasets.plan import EncodedImages
 from mlcl.datasets.store import INPUTS
 from mlcl.errors import InputError
+from mlcl.files import cut_file, is_there, new_file, opened, refuse_link, write_all, write_at
 
 Progress = Callable[[int, int], None]
 
@@ -31,10 +32,10 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> None:
     """Write a ready array, a few thousand rows at a time."""
-    with path.open("wb") as file:
-        file.write(_header(array.shape, array.dtype))
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as number:
+        write_all(number, _header(array.shape, array.dtype))
         for start in range(0, len(array), 4096):
-            file.write(array[start : start + 4096].tobytes())
+            write_all(number, array[start : start + 4096].tobytes())
             if progress is not None:
                 progress(min(start + 4096, len(array)), len(array))
 
@@ -58,10 +59,8 @@ def write_computed(
     """Compute the rows that the ledger lists as left, at least ``step`` at a time, into the store's file."""
     path, rows = ledger.folder / INPUTS, ledger.rows
     header = _header((rows, width), np.dtype(np.float32))
-    if not path.exists():
-        with path.open("wb") as file:
-            file.write(header)
-            file.truncate(len(header) + 4 * rows * width)
+    if not is_there(path):
+        new_file(path, header, size=len(header) + 4 * rows * width)
     left = ledger.left()
     counted = rows - sum(stop - start for start, stop in left)
     ranges: dict[Chunk, list[Chunk]] = {}
@@ -73,9 +72,7 @@ def write_computed(
     try:
         for (first, last), found in compute(list(ranges)):
             block = np.ascontiguousarray(found, dtype="<f4")
-            with path.open("r+b") as file:
-                file.seek(len(header) + 4 * first * width)
-                file.write(block.tobytes())
+            write_at(path, len(header) + 4 * first * width, block.tobytes())
             for chunk in ranges[first, last]:
                 ledger.record(chunk, [])
             counted += last - first
@@ -96,10 +93,8 @@ def write_images(
     """Decode the rows that the ledger lists as left."""
     path, rows = ledger.folder / INPUTS, ledger.rows
     header = _header((rows, 3, size, size), np.dtype(np.uint8))
-    if not path.exists():
-        with path.open("wb") as file:
-            file.write(header)
-            file.truncate(len(header) + rows * 3 * size * size)
+    if not is_there(path):
+        new_file(path, header, size=len(header) + rows * 3 * size * size)
 
     left = ledger.left()
     counted = rows - sum(stop - start for start, stop in left)
@@ -131,6 +126,7 @@ def close_gaps(ledger: Ledger, good: NDArray[np.int64]) -> None:
     """Keep only the rows ``good`` of the file, ascending: undecodable images have left gaps in it."""
     ledger.save(restart=True)  # half moved, the rows could not be trusted
     path = ledger.folder / INPUTS
+    refuse_link(path)
     pixels = np.load(path, mmap_mode="r+", allow_pickle=False)
     row_bytes = pixels[0].nbytes
     for start in range(0, len(good), 1024):
@@ -139,9 +135,8 @@ def close_gaps(ledger: Ledger, good: NDArray[np.int64]) -> None:
     pixels.flush()
     header = _header((len(good), *pixels.shape[1:]), pixels.dtype)
     del pixels
-    with path.open("r+b") as file:
-        file.write(header)
-        file.truncate(len(header) + len(good) * row_bytes)
+    write_at(path, 0, header)
+    cut_file(path, len(header) + len(good) * row_bytes)
 
 
 def cores() -> int:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mlcl.errors import InputError
+from mlcl.files import open_regular
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 _EXPECTED = "expected tensors by name, as safetensors or torch.save(model.state_dict(), FILE) write them"
@@ -39,7 +40,7 @@ def read_weight_file(path: Path) -> tuple[dict[str, Tensor], str]:
     What training scripts wrap around them (``state_dict``, ``model``, ``module.``) is removed.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None

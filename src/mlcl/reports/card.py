@@ -6,6 +6,7 @@ quotes them, in the text they are escaped.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ import numpy as np
 import yaml
 
 from mlcl._version import __version__
+from mlcl.errors import InputError
+from mlcl.files import read_bounded
 from mlcl.metrics import Interval, average_precision, bootstrap_interval
 from mlcl.models.provenance import describe_in_full
 from mlcl.reports.card_header import card_header, card_title, data_field, input_kind
@@ -99,10 +102,9 @@ def _limits(run: Run, lines: Sequence[LabelLine] | None) -> list[str]:
     if undefined:
         found.append(f"Not measured, for want of positive or negative test rows: {_names(undefined)}.")
     warned = run.folder / WARNINGS
-    if warned.is_file() and warned.stat().st_size < 1 << 20:
-        found += [
-            escaped(line) for line in warned.read_text(encoding="utf-8", errors="replace").splitlines()[:20]
-        ]
+    with contextlib.suppress(InputError):  # absent, or too large
+        text = read_bounded(warned, limit=1 << 20, expected="warnings").decode(errors="replace")
+        found += [escaped(line) for line in text.splitlines()[:20]]
     return ["\n".join(f"- {line}" for line in found)]
 
 

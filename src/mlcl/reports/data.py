@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from mlcl.config.schema import Config
 from mlcl.datasets import Dataset
 from mlcl.datasets.duplicates import shared_rows
 from mlcl.errors import InputError
+from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts
 from mlcl.models.provenance import describe
 from mlcl.reports.drawing import shown
@@ -150,4 +152,6 @@ def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> Non
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("training rows with the class")
     metadata = {"Date": None} if path.suffix == ".svg" else {}
-    figure.savefig(path, dpi=150, metadata=metadata)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], dpi=150, metadata=metadata)
+    write_bytes(path, drawn.getvalue())

@@ -24,7 +24,7 @@ import yaml
 
 from mlcl.config.resolve import PlainLoader
 from mlcl.errors import InputError, one_line
-from mlcl.files import LOCK, FolderLock, lock_state, read_bounded, write_bytes
+from mlcl.files import LOCK, TEMPORARY, FolderLock, lock_state, read_bounded, write_bytes
 from mlcl.runs import folder as files
 from mlcl.runs.checkpoints import newest_checkpoint
 from mlcl.runs.versions import current_folder, now_text, numbers, version_folder
@@ -142,7 +142,7 @@ def strange_entries(folder: Path, names: tuple[str, ...]) -> Iterator[Finding]:
 def left_behind(folder: Path, names: re.Pattern[str] = _LEFT) -> Iterator[Finding]:
     """Yield temporary files that killed writes have left."""
     for path in sorted(folder.iterdir()):
-        ours = names.fullmatch(path.name) or re.fullmatch(r"\.mlcl-[0-9a-f]+\.tmp", path.name)
+        ours = names.fullmatch(path.name) or TEMPORARY.fullmatch(path.name)
         if ours and stat.S_ISREG(path.lstat().st_mode):
             yield Finding(path, "was left by a write that was killed", mend=partial(_remove, path))
     if (folder / files.CHECKPOINTS).is_dir() and not (folder / files.CHECKPOINTS).is_symlink():
@@ -275,7 +275,7 @@ def _renew(root: Path) -> str:
     path = root / files.CURRENT
     names = (path.with_name(f"{files.CURRENT}.damaged{n or ''}") for n in itertools.count())
     kept = next(name for name in names if not os.path.lexists(name))
-    write_bytes(kept, path.read_bytes())
+    write_bytes(kept, read_bounded(path, limit=files.MAX_RESULT_BYTES, expected="a record"))
     record = _readable(path)
     before, past = record.get("version"), record.get("history")
     named = type(before) is int and before in numbers(root) and _is_sound(version_folder(root, before))

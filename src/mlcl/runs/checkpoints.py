@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -22,14 +23,27 @@ import torch
 from mlcl._version import __version__
 from mlcl.config.schema import Config, flat, to_dict
 from mlcl.errors import InputError, one_line
-from mlcl.files import json_digest, plain, read_object, sync_folder, write_bytes, write_json
+from mlcl.files import (
+    TEMPORARY,
+    json_digest,
+    own_folder,
+    plain,
+    read_bounded,
+    read_object,
+    refuse_link,
+    sync_folder,
+    write_bytes,
+    write_json,
+)
 from mlcl.streams import Benchmark
 from mlcl.training.learner import Learner
 from mlcl.training.state import State
 
 FORMAT, VERSION = "mlcl-checkpoint", 1
 KEPT = 2
-_MAX_MANIFEST_BYTES = 256 << 20
+_MAX_MANIFEST_BYTES, _MAX_TENSORS_BYTES = 256 << 20, 64 << 30
+OWN = re.compile(r"\d{6,}\.(json|safetensors)(\.tmp)?")
+"""The names of files of checkpoints; an older mlcl wrote them by way of the name and .tmp."""
 _FREE = ("data", "train.in_memory", "train.devices", "train.compile", "checkpoint.every")
 """Settings that may change before a resume: where the data lie (their fingerprint counts), how often to save, and
 what changes the last digits at most (a warning says so)."""
@@ -77,7 +91,7 @@ def write_checkpoint(folder: Path, state: State, identity: Identity, *, metrics_
     """Write a checkpoint, read it back, and only then drop all but the newest two; return its manifest."""
     from safetensors.torch import save
 
-    folder.mkdir(exist_ok=True)
+    own_folder(folder)
     number = max(_numbers(folder), default=0) + 1
     manifest, tensors = folder / f"{number:06d}.json", folder / f"{number:06d}.safetensors"
     content = save({name: value.detach().contiguous() for name, value in state.tensors.items()})
@@ -112,6 +126,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     A corrupt one is a warning, and the one before it is used; if none of several is good, that is an error: to start
     anew should be somebody's decision.
     """
+    refuse_link(folder)
     reasons = []
     for number in sorted(_numbers(folder), reverse=True):
         try:
@@ -195,7 +210,7 @@ def _numbers(folder: Path) -> list[int]:
     """Return the numbers of the checkpoints that have a manifest."""
     if not folder.is_dir():
         return []
-    return [int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()]
+    return [int(path.stem) for path in folder.glob("*.json") if OWN.fullmatch(path.name)]
 
 
 def _verify(manifest: Path) -> tuple[dict[str, Any], bytes]:
@@ -214,9 +229,9 @@ def _verify(manifest: Path) -> tuple[dict[str, Any], bytes]:
     tensors = manifest.with_suffix(".safetensors")
     entry = fields.get("tensors")
     try:
-        content = tensors.read_bytes()
-    except OSError as error:
-        raise CorruptCheckpoint(f"{tensors} cannot be read: {error.strerror}.") from None
+        content = read_bounded(tensors, limit=_MAX_TENSORS_BYTES, expected="the tensors of a checkpoint")
+    except InputError as error:
+        raise CorruptCheckpoint(str(error)) from None
     found = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     if found != entry:
         raise CorruptCheckpoint(f"{tensors} is damaged: its checksum is not the one in {manifest.name}.")
@@ -226,7 +241,8 @@ def _verify(manifest: Path) -> tuple[dict[str, Any], bytes]:
 def _tidy(folder: Path) -> None:
     """Remove all but the newest checkpoints, manifests first, and what a kill in the middle of a write left."""
     kept = {f"{number:06d}" for number in sorted(_numbers(folder))[-KEPT:]}
-    old = [path for path in folder.iterdir() if path.name.split(".")[0] not in kept or path.suffix == ".tmp"]
+    ours = [path for path in folder.iterdir() if OWN.fullmatch(path.name) or TEMPORARY.fullmatch(path.name)]
+    old = [path for path in ours if path.name.split(".")[0] not in kept or path.suffix == ".tmp"]
     for path in sorted(old, key=lambda path: path.suffix != ".json"):
         path.unlink(missing_ok=True)
     sync_folder(folder)

@@ -19,11 +19,11 @@ so yet: its weights and memory are checked alone, and without calibration and th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shlex
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -41,12 +41,21 @@ from mlcl.datasets import is_given_arrays
 from mlcl.errors import InputError, check_number, one_line
 from mlcl.files import (
     LOCK,
+    TEMPORARY,
+    append_bytes,
+    cut_file,
+    foreign_names,
+    is_there,
     json_digest,
     json_text,
+    own_folder,
     parse_object,
     plain,
     read_bounded,
     read_object,
+    remove_own,
+    remove_temporary,
+    sync_file,
     write_bytes,
     write_json,
     write_text,
@@ -63,6 +72,7 @@ from mlcl.runs.calibration import (
     parse_thresholds,
     thresholds_json,
 )
+from mlcl.runs.checkpoints import OWN
 from mlcl.runs.kept import kept_arrays
 from mlcl.runs.result import Result, SavedResult, check_result, result_json
 from mlcl.training.batches import enlarged
@@ -125,19 +135,44 @@ def claim_folder(path: Path, *, overwrite: bool) -> None:
 
 
 def refuse_folder(path: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that holds something; with ``overwrite`` only one that holds anything but a run."""
+    """Refuse a folder that holds something; with ``overwrite`` only what would lose more than a run of ours."""
     if path.exists() and not path.is_dir():
         raise InputError(f"--out {path} is a file; expected a folder to make.")
-    names = {entry.name for entry in path.iterdir()} - {LOCK} if path.is_dir() else set()
+    names = sorted(entry.name for entry in path.iterdir() if _counts(entry.name)) if path.is_dir() else []
     if names and not overwrite:
         raise InputError(
             f"--out {path} exists; choose another folder, or add --overwrite to replace the run."
         )
-    if (path / VERSIONS).exists():
+    if os.path.lexists(path / VERSIONS):
         raise InputError(f"--out {path} has later versions in {path / VERSIONS}; nothing was overwritten.")
-    ours = {*FILES, *(f"{name}.tmp" for name in FILES), CHECKPOINTS}
-    if not names <= ours and CONFIG not in names:
-        raise InputError(f"--out {path} holds files that are no run of mlcl; nothing was overwritten.")
+    lost = foreign_names(path / CHECKPOINTS, OWN)
+    if _is_ours(path):  # what bears none of our names is left alone then
+        lost += [name for name in names if name in _replaced() - {CHECKPOINTS} and (path / name).is_dir()]
+    else:
+        lost += names
+    if lost:
+        raise InputError(
+            f"--out {path} holds {lost[0]}, which is of no run of mlcl; nothing was overwritten."
+        )
+
+
+def _counts(name: str) -> bool:
+    """Return whether an entry is more than what a process that was stopped at once leaves."""
+    return name != LOCK and not TEMPORARY.fullmatch(name)
+
+
+def _replaced() -> set[str]:
+    """Return the names that go when a run is replaced; an older mlcl wrote files by way of their name and .tmp."""
+    names = (*FILES, *EXPORTS)
+    return {*names, *(f"{name}.tmp" for name in names), CHECKPOINTS}
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether mlcl made a folder: it writes the record of what made the run first, and removes it last."""
+    with contextlib.suppress(InputError):
+        versions = read_environment(path).get("versions")
+        return isinstance(versions, dict) and "mlcl" in versions
+    return False
 
 
 def make_folder(path: Path) -> None:
@@ -152,10 +187,16 @@ def make_folder(path: Path) -> None:
 
 def clear_folder(path: Path) -> None:
     """Remove the files of a run, and no others."""
-    for name in (*FILES, *EXPORTS):
+    remove_own(path / CHECKPOINTS, OWN)
+    remove_temporary(path)
+    for name in sorted(_replaced() - {CHECKPOINTS}, key=lambda name: name == ENVIRONMENT):
         (path / name).unlink(missing_ok=True)
-        (path / f"{name}.tmp").unlink(missing_ok=True)
-    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+
+
+def remove_checkpoints(path: Path) -> None:
+    """Remove the checkpoints of a run that is finished; what cannot be removed does no harm."""
+    with contextlib.suppress(OSError):
+        remove_own(path / CHECKPOINTS, OWN)
 
 
 def free_folder(base: Path) -> Path:
@@ -177,7 +218,7 @@ def is_run(path: Path) -> bool:
 
 def has_result(path: Path) -> bool:
     """Return whether a folder holds a result, whatever is in it."""
-    return (path / RESULT).exists()
+    return is_there(path / RESULT)
 
 
 def is_finished(path: Path) -> bool:
@@ -225,7 +266,7 @@ def write_config(path: Path, config: Config, *, command: str, plugins: tuple[Plu
 def read_config(path: Path) -> Config:
     """Read the settings of a run, having loaded the plugins that it was made with."""
     load_entry_points()
-    records = read_environment(path).get("plugins", []) if (path / ENVIRONMENT).is_file() else []
+    records = read_environment(path).get("plugins", []) if is_there(path / ENVIRONMENT) else []
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InputError(
             f"{path / ENVIRONMENT}: plugins is {str(records)[:40]!r}; expected a list of records."
@@ -302,7 +343,7 @@ def write_extends(path: Path, extends: Extends) -> None:
 
 def read_extends(path: Path) -> Extends | None:
     """Return which run another one began from; None for a run that began from nothing."""
-    if not (path / EXTENDS).is_file():
+    if not is_there(path / EXTENDS):
         return None
     record = read_object(path / EXTENDS, limit=MAX_RECORD_BYTES)
     run = record.get("run")
@@ -335,7 +376,7 @@ def _gate(record: Any, *, source: Path) -> Gate | None:
 
 def read_current(path: Path) -> dict[str, Any] | None:
     """Return which version is in use, and how that came about; None for a run without later versions."""
-    if not (path / CURRENT).is_file():
+    if not is_there(path / CURRENT):
         return None
     try:
         return read_object(path / CURRENT, limit=MAX_RECORD_BYTES)
@@ -355,7 +396,7 @@ def write_gate(path: Path, record: Mapping[str, Any]) -> None:
 
 def read_gate(path: Path) -> dict[str, Any] | None:
     """Return how a version compared with the one before; None if it was not compared."""
-    if not (path / GATE).is_file():
+    if not is_there(path / GATE):
         return None
     extends = read_extends(path)
     return _read_with_digest(path / GATE, required=extends is not None and extends.gate_known)
@@ -378,21 +419,18 @@ def read_receipt(path: Path) -> dict[str, Any] | None:
 
 def append_metrics(path: Path, lines: list[dict[str, Any]]) -> None:
     """Append measured values."""
-    with (path / METRICS).open("a", encoding="utf-8") as file:
-        file.write("".join(json.dumps(plain(line)) + "\n" for line in lines))
+    append_bytes(path / METRICS, "".join(json.dumps(plain(line)) + "\n" for line in lines).encode())
 
 
 def flush_metrics(path: Path) -> int:
     """Bring the measured values to the disk and return the size of their file."""
-    with (path / METRICS).open("ab") as file:
-        os.fsync(file.fileno())
-        return file.tell()
+    return sync_file(path / METRICS)
 
 
 def cut_metrics(path: Path, size: int) -> None:
     """Cut the measured values back to the size that their file had when a checkpoint was taken."""
     file = path / METRICS
-    found = file.stat().st_size if file.exists() else 0
+    found = sync_file(file)
     if found < size:
         warnings.warn(
             f"{file} has {found} bytes, but had {size} when the checkpoint was taken: earlier lines are lost.",
@@ -400,24 +438,21 @@ def cut_metrics(path: Path, size: int) -> None:
             stacklevel=2,
         )
     else:
-        with file.open("ab") as opened:
-            opened.truncate(size)
+        cut_file(file, size)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the measured values; a line that is no JSON object is skipped, as the last line of a killed run may be."""
     file = path / METRICS
+    if not is_there(file):
+        return []
     try:
-        if file.stat().st_size > MAX_METRICS_BYTES:
-            warnings.warn(
-                f"{file}: larger than {MAX_METRICS_BYTES} bytes; training curves are left out.", stacklevel=2
-            )
-            return []
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        content = read_bounded(file, limit=MAX_METRICS_BYTES, expected="the measured values of a run")
+    except InputError as error:
+        warnings.warn(f"{one_line(error, limit=1000)}; training curves are left out.", stacklevel=2)
         return []
     found = []
-    for line in lines:
+    for line in content.decode(errors="replace").splitlines():
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -449,7 +484,7 @@ def write_result(path: Path, result: Result, *, receipt: Mapping[str, Any] | Non
         held_out=calibrated.held_out,
         classes=result.learner.data.classes,
     )
-    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+    remove_checkpoints(path)
 
 
 def write_finished(
@@ -518,7 +553,7 @@ def keep_record(path: Path) -> None:
     """Remove everything of a finished run but what it was and what it measured."""
     for name in set(FILES) - {CONFIG, ENVIRONMENT, RESULT}:
         (path / name).unlink(missing_ok=True)
-    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+    remove_checkpoints(path)
 
 
 def read_calibration(path: Path, result: SavedResult) -> Calibration:
@@ -539,7 +574,7 @@ def write_thresholds(path: Path, thresholds: Thresholds, classes: Sequence[str])
 def read_thresholds(path: Path, result: SavedResult) -> Thresholds:
     """Return which probabilities of a run are tags; 0.5 for all classes if a run of an older mlcl has no file."""
     file, listed = path / THRESHOLDS, CALIBRATION in result.sha256
-    if not listed and not file.is_file():
+    if not listed and not is_there(file):
         return Thresholds.half(len(result.classes))
     try:
         return _parsed(file, _read_with_digest(file, required=listed), result, parse_thresholds)
@@ -550,7 +585,7 @@ def read_thresholds(path: Path, result: SavedResult) -> Thresholds:
 
 def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
     """Return the scores of a run's held-out rows; None if it held out none."""
-    if HELD_OUT not in result.sha256 and not (path / HELD_OUT).is_file():
+    if HELD_OUT not in result.sha256 and not is_there(path / HELD_OUT):
         return None
     tensors = _read_tensors(path / HELD_OUT, result.sha256, limit=MAX_HELD_OUT_BYTES)
     try:
@@ -643,7 +678,7 @@ def _read_tensors(path: Path, sums: Mapping[str, Any], *, limit: int) -> dict[st
 def _read_listed(path: Path, sums: Mapping[str, Any], *, limit: int) -> bytes | None:
     """Read a file that a run need not have, None without it; one that ``result.json`` lists must be there as it was."""
     if path.name not in sums:
-        return read_bounded(path, limit=limit, expected="a file of a run") if path.is_file() else None
+        return read_bounded(path, limit=limit, expected="a file of a run") if is_there(path) else None
     content = read_bounded(path, limit=limit, expected=f"the file that {RESULT} lists")
     _check_sum(path, content, sums)
     return content
@@ -679,7 +714,13 @@ def _read_with_digest(path: Path, *, required: bool) -> dict[str, Any]:
 
 def fingerprint(path: Path) -> str:
     """Return 16 hexadecimal digits of a SHA-256 over weights and memory: whether a run is still the same."""
-    return _print_of((path / WEIGHTS).read_bytes(), (path / MEMORY).read_bytes())
+    limits = {WEIGHTS: MAX_WEIGHTS_BYTES, MEMORY: MAX_MEMORY_BYTES}
+    return _print_of(
+        *(
+            read_bounded(path / name, limit=limit, expected="a file of a finished run")
+            for name, limit in limits.items()
+        )
+    )
 
 
 def _print_of(*contents: bytes) -> str:
@@ -704,9 +745,16 @@ def read_tracker_ids(path: Path) -> dict[str, str]:
 
 
 def pack_folder(path: Path) -> dict[str, bytes]:
-    """Return all files of a finished run by relative name, to be sent to another machine."""
-    files = (file for file in path.rglob("*") if file.is_file() and not file.is_symlink())
-    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+    """Return all files of a finished run by relative name, to be copied, or sent to another machine."""
+    files = [
+        file for file in path.rglob("*") if file.is_file() and not file.is_symlink() and _counts(file.name)
+    ]
+    return {
+        file.relative_to(path).as_posix(): read_bounded(
+            file, limit=MAX_WEIGHTS_BYTES, expected="a file of a run"
+        )
+        for file in files
+    }
 
 
 def copy_finished(path: Path, out: Path, *, overwrite: bool) -> None:
@@ -716,18 +764,18 @@ def copy_finished(path: Path, out: Path, *, overwrite: bool) -> None:
         raise InputError(f"{out} is the folder that was loaded; expected another one.")
     read_result(path)
     claim_folder(out, overwrite=overwrite)
-    names = [
-        name for name in FILES if name not in (EXTENDS, GATE, RECEIPT, RESULT) and (path / name).is_file()
-    ]
-    for name in [*names, RESULT]:
-        write_bytes(out / name, (path / name).read_bytes())
+    names = [name for name in FILES if name not in (EXTENDS, GATE, RECEIPT, RESULT) and is_there(path / name)]
+    for name in [*sorted(names, key=lambda name: name != ENVIRONMENT), RESULT]:
+        content = read_bounded(path / name, limit=MAX_WEIGHTS_BYTES, expected="a file of a run")
+        write_bytes(out / name, content)
 
 
 def unpack_folder(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files of a run, the result last, so that a folder with ``result.json`` is a whole run."""
+    """Write the files of a run, the record of what made it first and the result last: a folder with one is whole."""
     claim_folder(path, overwrite=True)
-    for name in sorted(files, key=lambda name: name == RESULT):
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
+    for name in sorted(files, key=lambda name: (name == RESULT) - (name == ENVIRONMENT)):
+        for inner in reversed(Path(name).parents[:-1]):
+            own_folder(path / inner)
         write_bytes(path / name, files[name])
 
 

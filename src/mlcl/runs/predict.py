@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets import decode_image, open_store, read_ids
+from mlcl.datasets.archives import MAX_FILE_BYTES
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
 from mlcl.errors import InputError
-from mlcl.files import write_bytes, write_text
+from mlcl.files import read_bounded, write_bytes, write_text
 from mlcl.models.provenance import check_encoder
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.texts import csv_line, csv_text, inert
@@ -126,10 +127,7 @@ def _decoded(files: list[Path], shape: tuple[int, ...], size: int) -> Iterator[N
 
 
 def _decode(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}.") from None
+    data = read_bounded(file, limit=MAX_FILE_BYTES, expected="an image")
     return decode_input(data, shape, name=str(file))
 
 

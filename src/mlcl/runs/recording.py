@@ -16,7 +16,7 @@ from mlcl.config.preparing import label_differences, preparation
 from mlcl.config.schema import Config, StreamConfig, to_dict
 from mlcl.datasets import given_arrays, load_dataset, published_differences
 from mlcl.errors import InputError
-from mlcl.files import FolderLock
+from mlcl.files import FolderLock, remove_temporary
 from mlcl.metrics import Thresholds
 from mlcl.runs import folder as files
 from mlcl.runs.calibration import Calibration, calibrate
@@ -181,6 +181,7 @@ class Recorder(Callback):
             else:
                 begin()
             size = 0 if found is None else found.metrics_bytes
+            processes.on_first(lambda: remove_temporary(path))
             processes.on_first(lambda: _record_plugins(path, config))
             processes.on_first(lambda: files.cut_metrics(path, size))
         except BaseException:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from mlcl.config.schema import Config, flat, to_dict
 from mlcl.errors import InputError, nearest
+from mlcl.files import own_folder, refuse_link
 from mlcl.runs.folder import read_tracker_ids, write_tracker_ids
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback
@@ -44,7 +45,7 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         self.id = known or "tensorboard"
-        self.writer: Any = SummaryWriter(str(folder / "tensorboard"))
+        self.writer: Any = SummaryWriter(str(own_folder(folder / "tensorboard")))
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Write the values."""
@@ -62,6 +63,7 @@ class WandB:
     def __init__(self, folder: Path, config: Mapping[str, Any], known: str | None) -> None:
         wandb = importlib.import_module("wandb")
         self.id = known or secrets.token_hex(6)
+        refuse_link(folder / "wandb")
         options = {"id": self.id, "resume": "allow", "dir": str(folder), "reinit": True}
         self.run = wandb.init(project=PROJECT, name=folder.name, config=dict(config), **options)
 

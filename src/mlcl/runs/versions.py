@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import InputError
-from mlcl.files import FolderLock
+from mlcl.files import FolderLock, own_folder, refuse_link
 from mlcl.runs import folder as files
 from mlcl.runs.result import SavedResult
 from mlcl.training.launching import rank
@@ -84,13 +84,21 @@ def current_number(root: Path) -> int:
 
 def current_folder(folder: Path) -> Path:
     """Return the folder of the version in use; a folder without versions, or a version itself, is returned as it is."""
-    found = version_folder(folder, current_number(folder))
+    found = refuse_linked(version_folder(folder, current_number(folder)))
     if found != folder and not files.is_run(found):
         raise InputError(
             f"{folder / files.CURRENT} names version {found.name}, but {found} holds no run; "
             f"choose another with: mlcl rollback {folder} --to N"
         )
     return found
+
+
+def refuse_linked(folder: Path) -> Path:
+    """Return the folder of a version, unless it or the folder of versions is a link: nothing is written there."""
+    if root_of(folder) != folder:
+        refuse_link(folder.parent)
+        refuse_link(folder)
+    return folder
 
 
 def numbers(root: Path) -> list[int]:
@@ -140,7 +148,7 @@ def _claim(folder: Path) -> Path:
     files.require_finished(root_of(folder))
     while True:
         path = next_folder(folder)
-        path.parent.mkdir(exist_ok=True)
+        own_folder(path.parent)
         try:
             path.mkdir()
         except FileExistsError:  # another process was quicker

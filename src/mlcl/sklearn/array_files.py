@@ -16,7 +16,7 @@ from safetensors.numpy import save
 from sklearn.base import BaseEstimator
 
 from mlcl.errors import InputError, one_line
-from mlcl.files import require_folder, write_bytes
+from mlcl.files import check_regular, is_there, require_folder, write_bytes
 from mlcl.sklearn.targets import Name
 
 KEY = "mlcl"
@@ -63,8 +63,9 @@ def _read(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if path.is_dir():
         raise InputError(f"{path} is a folder; expected the file of a saved tagger.")
-    if not path.is_file():
+    if not is_there(path):
         raise InputError(f"{path}: cannot be read: no such file.")
+    check_regular(path)
     try:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {}).get(KEY, "null"))

@@ -15,6 +15,7 @@ from mlcl.sklearn.array_files import (
     check_target,
     read_arrays,
     read_feature_names,
+    read_header,
     reading,
     tagger_header,
     write_arrays,
@@ -22,6 +23,7 @@ from mlcl.sklearn.array_files import (
 from mlcl.sklearn.targets import Name, check_names
 
 FORMAT, VERSION = "mlcl-exact-tagger", 1
+KIND = "an ExactTagger"
 _BESIDE = "beside."
 
 
@@ -63,11 +65,16 @@ def read_exact(path: Path) -> tuple[Learner, dict[str, Any], list[Name], list[st
     return read_exact_beside(path)[:4]
 
 
+def read_exact_header(path: Path) -> dict[str, Any]:
+    """Return the header of a saved tagger alone; anything else is an `InputError`."""
+    return read_header(path, format=FORMAT, version=VERSION, kind=KIND)
+
+
 def read_exact_beside(
     path: Path,
 ) -> tuple[Learner, dict[str, Any], list[Name], list[str] | None, Beside | None]:
     """Return what `read_exact` does, and what else was written into the file."""
-    header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind="an ExactTagger")
+    header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind=KIND)
     with reading(path):
         return (*_restore(header, arrays), _read_beside(header, arrays))
 

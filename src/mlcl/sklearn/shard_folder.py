@@ -12,7 +12,7 @@ process may not be killed.
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ from mlcl.exact.digits import Seen
 from mlcl.exact.held_rows import HeldRows
 from mlcl.exact.moments import Moments
 from mlcl.exact.parts import Part
-from mlcl.files import LOCK
-from mlcl.sklearn.exact_saving import Beside, read_exact_beside, write_exact
-from mlcl.sklearn.shard_parts import ENDING, Counted, read_counted
+from mlcl.files import LOCK, TEMPORARY, foreign_names, own_folder, remove_own
+from mlcl.sklearn.exact_saving import Beside, read_exact_beside, read_exact_header, write_exact
+from mlcl.sklearn.shard_parts import ENDING, OWN, Counted, read_counted
 
 BEGUN, TAGGER, PARTS = "begun.safetensors", "tagger.safetensors", "parts"
 
@@ -63,18 +63,35 @@ class Begun:
 
 
 def require_own(out: Path, *, overwrite: bool) -> None:
-    """Make the folder, or refuse one that holds something else; with ``overwrite`` remove what was learnt there."""
+    """Make the folder, or refuse one that holds something else; with ``overwrite`` what would lose it."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file, but a folder to write was expected")
-    held = {entry.name for entry in out.iterdir()} - {LOCK} if out.is_dir() else set()
-    if held and not held & {BEGUN, TAGGER, PARTS}:
-        raise InputError(f"{out} holds other files, such as {sorted(held)[0]}; choose another folder")
+    names = [entry.name for entry in out.iterdir()] if out.is_dir() else []
+    held = {name for name in names if name != LOCK and not TEMPORARY.fullmatch(name)}
+    other = foreign_names(out / PARTS, OWN)
+    if not held & {BEGUN, TAGGER, PARTS} or (overwrite and not _is_ours(out)):
+        other += sorted(held - {PARTS})
+    if other:
+        raise InputError(f"{out} holds other files, such as {other[0]}; choose another folder")
     out.mkdir(parents=True, exist_ok=True)
+
+
+def clear(out: Path, *, overwrite: bool) -> None:
+    """Make the folder of parts, in a folder of this process; with ``overwrite`` remove what was learnt there."""
     if overwrite:
+        remove_own(out / PARTS, OWN)
         for name in (TAGGER, BEGUN):
             (out / name).unlink(missing_ok=True)
-        shutil.rmtree(out / PARTS, ignore_errors=True)
-    (out / PARTS).mkdir(exist_ok=True)
+    own_folder(out / PARTS)
+
+
+def _is_ours(out: Path) -> bool:
+    """Return whether a file of a folder is what its name says, so that the others are what theirs say."""
+    for path in (out / BEGUN, out / TAGGER):
+        with contextlib.suppress(InputError):
+            read_exact_header(path)
+            return True
+    return False
 
 
 def refuse_versions(out: Path) -> None:

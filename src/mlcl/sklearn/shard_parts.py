@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,12 +15,15 @@ from mlcl.exact import FeatureMap
 from mlcl.exact.counting import Counter
 from mlcl.exact.digits import Seen
 from mlcl.exact.parts import Part
+from mlcl.files import remove_temporary
 from mlcl.sklearn.array_files import read_arrays, read_header, write_arrays
 from mlcl.sklearn.shard_tree import part_key
 
 FORMAT, VERSION = "mlcl-shard-sums", 1
 KIND = "the sums of shards"
 ENDING = ".safetensors"
+OWN = re.compile(r"[0-9a-f]{32}\.safetensors(\.tmp)?")
+"""The names of parts; an older mlcl wrote them by way of the name and .tmp."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,7 @@ def list_parts(folder: Path) -> dict[str, list[Counted]]:
 
     What an interruption left behind is removed: half-written files, and parts that a larger one contains.
     """
-    for half in folder.glob("*.tmp"):
-        half.unlink()
+    remove_temporary(folder)
     found: dict[str, list[Counted]] = {}
     for path in sorted(folder.glob(f"*{ENDING}")):
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,20 @@ from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.exact.learner import check_scales
 from mlcl.exact.parts import Part
-from mlcl.files import FolderLock, disk_is_full
+from mlcl.files import FolderLock, disk_is_full, remove_own
 from mlcl.metrics.decisions import Goal
 from mlcl.sklearn.exact import ExactTagger
 from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
-from mlcl.sklearn.shard_folder import PARTS, TAGGER, read_tagger, refuse_versions, require_own, write_tagger
-from mlcl.sklearn.shard_parts import Counted, Job, add_parts, list_parts, remove_part, write_part
+from mlcl.sklearn.shard_folder import (
+    PARTS,
+    TAGGER,
+    clear,
+    read_tagger,
+    refuse_versions,
+    require_own,
+    write_tagger,
+)
+from mlcl.sklearn.shard_parts import OWN, Counted, Job, add_parts, list_parts, remove_part, write_part
 from mlcl.sklearn.shard_planning import begin, check, check_params
 from mlcl.sklearn.shard_tree import FAN, Node, bundles, fitting_tree, nodes_of, part_key
 from mlcl.training.cluster import EngineFailure, check_engine
@@ -113,6 +120,7 @@ def learn_shards(
         refuse_versions(out)
         lock = FolderLock(out)
         try:
+            clear(out, overwrite=overwrite)
             state = _State(out, given, {k: v for k, v in wanted.items() if v is not None}, params, held_out)
             state.count(engine, jobs, address, progress)
             return state.finish(time.monotonic() - began)
@@ -237,7 +245,7 @@ class _State:
             write_tagger(
                 self.out, self.begun.learner, self.part, self.counted, {**self.params, **self.changed}
             )
-        shutil.rmtree(self.folder)  # empty, or in the tagger
+        remove_own(self.folder, OWN)  # empty, or in the tagger
         if self.part is None:
             raise InputError("there is nothing to learn from: no shard has rows")
         quality = self._release(self.part, changed=bool(keys or self.changed), seconds=seconds)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import one_line
+from mlcl.files import write_text
 from mlcl.runs.folder import pack_folder, read_result_json, unpack_folder
 from mlcl.sweeps.plan import PlannedRun
 from mlcl.sweeps.work import Finished, SweepCallback, attempt
@@ -73,7 +74,7 @@ def _received(run: PlannedRun, files: Files | None, error: str, trace: str) -> F
         return Finished(run, read_result_json(run.folder))
     if trace:
         run.error_file.parent.mkdir(parents=True, exist_ok=True)
-        run.error_file.write_text(trace, encoding="utf-8")
+        write_text(run.error_file, trace)
         error = f"{error} (traceback in {run.error_file})"
     return Finished(run, None, error)
 

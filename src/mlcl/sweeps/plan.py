@@ -15,7 +15,7 @@ from mlcl.config.resolve import Layer, merge, resolve
 from mlcl.config.schema import PARTS, Config, flat, from_dict, to_dict
 from mlcl.config.unused import unused_settings
 from mlcl.errors import InputError, nearest
-from mlcl.files import slug
+from mlcl.files import refuse_link, slug
 from mlcl.plugins import Plugin
 from mlcl.runs.folder import has_result, read_environment, read_result_json
 from mlcl.sweeps.experiment import Experiment, TableRow
@@ -65,6 +65,12 @@ class PlannedRun:
     def error_file(self) -> Path:
         """Return the file that the traceback of a failure is written to."""
         return self.folder.with_name(f"{self.folder.name}.error.txt")
+
+
+def refuse_linked(run: PlannedRun) -> None:
+    """Refuse a run whose folder in that of the sweep, or the folder of all runs, is a link."""
+    refuse_link(run.folder.parent)
+    refuse_link(run.folder)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mlcl.errors import InputError
-from mlcl.runs.folder import has_result
-from mlcl.sweeps.plan import TUNING, PlannedRun, earlier
+from mlcl.runs.folder import has_result, pack_folder, unpack_folder
+from mlcl.sweeps.plan import TUNING, PlannedRun, earlier, refuse_linked
 from mlcl.sweeps.sweep import Fingerprints
 
 
@@ -26,6 +25,7 @@ def reuse(runs: Sequence[PlannedRun], folders: Sequence[Path]) -> int:
     finished = _finished(folders)
     fingerprints, copied = Fingerprints(), 0
     for run in runs:
+        refuse_linked(run)
         if run.folder.exists():
             continue
         # Folders end in their seed, and those of tuning are named after all settings: others need not be read.
@@ -59,8 +59,7 @@ def _find(run: PlannedRun, candidates: Sequence[Path], fingerprints: Fingerprint
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a folder; ``target`` is complete or does not exist."""
+    """Copy a run; ``target`` is complete or does not exist."""
     partial = target.with_name(f".{target.name}.copy")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial)
+    unpack_folder(pack_folder(source), partial)
     partial.rename(target)

@@ -15,7 +15,7 @@ from mlcl.files import FolderLock
 from mlcl.streams import hold_out
 from mlcl.sweeps.cluster import run_ray
 from mlcl.sweeps.local import default_jobs, run_local
-from mlcl.sweeps.plan import PlannedRun, earlier
+from mlcl.sweeps.plan import PlannedRun, earlier, refuse_linked
 from mlcl.sweeps.work import Finished, SweepCallback
 from mlcl.training.cluster import check_engine
 
@@ -69,6 +69,8 @@ def _with_earlier(
     runs: Sequence[PlannedRun], *, overwrite: bool
 ) -> Iterator[tuple[PlannedRun, Finished | None]]:
     """Yield each run with its earlier result, or None if it is to be executed; errors come before any change."""
+    for run in runs:
+        refuse_linked(run)
     fingerprints = Fingerprints()
     found = [(run, earlier(run, fingerprints.of(run.config))) for run in runs]
     for run, state in found:

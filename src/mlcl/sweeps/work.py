@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from mlcl.errors import InputError, one_line
+from mlcl.files import write_text
 from mlcl.plugins import ensure_loaded
 from mlcl.runs.folder import CHECKPOINTS, is_run, keep_record, read_config, read_result_json, write_diverged
 from mlcl.runs.run import resume
@@ -105,7 +106,7 @@ def attempt(
 def _unexpected(run: PlannedRun, error: Exception) -> str:
     """Write the traceback of an error that is being handled, and return it in one sentence."""
     run.error_file.parent.mkdir(parents=True, exist_ok=True)
-    run.error_file.write_text(traceback.format_exc(), encoding="utf-8")
+    write_text(run.error_file, traceback.format_exc())
     return one_line(f"{type(error).__name__}: {error}", limit=500)
 
 
