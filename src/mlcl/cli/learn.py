@@ -23,6 +23,7 @@ from mlcl.training.launching import endings
 HELD_OUT = 0.1
 OF_SHARDS = ("engine", "jobs", "address", "vectors", "annotated", "dimensions", "unlabelled")
 """Options that only shards have."""
+OF_TEXTS = ("text", "id", "group", "encoder")
 
 
 def main(arguments: list[str]) -> int:
@@ -30,10 +31,10 @@ def main(arguments: list[str]) -> int:
     parser = verb_parser(
         "learn",
         "Learn a tagger from labelled data, and say how good it is on rows that were held out. DATA is a store, a "
-        "folder of images with a CSV, arrays (.npz, .mat), an ARFF file, or Parquet files of vectors and tags, of any "
-        "number: these are counted in one pass and bounded memory, each exactly once, and more may be added by the "
-        "same command. Stopped at any moment, the same command goes on. DIR is a tagger: mlcl predict, serve, update, "
-        "thresholds, report, versions, forget and card take it.",
+        "folder of images with a CSV, a table of texts (.csv, .jsonl, .parquet), arrays (.npz, .mat), an ARFF file, or "
+        "Parquet files of vectors and tags, of any number: these are counted in one pass and bounded memory, each "
+        "exactly once, and more may be added by the same command. Stopped at any moment, the same command goes on. DIR "
+        "is a tagger: mlcl predict, serve, update, thresholds, report, versions, forget and card take it.",
     )
     _add_options(parser)
     given = vars(parser.parse_args(arguments))
@@ -44,7 +45,8 @@ def main(arguments: list[str]) -> int:
     if given["jobs"] is not None:
         check_int("--jobs", given["jobs"], 1)
     again = shlex.join(["mlcl", "learn", *(word for word in arguments if word != "--overwrite")])
-    if _are_shards(given["data"]):
+    texts = given["text"] or _is_texts(given["data"])
+    if not texts and _are_shards(given["data"]):
         return _learn_shards(given, again=again)
     return _learn_store(given)
 
@@ -66,6 +68,22 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--method",
         metavar="NAME",
         help="see mlcl ls methods (default: best, which fits the kind of data: exact on vectors)",
+    )
+    parser.add_argument(
+        "--text", metavar="COLUMNS", help="of text, with commas between (default: those of usual names)"
+    )
+    parser.add_argument(
+        "--id", metavar="COLUMN", help="of texts: names of the rows (default: id, key, name or package)"
+    )
+    parser.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="of texts: rows with the same cell, such as near copies, are never split",
+    )
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="of texts: words, minilm, wordllama, a folder, or several, such as words+minilm (default: words)",
     )
     parser.add_argument("--tags", metavar="COLUMN", help="of tags (default: labels, label, tags or classes)")
     parser.add_argument("--separator", metavar="TEXT", help="between the names in a text of tags")
@@ -107,6 +125,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
 
 
+def _is_texts(data: list[str]) -> bool:
+    from mlcl.datasets.table import has_texts, is_table
+
+    path = Path(data[0]).expanduser()
+    return len(data) == 1 and path.is_file() and is_table(path) and has_texts(path)
+
+
 def _are_shards(data: list[str]) -> bool:
     """Return whether data are counted shard by shard: several files, an address, a glob, or Parquet without images."""
     if len(data) > 1 or "://" in data[0] or any(mark in data[0] for mark in "*?["):
@@ -127,7 +152,7 @@ def _learn_shards(given: dict[str, Any], *, again: str) -> int:
             f"--method is {method!r}; expected exact for Parquet files, which are counted: make a store of them for "
             "other methods (mlcl data prepare parquet)"
         )
-    for name in ("size", "x", "y"):
+    for name in ("size", "x", "y", *OF_TEXTS):
         if given.pop(name) is not None:
             raise InputError(f"--{name} was given, but Parquet files of vectors have no such option")
     given["engine"] = given["engine"] or "local"
@@ -164,6 +189,7 @@ def _learn_store(given: dict[str, Any]) -> int:
             raise InputError(f"--{name} was given, but only Parquet files of vectors have it")
     quiet, out = given["quiet"], given["out"]
     options = {"labels": given["tags"], "separator": given["separator"], "x": given["x"], "y": given["y"]}
+    options |= {name: given[name] for name in OF_TEXTS}
 
     def announce(text: str) -> None:
         if not quiet:

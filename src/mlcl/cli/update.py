@@ -17,9 +17,10 @@ from mlcl.runs.continuing import update
 from mlcl.runs.folder import read_extends
 from mlcl.runs.versions import claimed, parent_number, root_of
 from mlcl.taggers.gate import ALLOW, Verdict, check_gate, release
+from mlcl.taggers.learning import stored
 from mlcl.training.launching import rank
 
-HELP = f"""usage: mlcl update DIR --data STORE [--gate STORE] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
+HELP = f"""usage: mlcl update DIR --data DATA [--gate DATA] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
 
 Train a finished run on one more store: more rows of labels that it knows, new labels, or both. The result is a new
 version of the run, in DIR/versions, and becomes the current one: the one that `mlcl predict DIR`, `serve` and the other
@@ -28,8 +29,9 @@ holds stays as it is; `mlcl versions DIR` lists all versions and `mlcl rollback 
 Options of `mlcl run` that begin with --train or --checkpoint override those of the run.
 
   DIR            the folder of a finished run; an update begins from its current version
-  --data STORE   the store to learn from, by folder or name
-  --gate STORE   compare the AUC of each label before and after on the test rows of this store; the new version is not
+  --data DATA    the store to learn from, by folder or name; for a tagger of texts a table of texts and tags, too
+  --gate DATA    compare the AUC of each label before and after on the test rows of this store, or on all
+                 of a table of texts; the new version is not
                  taken into use (exit code 4) if a label lost more than allowed, beyond the noise of the test rows
   --allow POINTS points of AUC (x 100) that a label may lose (default: {ALLOW:g})
   --out DIR2     write a run folder of its own instead of a version of DIR; what is current does not change
@@ -48,11 +50,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gate")
     parser.add_argument("--allow", type=float, default=ALLOW)
     given, rest = parser.parse_known_args(arguments)
-    more = parse_more("update", rest)
+    more = parse_more("update", _with_stores(rest))
     if more is None:
         return 0
     folder, command = more
-    gate = None if given.gate is None else check_gate(folder, given.gate, allow=given.allow)
+    gate = (
+        None
+        if given.gate is None
+        else check_gate(folder, stored(given.gate, folder, gate=True), allow=given.allow)
+    )
     with claimed(folder, command.out) as out:
         code = follow(
             lambda callback: update(
@@ -67,6 +73,19 @@ def main(arguments: list[str]) -> int:
             quiet=command.quiet,
         )
     return code or finish(out, quiet=command.quiet)
+
+
+def _with_stores(arguments: list[str]) -> list[str]:
+    """Return the arguments with a store in place of a table of texts."""
+    found = list(arguments)
+    for place, word in enumerate(arguments):
+        name, given, value = word.partition("=")
+        if name == "--data" and arguments[0][:1] != "-":
+            if given:
+                found[place] = f"--data={stored(value, arguments[0])}"
+            elif place + 1 < len(arguments):
+                found[place + 1] = stored(arguments[place + 1], arguments[0])
+    return found
 
 
 def finish(out: Path, *, quiet: bool = False) -> int:

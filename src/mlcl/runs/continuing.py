@@ -262,6 +262,15 @@ def remembered_benchmark(base: Base) -> Benchmark:
     return ExtendedBenchmark(base.trained.config.benchmark, dataset, tasks, complete=complete)
 
 
+def same_encoder(trained: Trained, data: Dataset, store: str) -> None:
+    """Refuse vectors that another encoder of texts made, or an unknown one."""
+    if trained.encoder is not None and data.encoder != trained.encoder:
+        raise InputError(
+            f"{store} has vectors that another encoder made than the one of {trained.folder}; expected texts, or "
+            "vectors that its own encoder made"
+        )
+
+
 def added_classes(base: Base, data: Dataset, *, store: str, known: bool) -> NDArray[np.int64]:
     """Return the columns of a dataset's classes that the new task has: all, or those that the run does not know.
 
@@ -273,6 +282,7 @@ def added_classes(base: Base, data: Dataset, *, store: str, known: bool) -> NDAr
             f"{base.trained.input_shape}."
         )
     check_encoder(base.trained.result.features, data.origin, run=str(base.folder), data=store)
+    same_encoder(base.trained, data, store)
     seen = [name for name in data.classes if name in set(base.trained.classes)]
     if known:
         if seen and base.trained.network.head.freezes:

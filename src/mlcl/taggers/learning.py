@@ -20,12 +20,15 @@ from mlcl.config.resolve import resolve
 from mlcl.config.schema import Config
 from mlcl.datasets import SOURCES, absolute_data, cache_dir, find_dataset, plan_source, prepare
 from mlcl.datasets.images import IMAGE_SUFFIXES
+from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import is_store
+from mlcl.datasets.table import find_columns, has_texts, is_table, plan_rows, read_table
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.runs import folder as files
 from mlcl.runs.result import Result, SavedResult
 from mlcl.runs.run import resume, run
+from mlcl.runs.versions import current_folder
 from mlcl.training.callbacks import Callback
 
 HELD_OUT, TEST = 0.1, 0.1
@@ -57,7 +60,13 @@ class Chosen:
 
     def __str__(self) -> str:
         model = "" if self.config.model.head == "exact" else f", {self.config.model.kind}"
-        inputs = "vectors" if data_kind(str(self.store)) == "features" else "images"
+        inputs = (
+            "texts"
+            if self.kind == "table"
+            else "vectors"
+            if data_kind(str(self.store)) == "features"
+            else "images"
+        )
         return f"{inputs} (read as {self.kind}): method {self.config.method}{model}"
 
 
@@ -112,7 +121,7 @@ def prepared(
         return "store", Path("digits")
     if not path.exists():
         return "store", find_dataset(data)
-    kind = source_kind(path)
+    kind = "table" if options.get("text") or is_texts(path) else source_kind(path)
     if kind == "store":
         return kind, path
     known = inspect.signature(SOURCES.get(kind)).parameters
@@ -124,12 +133,54 @@ def prepared(
         )
     given = {name: value for name, value in options.items() if value is not None}
     plan = plan_source(kind, path, **({"test_fraction": TEST} if "test_fraction" in known else {}) | given)
-    place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-    store = cache_dir() / "stores" / f"{slug(plan.name) or 'data'}-{place}"
+    store = _place(plan, path)
     if announce is not None:
-        announce(f"{len(plan.ids)} rows, {len(plan.classes)} labels; the store {store} is made of them")
+        announce(
+            f"{len(plan.ids)} rows, {len(plan.classes)} labels{_read_as(plan)}; the store {store} is made of them"
+        )
     prepare(plan, store, size=size, overwrite=True, progress=progress)
     return kind, store
+
+
+def is_texts(path: Path) -> bool:
+    """Return whether a file is a table of texts, by its ending and the names of its columns."""
+    return path.is_file() and is_table(path) and has_texts(path)
+
+
+def stored(data: str | Path, folder: str | Path, *, gate: bool = False) -> str:
+    """Return data to update a tagger with: as they are, or of a table of texts the store of its encoder's vectors.
+
+    Args:
+        data: a store by folder or name, or a table of texts.
+        folder: of the tagger.
+        gate: all rows but one are test rows.
+    """
+    path = Path(data).expanduser()
+    if not (path.is_file() and is_table(path)):
+        return str(data)
+    now = current_folder(Path(folder))
+    encoder = files.read_encoder(now, files.read_result(now))
+    if encoder is None:
+        raise InputError(f"{folder} takes no texts, which {data} holds; expected a store")
+    table = read_table(path)
+    plan = plan_rows(table, find_columns(table), encoder, test_fraction=1 - 1e-9 if gate else TEST)
+    store = _place(plan, path, encoder + bytes(gate))
+    prepare(plan, store, overwrite=True)
+    return str(store)
+
+
+def _place(plan: DatasetPlan, path: Path, more: bytes = b"") -> Path:
+    """Return where in the cache the store of a file is."""
+    place = hashlib.sha256(str(path.resolve()).encode() + more).hexdigest()[:8]
+    return cache_dir() / "stores" / f"{slug(plan.name) or 'data'}-{place}"
+
+
+def _read_as(plan: DatasetPlan) -> str:
+    """Return what was taken for what, of texts, and what was left out."""
+    left = "".join(f"; {count} {reason} left out" for reason, count in plan.dropped.items())
+    text, mark = plan.options.get("text"), plan.options.get("separator")
+    parted = f", tags separated by {mark!r}" if mark and text else ""
+    return f" (text: {', '.join(text)}{parted}{left})" if text else ""
 
 
 def choose(
