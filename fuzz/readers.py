@@ -38,6 +38,7 @@ from safetensors.torch import save_file
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from helpers import SMALL, small_arrays, small_benchmark
+from mlcl.arrays import digest
 from mlcl.config.resolve import config_from, merge, shipped, to_yaml
 from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.datasets.shards import Columns, describe
@@ -51,7 +52,6 @@ from mlcl.runs.extend import extend
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
 from mlcl.sklearn import ContinualTagger, ExactTagger
-from mlcl.sklearn.array_files import digest_of
 from mlcl.sklearn.shard_parts import Job, count, list_parts, read_part, write_part
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
@@ -226,7 +226,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             value = json.loads(text)
             if isinstance(value, dict):
                 value.pop("sha256", None)
-                text = json.dumps(value | {"sha256": digest_of(value, sums)})
+                text = json.dumps(value | {"sha256": digest(value, sums)})
         exact.write_bytes(save_arrays(sums, {"mlcl": text}))
         return ExactTagger.load(exact).predict(x)
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save as save_arrays
 from scipy.special import expit
 
 from mlcl.config.resolve import resolve
@@ -125,10 +124,7 @@ def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
     files.remove_result(path)
     files.write_config(path, config, command=f"{command}; not:")
     files.write_environment(path, machine_record() | {"run": uuid.uuid4().hex, "data": record["data"]})
-    contents = {
-        files.WEIGHTS: save_arrays(_weights(solution)),
-        files.MEMORY: save_arrays(_kept(learnt, config, tasks)),
-    }
+    contents = files.packed(_weights(solution), _kept(learnt, config, tasks))
     files.write_finished(
         path,
         contents,
