@@ -15,10 +15,10 @@ from mlcl.errors import InputError
 from mlcl.metrics import Goal, brier_score, calibration_error, choose_thresholds, log_loss, macro_auc
 from mlcl.runs import folder as files
 from mlcl.runs.calibration import rechoose
-from mlcl.runs.predict import predict
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
 from mlcl.streams import keep_out
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 
 HELD = {"held_out": 0.3}

@@ -74,8 +74,7 @@ from mlcl.runs.calibration import (
     thresholds_json,
 )
 from mlcl.runs.checkpoints import OWN
-from mlcl.runs.kept import kept_arrays
-from mlcl.runs.result import Result, SavedResult, check_result, result_json
+from mlcl.runs.result import Result, SavedResult, check_result, kept_arrays, result_json
 from mlcl.training.batches import enlarged
 from mlcl.training.state import with_prefix
 

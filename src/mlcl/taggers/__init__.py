@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlcl.datasets.base import as_inputs
 from mlcl.errors import InputError
+from mlcl.runs.continuing import update
 from mlcl.runs.folder import copy_finished
-from mlcl.runs.gate import ALLOW, check_gate, release
 from mlcl.runs.trained import Trained, load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import claimed
+from mlcl.taggers.gate import ALLOW, check_gate, release
 
 __all__ = ["Refused", "Tagger", "load"]
 
