@@ -208,7 +208,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
         return ContinualTagger.load(tagger).predict(x)
 
     # An exact tagger: the same, with a checksum that is made right for every header.
-    exact = folder / "exact"
+    exact = folder / "exact.safetensors"
     ExactTagger(dimensions=2).fit(x, y).save(exact)
     exact_seed, sums = exact.read_bytes(), load_arrays(exact.read_bytes())
     with safe_open(exact, framework="numpy") as file:

@@ -39,7 +39,14 @@ ENTRY_POINTS = ("__init__", "__main__")
 """They name things of all rooms; nothing imports them."""
 RUN_FILES = (
     *("result.json", "memory.safetensors", "weights.safetensors", "environment.json", "metrics.jsonl"),
-    *("extends.json", "trackers.json", "calibration.json", "thresholds.json", "held-out.safetensors"),
+    *(
+        "extends.json",
+        "trackers.json",
+        "calibration.json",
+        "thresholds.json",
+        "held-out.safetensors",
+        "encoder.safetensors",
+    ),
 )
 
 Graph = dict[str, set[str]]

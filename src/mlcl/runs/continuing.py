@@ -220,6 +220,7 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Ex
         _digest(base.fingerprint, data.fingerprint, before),
         augmentation=data.augmentation,
         origin=data.origin,
+        encoder=base.trained.encoder,
     )
     found = ExtendedBenchmark(config.benchmark, dataset, (*past.tasks, last), added=1)
     if config.held_out is None:
@@ -255,6 +256,7 @@ def remembered_benchmark(base: Base) -> Benchmark:
         empty if before is None else before.dataset.test,
         "" if before is None else before.dataset.fingerprint,
         origin=base.trained.result.features,
+        encoder=base.trained.encoder,
     )
     complete = before is not None and bool(getattr(before, "complete", True))
     return ExtendedBenchmark(base.trained.config.benchmark, dataset, tasks, complete=complete)

@@ -47,6 +47,7 @@ def rename(folder: str | Path, names: Mapping[str, str], *, out: str | Path) -> 
     contents = {
         name: files.read_listed(path / name, result.sha256) for name in (files.WEIGHTS, files.MEMORY)
     } | {files.RECEIPT: json_text(receipt).encode()}
+    contents |= files.encoder_file(files.read_encoder(path, result))
     files.write_extends(place, files.Extends(path, before))
     files.write_environment(place, files.read_environment(path))
     files.write_config(place, files.read_config(path), command=f"mlcl labels {path}; not:")
