@@ -26,6 +26,7 @@ ROOMS = (
         "metrics",
         "memories",
         "datasets",
+        "encoders",
         "streams",
         "models",
         "exact",
