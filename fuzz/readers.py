@@ -36,6 +36,7 @@ from safetensors.numpy import save as save_arrays
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from helpers import SMALL, small_arrays, small_benchmark
+from mlcl.arrays import digest
 from mlcl.config.resolve import config_from, merge, shipped, to_yaml
 from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.datasets.shards import Columns, describe
@@ -47,7 +48,6 @@ from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, read
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
 from mlcl.sklearn import ExactTagger
-from mlcl.sklearn.array_files import digest_of
 from mlcl.sklearn.shard_parts import Job, count, list_parts, read_part, write_part
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
@@ -186,7 +186,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
 
     # A tagger in one file: its header, with a checksum that is made right for every header, and its bytes.
     x, y = small_arrays()
-    exact = folder / "exact"
+    exact = folder / "exact.safetensors"
     ExactTagger(dimensions=2).fit(x, y).save(exact)
     exact_seed, sums = exact.read_bytes(), load_arrays(exact.read_bytes())
     with safe_open(exact, framework="numpy") as file:
@@ -202,7 +202,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             value = json.loads(text)
             if isinstance(value, dict):
                 value.pop("sha256", None)
-                text = json.dumps(value | {"sha256": digest_of(value, sums)})
+                text = json.dumps(value | {"sha256": digest(value, sums)})
         exact.write_bytes(save_arrays(sums, {"mlcl": text}))
         return ExactTagger.load(exact).predict(x)
 

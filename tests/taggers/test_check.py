@@ -225,5 +225,5 @@ def test_a_folder_of_learn(tmp_path, capsys):
     (tmp_path / "out" / "begun.safetensors").write_bytes(b"x")
     code, out = check(tmp_path / "out", capsys, "--repair")
     assert code == 2
-    assert "begun.safetensors: is not a saved tagger, or corrupt" in out
+    assert "begun.safetensors: is not an ExactTagger, or corrupt" in out
     assert "0a.safetensors.tmp: was left by a write that was killed; removed it" in out

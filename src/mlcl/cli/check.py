@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from mlcl.arrays import ENDING
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.datasets import open_store, read_ids
@@ -14,7 +15,7 @@ from mlcl.datasets.store import MANIFEST
 from mlcl.errors import InputError
 from mlcl.sklearn.exact_saving import read_exact
 from mlcl.sklearn.shard_folder import BEGUN, PARTS, TAGGER, read_begun, read_tagger
-from mlcl.sklearn.shard_parts import ENDING, read_part
+from mlcl.sklearn.shard_parts import read_part
 from mlcl.sweeps.record import FILE, read_record
 from mlcl.taggers.check import Finding, check_run, in_turn, left_behind, looks_like_run, read_or_say
 
