@@ -43,7 +43,6 @@ _PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _LINE, _TOTAL = 2**27, 2**34
 """A line has at most so many bytes, and a file so many when it is unpacked."""
 BATCH = 1024
-Progress = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,7 @@ def plan_texts(
     id: str | None = None,
     separator: str | None = None,
     group: str | None = None,
-    encoder: str = "words",
+    encoder: str | bytes = "words",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
 ) -> DatasetPlan:
@@ -137,44 +136,13 @@ def plan_texts(
         id: name of the column that names the rows (default: id, key, name or package, if its cells differ).
         separator: text between the tags in a cell; found if not given (| ; or a comma).
         group: name of a column; rows with the same cell there, such as near copies, are in the same split.
-        encoder: what makes vectors of texts: words, minilm, wordllama, a folder, or several, such as words+minilm.
+        encoder: what makes vectors of texts: words, minilm, wordllama, a folder, or several, such as words+minilm;
+            or the file of one that is fitted.
         test_fraction: fraction of the rows that is held out for testing where there is no split.
         split_seed: seed of that choice.
     """
     table = read_table(root)
     columns = find_columns(table, text=text, tags=labels, id=id)
-    return plan_rows(
-        table,
-        columns,
-        encoder,
-        separator=separator,
-        group=group,
-        test_fraction=test_fraction,
-        split_seed=split_seed,
-    )
-
-
-def plan_rows(
-    table: Table,
-    columns: Columns,
-    encoder: str | bytes,
-    *,
-    separator: str | None = None,
-    group: str | None = None,
-    test_fraction: float = 1 / 3,
-    split_seed: int = 0,
-) -> DatasetPlan:
-    """Plan a store of the vectors of a table's texts.
-
-    Args:
-        table: the rows.
-        columns: which of their columns.
-        encoder: its description, to fit it to the texts of the training rows, or the file of one that is there.
-        separator: text between tags.
-        group: name of the column of groups.
-        test_fraction: fraction of the rows that is held out for testing where there is no split.
-        split_seed: seed of that choice.
-    """
     if columns.tags is None:
         raise InputError(
             f"{table.path} has no column of tags; expected one named {', '.join(LABEL_COLUMNS)}, or --tags"
@@ -272,7 +240,7 @@ def find_columns(
 
 
 def _holds_texts(table: Table, name: str) -> bool:
-    return all(isinstance(value, str | None) for value in table.columns[name][:100])
+    return any(isinstance(value, str) for value in table.columns[name][:100])
 
 
 def _are_names(values: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlcl.arrays import section
 from mlcl.config.schema import Config
 from mlcl.datasets.table import vectors
 from mlcl.encoders import Encoder, from_bytes
@@ -42,7 +43,6 @@ from mlcl.runs.folder import (
 from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
-from mlcl.training.state import without_prefix
 
 TEXTS = 256
 """So many texts are made vectors of at once."""
@@ -165,7 +165,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)
         if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:
             raise InputError(f"the normaliser is not one of inputs of shape {shape}")
-        solved = without_prefix(tensors, "committee")
+        solved = section(tensors, "committee")
         network.load_state_dict(
             {name: tensors[name] for name in tensors if not name.startswith("committee.")}
         )

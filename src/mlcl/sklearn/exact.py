@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from mlcl.arrays import ENDING
 from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.metrics import Goal, macro_auc
@@ -26,7 +27,6 @@ from mlcl.sklearn.rows import goal_of
 from mlcl.sklearn.targets import Name, check_names, class_array
 
 Floats = NDArray[np.float64]
-ENDING = ".safetensors"
 
 
 @dataclass

@@ -22,17 +22,18 @@ from mlcl.datasets import SOURCES, absolute_data, cache_dir, find_dataset, plan_
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import is_store
-from mlcl.datasets.table import find_columns, has_texts, is_table, plan_rows, read_table
+from mlcl.datasets.table import has_texts, is_table
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.runs import folder as files
 from mlcl.runs.result import Result, SavedResult
 from mlcl.runs.run import resume, run
-from mlcl.runs.versions import current_folder
 from mlcl.training.callbacks import Callback
 
 HELD_OUT, TEST = 0.1, 0.1
 """Shares of the rows that probabilities and thresholds are fitted on, and that quality is measured on."""
+ALL = 1 - 1e-9
+"""The share of test rows of a gate: training keeps one row, as a store must have one."""
 ENDINGS = {
     ".npz": "arrays",
     ".mat": "arrays",
@@ -112,10 +113,22 @@ def prepared(
     options: Mapping[str, Any],
     *,
     size: int | None = None,
+    encoder: bytes | None = None,
+    gate: bool = False,
     announce: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[str, Path]:
-    """Return how data were read, and the folder of the store that they are, or that was made of them in the cache."""
+    """Return how data were read, and the folder of the store that they are, or that was made of them in the cache.
+
+    Args:
+        data: a store by folder or name, or raw data.
+        options: how raw data are read.
+        size: of images.
+        encoder: the file of what makes vectors of texts; without one it is fitted to the texts.
+        gate: all rows are test rows, except for one.
+        announce: called with what was read.
+        progress: called with rows done and rows in all.
+    """
     path = Path(data).expanduser()
     if data == "digits":
         return "store", Path("digits")
@@ -132,8 +145,15 @@ def prepared(
             f"{', '.join('--' + name.replace('_', '-') for name in list(known)[1:])}"
         )
     given = {name: value for name, value in options.items() if value is not None}
-    plan = plan_source(kind, path, **({"test_fraction": TEST} if "test_fraction" in known else {}) | given)
-    store = _place(plan, path)
+    if "test_fraction" in known:
+        given = {"test_fraction": ALL if gate else TEST} | given
+    if kind == "table" and encoder is not None:
+        given["encoder"] = encoder
+    plan = plan_source(kind, path, **given)
+    found = path.stat()  # another content of the same name is another store
+    stamp = (str(path.resolve()), given, *((found.st_size, found.st_mtime_ns) if path.is_file() else ()))
+    place = hashlib.sha256(repr(stamp).encode()).hexdigest()[:8]
+    store = cache_dir() / "stores" / f"{slug(plan.name) or 'data'}-{place}"
     if announce is not None:
         announce(
             f"{len(plan.ids)} rows, {len(plan.classes)} labels{_read_as(plan)}; the store {store} is made of them"
@@ -145,34 +165,6 @@ def prepared(
 def is_texts(path: Path) -> bool:
     """Return whether a file is a table of texts, by its ending and the names of its columns."""
     return path.is_file() and is_table(path) and has_texts(path)
-
-
-def stored(data: str | Path, folder: str | Path, *, gate: bool = False) -> str:
-    """Return data to update a tagger with: as they are, or of a table of texts the store of its encoder's vectors.
-
-    Args:
-        data: a store by folder or name, or a table of texts.
-        folder: of the tagger.
-        gate: all rows but one are test rows.
-    """
-    path = Path(data).expanduser()
-    if not (path.is_file() and is_table(path)):
-        return str(data)
-    now = current_folder(Path(folder))
-    encoder = files.read_encoder(now, files.read_result(now))
-    if encoder is None:
-        raise InputError(f"{folder} takes no texts, which {data} holds; expected a store")
-    table = read_table(path)
-    plan = plan_rows(table, find_columns(table), encoder, test_fraction=1 - 1e-9 if gate else TEST)
-    store = _place(plan, path, encoder + bytes(gate))
-    prepare(plan, store, overwrite=True)
-    return str(store)
-
-
-def _place(plan: DatasetPlan, path: Path, more: bytes = b"") -> Path:
-    """Return where in the cache the store of a file is."""
-    place = hashlib.sha256(str(path.resolve()).encode() + more).hexdigest()[:8]
-    return cache_dir() / "stores" / f"{slug(plan.name) or 'data'}-{place}"
 
 
 def _read_as(plan: DatasetPlan) -> str:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save as save_arrays
 from scipy.special import expit
 
 from mlcl.config.resolve import resolve
@@ -127,10 +126,9 @@ def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
     files.remove_result(path)
     files.write_config(path, config, command=f"{command}; not:")
     files.write_environment(path, machine_record() | {"run": uuid.uuid4().hex, "data": record["data"]})
-    contents = {
-        files.WEIGHTS: save_arrays(_weights(solution)),
-        files.MEMORY: save_arrays(_kept(learnt, config, tasks)),
-    } | files.encoder_file(learnt.encoder)
+    contents = files.packed(_weights(solution), _kept(learnt, config, tasks)) | files.encoder_file(
+        learnt.encoder
+    )
     files.write_finished(
         path,
         contents,
