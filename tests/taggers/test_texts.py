@@ -62,7 +62,7 @@ QUESTIONS = [
     "an http server and proxy",
     "arcade puzzle to play",
     "an audio mixer for music",
-    "<b>\x1b[2J\x00",
+    "<b>\x1b[2J",
 ]
 
 

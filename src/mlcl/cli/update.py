@@ -37,7 +37,8 @@ Options of `mlcl run` that begin with --train or --checkpoint override those of 
 
   DIR            the folder of a tagger; an update begins from its current version
   --data DATA    what to learn from: a store, or anything that mlcl learn takes
-  --gate DATA    compare the AUC of each label before and after on the test rows of this (of a table, all); the new version is not
+  --gate DATA    compare the AUC of each label before and after on the test rows of this, or on all rows of a
+                 table; the new version is not
                  taken into use (exit code 4) if a label lost more than allowed, beyond the noise of the test rows
   --allow POINTS points of AUC (x 100) that a label may lose (default: {ALLOW:g})
   --out DIR2     write a run folder of its own instead of a version of DIR; what is current does not change
