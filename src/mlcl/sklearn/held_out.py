@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts, Labels
 from mlcl.metrics import Goal, LogOddsLines, Thresholds, choose_thresholds, fit_lines, prior_shift
+from mlcl.metrics.scaling import share_of_positives
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -81,7 +82,7 @@ class HeldOut:
         where half of all rows are positive (Eq. 4): without held-out rows the log-odds of the class's own share,
         counted over the rows that were annotated for it, are added.
         """
-        prior = (counts.positive + 1) / (counts.positive + counts.negative + 2)  # never 0 or 1
+        prior = share_of_positives(counts.positive, counts.positive + counts.negative)
         start = LogOddsLines(np.ones(len(counts)), prior_shift(np.full(len(counts), 0.5), prior))
         return fit_lines(self.logits, self.labels, start=start, prior=prior, mask=self.known)[0]
 
