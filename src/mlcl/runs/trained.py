@@ -18,7 +18,7 @@ from mlcl.config.schema import Config
 from mlcl.datasets.table import vectors
 from mlcl.encoders import Encoder, from_bytes
 from mlcl.errors import InputError, one_line
-from mlcl.metrics import Thresholds
+from mlcl.metrics import Calibration, Thresholds
 from mlcl.models import (
     Committee,
     Network,
@@ -28,7 +28,6 @@ from mlcl.models import (
 )
 from mlcl.models.network import Bounded
 from mlcl.models.packages import PackageError
-from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import (
     RESULT,
     WEIGHTS,
