@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from mlcl.arrays import ENDING
 from mlcl.datasets.base import Dataset, Kind, Split
 from mlcl.datasets.npy import map_npy
 from mlcl.errors import InputError
@@ -26,7 +27,7 @@ from mlcl.labels import as_labels
 
 FORMAT, VERSION = "mlcl-store", 1
 INPUTS, LABELS, IDS, MANIFEST = "inputs.npy", "labels.npy", "ids.json", "manifest.json"
-ENCODER = "encoder.safetensors"
+ENCODER = f"encoder{ENDING}"
 FEATURES = "features"
 """The source of a store whose inputs a model computed from another store (``mlcl data features``)."""
 _MAX_JSON_BYTES = 512 * 2**20
