@@ -534,8 +534,7 @@ def _contents(result: Result) -> dict[str, bytes]:
 
     learner = result.learner
     tensors = dict(learner.network.state_dict())
-    if learner.committee is not None:
-        tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
+    tensors |= with_prefix("committee", learner.head.weights())
     tensors = {name: value.contiguous() for name, value in tensors.items()}
     tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()

@@ -17,7 +17,7 @@ def kept_arrays(learner: Learner) -> dict[str, NDArray[Any]]:
     stored = gather(learner.data.train.inputs, learner.memory.rows)
     found["inputs"] = reduced(stored, learner.config.memory.downscale).numpy()
     tensors = with_prefix("regulariser", learner.parts.regulariser.state())
-    tensors |= with_prefix("exact", learner.sums())
+    tensors |= with_prefix("exact", learner.head.state())
     return found | {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
 
 

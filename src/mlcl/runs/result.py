@@ -159,7 +159,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "steps": result.steps,
         "rows": result.rows,
         "memory_bytes": result.memory_bytes,
-        "solved": result.learner.solved() or None,
+        "solved": result.learner.head.choices() or None,
         "weights": result.learner.network.backbone.provenance,
         "encoder_weights": result.learner.encoder_provenance,
         "features": benchmark.dataset.origin,
