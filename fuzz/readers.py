@@ -45,9 +45,7 @@ from mlcl.errors import InputError
 from mlcl.exact import fit_map
 from mlcl.files import json_digest
 from mlcl.runs import checkpoints
-from mlcl.runs.added import extended_benchmark
-from mlcl.runs.base import begin_from, load_base, read_base
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, read_base, update
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
 from mlcl.sklearn import ContinualTagger, ExactTagger
@@ -186,7 +184,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
     (used / "result.json").write_text(json.dumps(plain))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        extend(used, config=settings, out=second)
+        update(used, config=settings, out=second, known=False)
 
     # A tagger: its header with the checksum made right, and its bytes.
     x, y = small_arrays()
@@ -210,7 +208,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
         return ContinualTagger.load(tagger).predict(x)
 
     # An exact tagger: the same, with a checksum that is made right for every header.
-    exact = folder / "exact"
+    exact = folder / "exact.safetensors"
     ExactTagger(dimensions=2).fit(x, y).save(exact)
     exact_seed, sums = exact.read_bytes(), load_arrays(exact.read_bytes())
     with safe_open(exact, framework="numpy") as file:

@@ -26,6 +26,7 @@ ROOMS = (
         "metrics",
         "memories",
         "datasets",
+        "encoders",
         "streams",
         "models",
         "exact",
@@ -39,7 +40,14 @@ ENTRY_POINTS = ("__init__", "__main__")
 """They name things of all rooms; nothing imports them."""
 RUN_FILES = (
     *("result.json", "memory.safetensors", "weights.safetensors", "environment.json", "metrics.jsonl"),
-    *("extends.json", "trackers.json", "calibration.json", "thresholds.json", "held-out.safetensors"),
+    *(
+        "extends.json",
+        "trackers.json",
+        "calibration.json",
+        "thresholds.json",
+        "held-out.safetensors",
+        "encoder.safetensors",
+    ),
 )
 
 Graph = dict[str, set[str]]

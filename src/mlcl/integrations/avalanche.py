@@ -154,8 +154,8 @@ class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
         if self.memory.needs:
             fitting = [name for name in MEMORIES.names() if not Memory(name, 1).needs]
             raise InputError(
-                f"memory {kind!r} needs {self.memory.needs[0]}, which a storage policy does not receive; expected one of: "
-                f"{', '.join(fitting)}"
+                f"memory {kind!r} needs {self.memory.needs[0]}, which a storage policy does not receive; expected one "
+                f"of: {', '.join(fitting)}"
             )
 
     def update(self, strategy: Any, **_: Any) -> None:

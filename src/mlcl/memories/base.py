@@ -6,10 +6,10 @@ A strategy is one pure function in one file, decorated with ``MEMORIES.register`
 
 ``stored`` is what is kept of the past tasks, ``new`` holds all rows of the task that has just ended. A strategy that
 selects by what the network makes of these rows takes it as further positional parameters, by name (`WANTED`):
-``features`` ``[n, D]``, ``logits`` or ``losses`` (binary cross-entropy), both ``[n, Kt]``. The options are keyword-only; each
-has a type, a default, and a line in the Args section of the docstring, which becomes its help text on the command
-line. The strategy raises `mlcl.errors.InputError` for a bad value; `Memory` calls it once with an empty task when it is
-built, so that a bad value is found before training.
+``features`` ``[n, D]``, ``logits`` or ``losses`` (binary cross-entropy), both ``[n, Kt]``. The options are
+keyword-only; each has a type, a default, and a line in the Args section of the docstring, which becomes its help text
+on the command line. The strategy raises `mlcl.errors.InputError` for a bad value; `Memory` calls it once with an empty
+task when it is built, so that a bad value is found before training.
 
 Rules (docs/specification.md#memories), which ``mlcl.testing.check_memory`` tests:
 

@@ -80,8 +80,8 @@ def build_model(
         input_shape: of one sample, (C, H, W) or (D,).
         classes: K.
         seed: of the initial weights.
-        head: its name in `HEADS`. Before ``"attention"`` and ``"lanes"`` can be used, ``network.head.add_session`` must be
-            called with the classes of the first task; ``"graph"`` connects the classes that were added so.
+        head: its name in `HEADS`. Before ``"attention"`` and ``"lanes"`` can be used, ``network.head.add_session`` must
+            be called with the classes of the first task; ``"graph"`` connects the classes that were added so.
         load: False skips loading pre-trained weights, for callers that load a whole state right afterwards.
         options: options of the model, such as ``width``, ``hidden`` or ``pretrained``; None keeps the default.
 

@@ -196,7 +196,9 @@ def linear_head(backbone: Backbone, input_shape: tuple[int, ...], classes: int, 
     return LinearHead(backbone.width, classes)
 
 
-@HEADS.register("exact", summary="One linear layer whose weights are solved in closed form; nothing is trained.")
+@HEADS.register(
+    "exact", summary="One linear layer whose weights are solved in closed form; nothing is trained."
+)
 def exact_head(backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int) -> LinearHead:  # noqa: ARG001
     """Return a linear layer that scores 0 until somebody solves for its weights."""
     head = LinearHead(backbone.width, classes)
@@ -274,7 +276,7 @@ class AvailableRows:
         labels = np.zeros((len(self.weights), classes), np.uint8)
         known, start = np.zeros(labels.shape, np.bool_), 0
         for samples, cells in parts:
-            place = np.ix_(range(start, start + len(samples)), samples.classes)
+            place = np.ix_(np.arange(start, start + len(samples)), samples.classes)
             labels[place], known[place] = samples.labels * cells, cells
             start += len(samples)
         return labels, known

@@ -3,7 +3,8 @@
 A run folder holds ``config.yaml`` (every setting), ``environment.json`` (versions, commit, machine, data fingerprint,
 plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``weights.safetensors``,
 ``memory.safetensors``, ``calibration.json`` (from logits to probabilities), ``thresholds.json`` (from probabilities to
-tags) and, if rows were held out, their scores in ``held-out.safetensors``. While it is not finished it also holds
+tags), if rows were held out, their scores in ``held-out.safetensors`` and, if its vectors were made of other inputs,
+what made them in ``encoder.safetensors``. While it is not finished it also holds
 ``checkpoints`` (see `checkpoints`) and the lock of the process that works on it; a run that began from another has
 ``extends.json``, and one whose tasks lack something ``warnings.txt``, one line each. A run with later versions has them
 in ``versions``, each a run folder, and ``current.json`` says which one is in use (see `mlcl.runs.versions`); a version
@@ -73,8 +74,7 @@ from mlcl.runs.calibration import (
     thresholds_json,
 )
 from mlcl.runs.checkpoints import OWN
-from mlcl.runs.kept import kept_arrays
-from mlcl.runs.result import Result, SavedResult, check_result, result_json
+from mlcl.runs.result import Result, SavedResult, check_result, kept_arrays, result_json
 from mlcl.training.batches import enlarged
 from mlcl.training.state import with_prefix, without_prefix
 
@@ -88,9 +88,10 @@ WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
 CHECKPOINTS, WARNINGS = "checkpoints", "warnings.txt"
 VERSIONS, CURRENT, GATE, RECEIPT = "versions", "current.json", "gate.json", "receipt.json"
 CALIBRATION, THRESHOLDS, HELD_OUT = "calibration.json", "thresholds.json", "held-out.safetensors"
+ENCODER = "encoder.safetensors"
 FILES = (
     *(CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT),
-    *(CALIBRATION, THRESHOLDS, HELD_OUT),
+    *(CALIBRATION, THRESHOLDS, HELD_OUT, ENCODER),
 )
 OLD_TAGGER = "tagger.safetensors"
 """What `mlcl learn` of version 0.1 wrote alone."""
@@ -538,7 +539,13 @@ def _contents(result: Result) -> dict[str, bytes]:
     tensors = {name: value.contiguous() for name, value in tensors.items()}
     tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
     tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
-    return {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
+    contents = {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
+    return contents | encoder_file(learner.data.encoder)
+
+
+def encoder_file(encoder: bytes | None) -> dict[str, bytes]:
+    """Return the file of an encoder by name; nothing without one."""
+    return {} if encoder is None else {ENCODER: encoder}
 
 
 def write_diverged(path: Path, config: Config, *, error: str) -> None:
@@ -595,6 +602,11 @@ def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
     except Exception as error:  # names, shapes and values come from files
         raise InputError(f"{path / HELD_OUT} does not fit the run: {one_line(error)}.") from None
     return held_out
+
+
+def read_encoder(path: Path, result: SavedResult) -> bytes | None:
+    """Return the file of what makes vectors of raw inputs, as it was written; None if inputs are scored as they are."""
+    return read_listed(path / ENCODER, result.sha256) if ENCODER in result.sha256 else None
 
 
 def _parsed(

@@ -29,6 +29,7 @@ from mlcl.runs.folder import (
     WEIGHTS,
     read_calibration,
     read_config,
+    read_encoder,
     read_result,
     read_thresholds,
     read_weights,
@@ -59,6 +60,7 @@ class Trained:
         input_shape: of one raw input, (C, H, W) or (D,).
         calibration: from logits to probabilities.
         thresholds: from probabilities to tags.
+        encoder: the file of what makes vectors of raw inputs; None where the network takes them as they are.
     """
 
     folder: Path
@@ -72,6 +74,7 @@ class Trained:
     input_shape: tuple[int, ...]
     calibration: Calibration
     thresholds: Thresholds
+    encoder: bytes | None = None
 
     @property
     def scorer(self) -> Network | Committee:
@@ -161,6 +164,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         shape,
         read_calibration(path, result),
         read_thresholds(path, result) if thresholds else Thresholds.half(len(classes)),
+        read_encoder(path, result),
     )
 
 

@@ -1,8 +1,8 @@
 """How the scores of a run come about: by training alone, by solving the head, or as a committee of both.
 
 Each way is a class with the interface of `TrainedHead`; the learner calls it at the start of a task, in every step and
-at the end of a task, and asks it for scores. A head of a network that computes something when a task ends needs no class
-here: see `mlcl.models.Head.finish_task`.
+at the end of a task, and asks it for scores. A head of a network that computes something when a task ends needs no
+class here: see `mlcl.models.Head.finish_task`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class TrainedHead:
     Attributes:
         module: what scores inputs.
         sums: by name, what is solved.
+        caches: by split, features under a backbone that does not change.
         encoder: a fixed backbone beside that of the network.
         encoder_inputs: how raw inputs become those of the encoder.
         trains: whether steps are made at all.
@@ -57,6 +58,7 @@ class TrainedHead:
         self.setup, self.encoder_inputs = setup, setup.normaliser
         self.module: nn.Module = setup.network
         self.sums: dict[str, ExactSums | AnalyticSums] = {}
+        self.caches: dict[str, FeatureCache] = {}
 
     def start_task(self, task: Task, *, memory: Memory, counts: LabelCounts, balanced: bool) -> None:
         """Prepare for a task, also where a run goes on inside it; may be called again in the same task.
@@ -73,7 +75,7 @@ class TrainedHead:
         """Return what is added to the loss of a step, or None for nothing."""
         return None
 
-    def finish_task(self, task: Task, rows: AvailableRows) -> None:
+    def finish_task(self, task: Task, rows: AvailableRows) -> None:  # noqa: ARG002
         """Look back at a learnt task; scores are those of all tasks so far from now on."""
         self.setup.network.head.finish_task(rows)
 
@@ -248,7 +250,6 @@ class CommitteeHead(TrainedHead):
         }
         self.sums.update(self.solved)
         self.needs_teacher = MOMENTS in self.sums  # features before and after a task are compared
-        self.caches: dict[str, FeatureCache] = {}
         if self.encoder is not None:
             compute = partial(setup.scorer.batches, self.committee.member(ENCODER).features)
             size = config.train.eval_batch_size

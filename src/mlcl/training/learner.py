@@ -199,10 +199,9 @@ class Learner:
             tags: the index of each row's task.
             slots: its place in the memory, -1 for rows of the current task.
         """
-        step, penalties = self._forward(rows, tags, slots), [self.parts.regulariser, self.head]
+        step = self._forward(rows, tags, slots)
         loss = step.loss()
-        for part in penalties:
-            penalty = part.penalty(step)
+        for penalty in (self.parts.regulariser.penalty(step), self.head.penalty(step)):
             loss = loss if penalty is None else loss + penalty
         value: float = loss.item()
         if not math.isfinite(value):
@@ -261,9 +260,7 @@ class Learner:
         samples = TaskSamples(task.index, task.classes, task.counts, task.train, labels)
         apply = partial(self._of_available, task)
         teacher = self.context.teacher
-        self.head.finish_task(
-            task, AvailableRows(samples, known, self.memory, self.network, teacher, apply)
-        )
+        self.head.finish_task(task, AvailableRows(samples, known, self.memory, self.network, teacher, apply))
         self._update_memory(samples)
         self.parts.regulariser.end_task(self.context)
         self._warn_near_chance(task)

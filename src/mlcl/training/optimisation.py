@@ -159,7 +159,7 @@ class Optimisation:
         with warnings.catch_warnings():
             # Classes of later tasks have no counts yet; of classes that lack positives or negatives the stream warned.
             warnings.simplefilter("ignore", UserWarning)
-            self.criterion: nn.Module = LOSSES.build(config.loss.kind, counts, **config.loss.options)
+            self.criterion: Any = LOSSES.build(config.loss.kind, counts, **config.loss.options)
         self.criterion.to(setup.device)
         fabric = setup.processes.fabric
         self.model, self.optimiser = fabric.setup(setup.outputs, make_optimiser(settings, setup.network))

@@ -13,13 +13,13 @@ import pytest
 from helpers import EXACT, label_settings, label_store, small_arrays
 from mlcl.cli.main import main
 from mlcl.files import FolderLock
-from mlcl.runs.gate import check_gate, release
-from mlcl.runs.predict import predict
+from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.runs.update import update
 from mlcl.runs.versions import current_number, rollback
 from mlcl.sklearn import ContinualTagger, ExactTagger
 from mlcl.sklearn.shards import learn_shards
+from mlcl.taggers.gate import check_gate, release
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 from shard_files import made_up, write_shard
 
