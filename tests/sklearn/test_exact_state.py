@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
 from mlcl.errors import InputError
-from mlcl.sklearn import ContinualTagger, ExactTagger
+from mlcl.sklearn import ExactTagger
 from taggers import problem
 
 
@@ -81,7 +81,7 @@ def test_without_a_projection_any_two_taggers_merge():
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        (lambda x, y: ContinualTagger(), "other is a ContinualTagger; expected an ExactTagger"),
+        (lambda x, y: object(), "other is a object; expected an ExactTagger"),
         (lambda x, y: ExactTagger().fit(x[:, :3], y), "other has 3 features, but this tagger has 4"),
         (lambda x, y: ExactTagger(dimensions=3).fit(x[:50], y[:50]), "different feature maps"),
         (lambda x, y: ExactTagger(dimensions=2).fit(x, y), "different feature maps"),
@@ -181,10 +181,10 @@ def rewritten(path, **changes):
 
 def test_files_of_another_kind_or_corrupt_raise_one_sentence(tmp_path):
     path = tmp_path / "file.safetensors"
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="No such file"):
         ExactTagger.load(path)
     path.write_bytes(b"\x80\x04pickle")
-    with pytest.raises(InputError, match="is not a saved tagger, or corrupt"):
+    with pytest.raises(InputError, match="or corrupt: "):
         ExactTagger.load(path)
     save_file({"a": np.zeros(2)}, path)
     with pytest.raises(InputError, match="but not one of an ExactTagger"):

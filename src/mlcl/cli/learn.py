@@ -6,7 +6,7 @@ import argparse
 import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -67,11 +67,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="see mlcl ls methods (default: best, which fits the kind of data: exact on vectors)",
     )
-    parser.add_argument("--tags", metavar="COLUMN", help="of tags (default: labels, label, tags or classes)")
-    parser.add_argument("--separator", metavar="TEXT", help="between the names in a text of tags")
+    add_data_options(parser)
     parser.add_argument("--size", type=int, metavar="N", help="of images: side in pixels (default: 224)")
-    parser.add_argument("--x", metavar="NAME", help="of arrays in one file: the inputs")
-    parser.add_argument("--y", metavar="NAME", help="of arrays in one file: the labels")
     parser.add_argument(
         "--vectors",
         metavar="COLUMN",
@@ -105,6 +102,25 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--overwrite", action="store_true", help="begin anew: replace what was learnt in DIR")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how data that are no store are read."""
+    parser.add_argument("--tags", metavar="COLUMN", help="of tags (default: labels, label, tags or classes)")
+    parser.add_argument("--separator", metavar="TEXT", help="between the names in a text of tags")
+    parser.add_argument("--x", metavar="NAME", help="of arrays in one file: the inputs")
+    parser.add_argument("--y", metavar="NAME", help="of arrays in one file: the labels")
+
+
+def as_store(
+    data: str, given: Mapping[str, Any], *, size: int | None, announce: Callable[[str], None] | None = None
+) -> tuple[str, Path]:
+    """Return how data are read, and the store that they are or that was made of them; ``given`` has the options."""
+    from mlcl.taggers.learning import prepared
+
+    options = {"labels": given["tags"], "separator": given["separator"], "x": given["x"], "y": given["y"]}
+    with progress_shown("reading", quiet=announce is None) as progress:
+        return prepared(data, options, size=size, announce=announce, progress=progress)
 
 
 def _are_shards(data: list[str]) -> bool:
@@ -153,7 +169,7 @@ def _learn_shards(given: dict[str, Any], *, again: str) -> int:
 def _learn_store(given: dict[str, Any]) -> int:
     """Learn by a run; torch is loaded here, and not where shards are counted."""
     from mlcl.cli.run import follow
-    from mlcl.taggers.learning import choose, learn, prepared, quality_line
+    from mlcl.taggers.learning import choose, learn, quality_line
 
     if len(given["data"]) > 1:
         raise InputError(
@@ -163,16 +179,8 @@ def _learn_store(given: dict[str, Any]) -> int:
         if name not in ("unlabelled", "dimensions", "jobs") and given[name] is not None:
             raise InputError(f"--{name} was given, but only Parquet files of vectors have it")
     quiet, out = given["quiet"], given["out"]
-    options = {"labels": given["tags"], "separator": given["separator"], "x": given["x"], "y": given["y"]}
-
-    def announce(text: str) -> None:
-        if not quiet:
-            note(text)
-
-    with progress_shown("reading", quiet=quiet) as progress:
-        kind, store = prepared(
-            given["data"][0], options, size=given["size"], announce=announce, progress=progress
-        )
+    announce = None if quiet else note
+    kind, store = as_store(given["data"][0], given, size=given["size"], announce=announce)
     exact = {name: given[name] for name in ("unlabelled", "dimensions") if given[name] is not None}
     chosen = choose(
         kind,
@@ -181,7 +189,8 @@ def _learn_store(given: dict[str, Any]) -> int:
         held_out=given["held_out"],
         exact={"unlabelled": 1.0} | exact,
     )
-    announce(str(chosen))
+    if announce is not None:
+        announce(str(chosen))
     code = follow(
         lambda callback: learn(chosen, out, overwrite=given["overwrite"], callback=callback),
         out,

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlcl.arrays import section
 from mlcl.config.schema import Config
 from mlcl.errors import InputError, one_line
-from mlcl.metrics import Thresholds
+from mlcl.metrics import Calibration, Thresholds
 from mlcl.models import (
     Committee,
     Network,
@@ -23,7 +24,6 @@ from mlcl.models import (
 )
 from mlcl.models.network import Bounded
 from mlcl.models.packages import PackageError
-from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import (
     RESULT,
     WEIGHTS,
@@ -38,7 +38,6 @@ from mlcl.runs.folder import (
 from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
-from mlcl.training.state import without_prefix
 
 SPARE = 2**24
 """So many numbers may be made beside those of the weights, before these replace them."""
@@ -136,7 +135,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)
         if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:
             raise InputError(f"the normaliser is not one of inputs of shape {shape}")
-        solved = without_prefix(tensors, "committee")
+        solved = section(tensors, "committee")
         network.load_state_dict(
             {name: tensors[name] for name in tensors if not name.startswith("committee.")}
         )

@@ -24,6 +24,7 @@ from mlcl.runs.folder import copy_finished
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import claimed
 from mlcl.taggers.gate import ALLOW, check_gate, release
+from mlcl.taggers.learning import prepared
 
 __all__ = ["Refused", "Tagger", "load"]
 
@@ -54,19 +55,20 @@ class Tagger(Trained):
         return self.thresholds.tags(self.predict_proba(inputs)).astype(np.int64)
 
     def update(self, data: str | Path, *, gate: str | Path | None = None, allow: float = ALLOW) -> Tagger:
-        """Learn from a store: more rows of known labels, new labels, or both; return the tagger that is now in use.
+        """Learn from more data: rows of known labels, new labels, or both; return the tagger that is now in use.
 
         A new version is written beside this one, as by ``mlcl update``. If its gate refuses it, that is a `Refused`,
         and what was in use stays in use.
 
         Args:
-            data: a store, by folder or name.
-            gate: a store on whose test rows no label may lose more than ``allow``.
+            data: a store, by folder or name, or a file or folder that `mlcl learn` takes.
+            gate: the same; no label may lose more than ``allow`` on its test rows.
             allow: points of AUC.
         """
-        judge = None if gate is None else check_gate(self.folder, gate, allow=allow)
+        judge = None if gate is None else check_gate(self.folder, self._store(gate), allow=allow)
+        store = self._store(data)
         with claimed(self.folder) as out:
-            update(self.folder, data, out=out, gate=judge)
+            update(self.folder, store, out=out, gate=judge)
         done = release(out)
         if not done.passed:
             lost = (
@@ -76,6 +78,11 @@ class Tagger(Trained):
             )
             raise Refused(f"{out} was learnt and is not taken into use: {lost}")
         return load(self.folder)
+
+    def _store(self, data: str | Path) -> Path:
+        """Return the store that data are, or that is made of them; images get the size of this tagger's."""
+        size = self.input_shape[-1] if len(self.input_shape) > 1 else None
+        return prepared(str(data), {}, size=size)[1]
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write this version, with its past, as a tagger of its own.

@@ -124,7 +124,9 @@ def prepared(
         )
     given = {name: value for name, value in options.items() if value is not None}
     plan = plan_source(kind, path, **({"test_fraction": TEST} if "test_fraction" in known else {}) | given)
-    place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    found = path.stat()  # another content of the same name is another store
+    stamp = (str(path.resolve()), *((found.st_size, found.st_mtime_ns) if path.is_file() else ()))
+    place = hashlib.sha256(repr(stamp).encode()).hexdigest()[:8]
     store = cache_dir() / "stores" / f"{slug(plan.name) or 'data'}-{place}"
     if announce is not None:
         announce(f"{len(plan.ids)} rows, {len(plan.classes)} labels; the store {store} is made of them")

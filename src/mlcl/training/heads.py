@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mlcl.arrays import section
 from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact.features import unusual
@@ -34,7 +35,7 @@ from mlcl.training.batches import Normaliser, Rows, stored_inputs
 from mlcl.training.scoring import FeatureCache, Floats, feature_caches
 from mlcl.training.setup import Setup
 from mlcl.training.solving import AnalyticSums, ExactSums, ScoreScale, write_weights
-from mlcl.training.state import with_prefix, without_prefix
+from mlcl.training.state import with_prefix
 
 
 class TrainedHead:
@@ -333,7 +334,7 @@ class CommitteeHead(TrainedHead):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take the sums of all members."""
         for name, sums in self.sums.items():
-            sums.load_state(without_prefix(state, name))
+            sums.load_state(section(state, name))
 
     def weights(self) -> dict[str, Tensor]:
         """Return those of the members."""
