@@ -109,6 +109,7 @@ class DatasetPlan:
         options: the options that the source was given, for the manifest.
         dropped: how many items were left out, by reason.
         known: which labels are known, bool ``[N, K]``; None: all.
+        encoder: the file of what made the vectors of other inputs, if anything did.
     """
 
     source: str
@@ -122,6 +123,7 @@ class DatasetPlan:
     options: Mapping[str, Any]
     dropped: Mapping[str, int]
     known: NDArray[np.bool_] | None = None
+    encoder: bytes | None = None
 
     def take(self, rows: NDArray[np.int64]) -> DatasetPlan:
         """Return the plan of some rows, which must be ascending."""
@@ -169,6 +171,7 @@ def make_plan(
     options: Mapping[str, Any] | None = None,
     dropped: Mapping[str, int] | None = None,
     known: NDArray[np.bool_] | None = None,
+    encoder: bytes | None = None,
 ) -> DatasetPlan:
     """Check the parts of a plan and sort its rows: training first, each split in the order given."""
     if not len(ids) == len(train) == len(inputs) == len(labels):
@@ -198,6 +201,7 @@ def make_plan(
         options or {},
         dropped or {},
         known,
+        encoder,
     )
     return replace(plan.take(order), train=int(train.sum()))
 
