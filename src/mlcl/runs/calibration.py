@@ -110,7 +110,7 @@ def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tupl
 
 def _is_balanced(learner: Learner) -> bool:
     """Return whether the loss gives positives and negatives of a class the same total weight."""
-    if learner.exact is not None:
+    if not learner.head.trains:
         return False  # its logits are log-odds in the rows of the class's own task
     loss = learner.config.loss
     with warnings.catch_warnings():

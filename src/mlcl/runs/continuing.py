@@ -138,8 +138,8 @@ def _start(learner: Learner, base: Base) -> State:
         f"network.{name}": grown(value.cpu(), fresh.get(name))
         for name, value in base.trained.network.state_dict().items()
     }
-    if base.trained.committee is not None and learner.committee is not None:
-        members = learner.committee.committee.members.state_dict()
+    if base.trained.committee is not None:
+        members = learner.head.weights()
         tensors |= {
             f"committee.{name}": grown(value.cpu(), members.get(name))
             for name, value in base.trained.committee.members.state_dict().items()

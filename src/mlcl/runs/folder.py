@@ -535,8 +535,7 @@ def _contents(result: Result) -> dict[str, bytes]:
     """Return the files of a finished run that nothing changes any more."""
     learner = result.learner
     tensors = dict(learner.network.state_dict())
-    if learner.committee is not None:
-        tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
+    tensors |= with_prefix("committee", learner.head.weights())
     tensors["normaliser.scale"] = learner.normaliser.scale
     tensors["normaliser.shift"] = learner.normaliser.shift
     return packed(to_arrays(tensors), kept_arrays(learner)) | encoder_file(learner.data.encoder)
