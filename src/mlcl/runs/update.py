@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import absolute_data
+from mlcl.engines.launching import launched
 from mlcl.errors import InputError
 from mlcl.runs import folder as files
 from mlcl.runs.added import extended_benchmark
@@ -19,7 +20,6 @@ from mlcl.runs.recording import Recorder, train_and_record
 from mlcl.runs.result import Result
 from mlcl.runs.versions import current_folder
 from mlcl.training.callbacks import Callback
-from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
 

@@ -23,10 +23,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.config.schema import Config, TrainConfig
+from mlcl.engines import launching
+from mlcl.engines.children import ProcessError
 from mlcl.errors import InputError, one_line
 from mlcl.methods.step import Share
-from mlcl.training import launching
-from mlcl.training.launching import ProcessError
 
 T = TypeVar("T")
 # Statistics of batch normalisation go over all rows, so all processes hold the same and need not send them.
