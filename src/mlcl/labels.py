@@ -58,6 +58,17 @@ def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = Non
     return array.astype(np.uint8, copy=False)
 
 
+def numbers_without(numbers: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return class numbers after class ``k`` is gone: later ones decrease.
+
+    >>> numbers_without(np.array([4, 0, 1, 2]), 1)
+    array([3, 0, 1])
+    """
+    left: NDArray[np.int64] = numbers[numbers != k]
+    left -= left > k  # a copy: the mask made one
+    return left
+
+
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
     """Positives and negatives of each class: the constants ``P_k``, ``N_k`` and ``n`` (docs/specification.md#notation).

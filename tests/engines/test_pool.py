@@ -91,7 +91,7 @@ def test_closing_ends_the_workers():
 
 
 def test_workers_end_with_a_process_that_is_killed(tmp_path):
-    code = "import sys, pool_jobs as p\nfrom mlcl.engines.pool import Workers\n[*Workers(1).each(p.sleep, sys.argv[1:])]"
+    code = "import sys, pool_jobs as p, mlcl.engines.pool as e; [*e.Workers(1).each(p.sleep, sys.argv[1:])]"
     with child([sys.executable, "-c", code, tmp_path / "pid"], env=PATHS) as process:
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), process)
         process.send_signal(signal.SIGKILL)

@@ -32,8 +32,8 @@ from mlcl.integrations.serving import server
 from mlcl.integrations.serving.app import Refused, body, make_app
 from mlcl.integrations.serving.server import listen
 from mlcl.integrations.serving.tagger import Limits, Tagger
-from mlcl.runs.predict import predict
 from mlcl.runs.run import run
+from mlcl.taggers.predict import predict
 
 SMALL = Limits(image_bytes=200_000, image_pixels=1_000_000, body_bytes=400_000, items=4)
 

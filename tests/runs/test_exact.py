@@ -15,8 +15,7 @@ from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
 from mlcl.exact import Learner, Options, solve
-from mlcl.runs.base import load_base
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import load_base, update
 from mlcl.runs.folder import read_memory, read_result
 from mlcl.runs.result import describe_solved
 from mlcl.runs.run import resume, run
@@ -109,7 +108,7 @@ def test_an_extended_run_is_one_that_learnt_all_tasks_at_once(images, tmp_path):
     first = run(
         config_from(merge(settings, {"benchmark": str(old), "stream": {"tasks": 2}})), out=tmp_path / "first"
     )
-    extended = extend(tmp_path / "first", new, out=tmp_path / "second")
+    extended = update(tmp_path / "first", new, out=tmp_path / "second", known=False)
     assert len(extended.learner.data.classes) == 6
     assert np.allclose(extended.matrix[:2, :2], first.matrix)
     # At once: the learner of the first run, which has never been on disk, sees the new rows.
@@ -130,9 +129,9 @@ def test_an_extension_stopped_goes_on_to_the_same_bits(tmp_path):
     old = make_store(tmp_path, "old", 0, [0, 1, 2, 3], images=False)
     new = make_store(tmp_path, "new", 1, [4, 5], images=False)
     run(config_from(merge(VECTORS, {"benchmark": str(old), "stream": {"tasks": 2}})), out=tmp_path / "first")
-    whole = extend(tmp_path / "first", new, out=tmp_path / "whole")
+    whole = update(tmp_path / "first", new, out=tmp_path / "whole", known=False)
     with pytest.raises(Interrupted):
-        extend(tmp_path / "first", new, out=tmp_path / "again", callback=StopAt("start", 2))
+        update(tmp_path / "first", new, out=tmp_path / "again", callback=StopAt("start", 2), known=False)
     assert resume(tmp_path / "again").matrix.tobytes() == whole.matrix.tobytes()
 
 

@@ -16,15 +16,13 @@ from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, solve
 from mlcl.metrics import Goal
-from mlcl.runs.added import extended_benchmark
-from mlcl.runs.base import begin_from, load_base
-from mlcl.runs.decide import set_thresholds
-from mlcl.runs.gate import judge, release
-from mlcl.runs.predict import predict
+from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import current_folder, make_current, next_folder, rollback, versions
+from mlcl.taggers.gate import judge, release
+from mlcl.taggers.predict import predict
+from mlcl.taggers.thresholds import set_thresholds
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 

@@ -43,10 +43,10 @@ def test_saving_overwrites_only_on_request(tmp_path):
 
 def test_files_of_another_kind_raise_one_sentence(tmp_path):
     path = tmp_path / "file"
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="No such file"):
         ContinualTagger.load(path)
     path.write_bytes(b"\x80\x04pickle")
-    with pytest.raises(InputError, match="is not a saved tagger, or corrupt"):
+    with pytest.raises(InputError, match="or corrupt: "):
         ContinualTagger.load(path)
     save_file({"a": torch.zeros(2)}, path)
     with pytest.raises(InputError, match="but not one of a ContinualTagger"):
@@ -56,7 +56,7 @@ def test_files_of_another_kind_raise_one_sentence(tmp_path):
 @pytest.mark.parametrize("kind", [ContinualTagger])
 def test_a_folder_is_neither_read_nor_replaced(kind, tmp_path):
     x, y = problem()
-    with pytest.raises(InputError, match=r"is a folder; expected the file of a saved tagger"):
+    with pytest.raises(InputError, match=r"cannot be read: Is a directory"):
         kind.load(tmp_path)
     for overwrite in (False, True):
         with pytest.raises(InputError, match=r"is a folder; expected the name of a file to write"):

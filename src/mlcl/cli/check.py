@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from mlcl.arrays import ENDING
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.datasets import open_store, read_ids
 from mlcl.datasets.store import MANIFEST
 from mlcl.errors import InputError
-from mlcl.runs.check import Finding, check_run, in_turn, left_behind, looks_like_run, read_or_say
 from mlcl.sklearn import saving
-from mlcl.sklearn.array_files import read_header
 from mlcl.sklearn.exact_saving import read_exact
 from mlcl.sklearn.shard_folder import BEGUN, PARTS, TAGGER, read_begun, read_tagger
-from mlcl.sklearn.shard_parts import ENDING, read_part
+from mlcl.sklearn.shard_parts import read_part
 from mlcl.sweeps.record import FILE, read_record
+from mlcl.taggers.check import Finding, check_run, in_turn, left_behind, looks_like_run, read_or_say
 
 _LEFT_BY_LEARN = re.compile(r"\w+\.safetensors\.tmp")
 
@@ -68,7 +68,7 @@ def check(path: Path, *, repair: bool = False) -> list[Finding]:
 def _read_tagger(path: Path) -> None:
     """Read the file of either kind of tagger."""
     try:
-        read_header(path, format=saving.FORMAT, version=saving.VERSION, kind="a ContinualTagger")
+        saving.TAGGERS.read_header(path)
     except InputError:
         read_exact(path)
     else:

@@ -9,7 +9,7 @@ from mlcl.cli.messages import page
 from mlcl.cli.options import RunCommand, parse_run
 from mlcl.cli.run import follow
 from mlcl.errors import InputError
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import update
 from mlcl.runs.folder import CONFIG, free_folder, read_config, require_finished
 from mlcl.runs.versions import current_folder
 from mlcl.training.portable import require_portable
@@ -40,8 +40,13 @@ def main(arguments: list[str]) -> int:
     folder, command = more
     out = command.out or free_folder(folder.with_name(f"{folder.name}-extended"))
     return follow(
-        lambda callback: extend(
-            folder, out=out, config=command.config, overwrite=command.overwrite, callback=callback
+        lambda callback: update(
+            folder,
+            out=out,
+            config=command.config,
+            known=False,
+            overwrite=command.overwrite,
+            callback=callback,
         ),
         out,
         quiet=command.quiet,

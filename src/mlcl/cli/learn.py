@@ -153,8 +153,7 @@ def _learn_shards(given: dict[str, Any], *, again: str) -> int:
 def _learn_store(given: dict[str, Any]) -> int:
     """Learn by a run; torch is loaded here, and not where shards are counted."""
     from mlcl.cli.run import follow
-    from mlcl.runs.learn import choose, learn, prepared
-    from mlcl.runs.quality import quality_line
+    from mlcl.taggers.learning import choose, learn, prepared, quality_line
 
     if len(given["data"]) > 1:
         raise InputError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
-from mlcl.runs.predict import check_out, predict, write_scores, write_tags
+from mlcl.taggers.predict import check_out, predict, write_scores, write_tags
 from mlcl.texts import csv_line
 
 

@@ -14,10 +14,10 @@ from mlcl.cli.run import follow
 from mlcl.cli.verbs import verb_parser
 from mlcl.engines.launching import rank
 from mlcl.reports.changes import change_lines, change_table, points
+from mlcl.runs.continuing import update
 from mlcl.runs.folder import read_extends
-from mlcl.runs.gate import ALLOW, Verdict, check_gate, release
-from mlcl.runs.update import update
 from mlcl.runs.versions import claimed, parent_number, root_of
+from mlcl.taggers.gate import ALLOW, Verdict, check_gate, release
 
 HELP = f"""usage: mlcl update DIR --data STORE [--gate STORE] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
 

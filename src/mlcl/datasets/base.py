@@ -109,6 +109,8 @@ class Dataset:
     """The options that its store, or the source of its features, was prepared with, such as ``difficult`` of VOC."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """How many images its store leaves out by the rules of the source, by reason."""
+    encoder: bytes | None = None
+    """The file of the encoder that made these vectors of other inputs, if one did; every tagger on them gets a copy."""
 
     def __repr__(self) -> str:
         """Show sizes, not the arrays."""

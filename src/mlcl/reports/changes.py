@@ -13,8 +13,8 @@ from mlcl.errors import InputError
 from mlcl.metrics.changes import auc_changes
 from mlcl.reports.rendering import Table, decimals, signed
 from mlcl.runs.folder import read_result
-from mlcl.runs.gate import Verdict, check_inputs
 from mlcl.runs.trained import load_trained
+from mlcl.taggers.gate import Verdict, check_inputs
 
 SHOWN = 40
 """Labels that a table on the terminal shows at most."""

@@ -31,12 +31,11 @@ from mlcl.metrics import (
 from mlcl.metrics.bootstrap import bootstrap_class_auc
 from mlcl.metrics.suspicion import suspected_errors
 from mlcl.reports.data import load_quietly
-from mlcl.runs.added import benchmark_of
-from mlcl.runs.base import load_base
+from mlcl.runs.continuing import benchmark_of, load_base
 from mlcl.runs.folder import read_config, read_data_record, read_extends, read_receipt
-from mlcl.runs.gate import check_inputs
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.streams import Benchmark
+from mlcl.taggers.gate import check_inputs
 
 RESAMPLES = 400
 LEVEL = 0.95

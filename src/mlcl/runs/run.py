@@ -11,8 +11,7 @@ from mlcl.config.resolve import config_from
 from mlcl.config.schema import Config
 from mlcl.engines.launching import launched
 from mlcl.errors import InputError
-from mlcl.runs.added import extended_benchmark
-from mlcl.runs.base import begin_from, read_base
+from mlcl.runs.continuing import begin_from, extended_benchmark, read_base
 from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends, read_receipt
 from mlcl.runs.recording import (
     Recorder,

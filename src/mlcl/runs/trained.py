@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlcl.arrays import section
 from mlcl.config.schema import Config
 from mlcl.errors import InputError, one_line
 from mlcl.metrics import Thresholds
@@ -29,6 +30,7 @@ from mlcl.runs.folder import (
     WEIGHTS,
     read_calibration,
     read_config,
+    read_encoder,
     read_result,
     read_thresholds,
     read_weights,
@@ -37,7 +39,6 @@ from mlcl.runs.folder import (
 from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
-from mlcl.training.state import without_prefix
 
 SPARE = 2**24
 """So many numbers may be made beside those of the weights, before these replace them."""
@@ -59,6 +60,7 @@ class Trained:
         input_shape: of one raw input, (C, H, W) or (D,).
         calibration: from logits to probabilities.
         thresholds: from probabilities to tags.
+        encoder: the file of what makes vectors of raw inputs; None where the network takes them as they are.
     """
 
     folder: Path
@@ -72,6 +74,7 @@ class Trained:
     input_shape: tuple[int, ...]
     calibration: Calibration
     thresholds: Thresholds
+    encoder: bytes | None = None
 
     @property
     def scorer(self) -> Network | Committee:
@@ -133,7 +136,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)
         if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:
             raise InputError(f"the normaliser is not one of inputs of shape {shape}")
-        solved = without_prefix(tensors, "committee")
+        solved = section(tensors, "committee")
         network.load_state_dict(
             {name: tensors[name] for name in tensors if not name.startswith("committee.")}
         )
@@ -161,6 +164,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         shape,
         read_calibration(path, result),
         read_thresholds(path, result) if thresholds else Thresholds.half(len(classes)),
+        read_encoder(path, result),
     )
 
 

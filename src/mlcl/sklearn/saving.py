@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlcl.arrays import Format, Like, check_arrays, section, to_arrays, to_tensors
 from mlcl.errors import InputError, check_int
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
@@ -18,19 +19,23 @@ from mlcl.metrics import LogOddsLines
 from mlcl.models import Network
 from mlcl.sklearn.array_files import (
     check_target,
-    read_arrays,
     read_feature_names,
     reading,
     tagger_header,
-    write_arrays,
 )
 from mlcl.sklearn.held_out import HeldOut
 from mlcl.sklearn.learning import Ids, Learnt, new_network
 from mlcl.sklearn.targets import Name, check_names
 from mlcl.training.batches import Normaliser
 
-FORMAT, VERSION = "mlcl-tagger", 2
-HELD_OUT = ("inputs", "labels", "known", "keys", "logits")
+TAGGERS = Format("mlcl-tagger", 2, what="a ContinualTagger")
+HELD_OUT = {
+    "inputs": Like("float32", ("rows", "features")),
+    "labels": Like("uint8", ("rows", "classes")),
+    "known": Like("bool", ("rows", "classes")),
+    "keys": Like("float64", ("rows",)),
+    "logits": Like("float64", ("rows", "classes")),
+}
 
 
 def write_tagger(
@@ -44,21 +49,21 @@ def write_tagger(
 ) -> None:
     """Write a tagger; a failure leaves no partial file."""
     check_target(path, overwrite=overwrite)
-    header = tagger_header(FORMAT, VERSION, params, classes, feature_names) | {
+    header = tagger_header(params, classes, feature_names) | {
         "model": learnt.model,
         "label_sets": [ids.tolist() for ids in learnt.label_sets],
         "total": learnt.counts.total,
         "seed": learnt.seed,
         "calls": learnt.calls,
     }
-    write_arrays(path, header, _arrays(learnt))
+    TAGGERS.write(path, _arrays(learnt), header)
 
 
 def _arrays(learnt: Learnt) -> dict[str, NDArray[Any]]:
     """Return all arrays of a tagger by name."""
     tensors = {f"network.{name}": value for name, value in learnt.network.state_dict().items()}
     tensors |= {"normaliser.scale": learnt.normaliser.scale, "normaliser.shift": learnt.normaliser.shift}
-    arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+    arrays = to_arrays(tensors)
     arrays |= {f"memory.{name}": value for name, value in learnt.memory.state().items()}
     arrays["inputs"] = learnt.inputs
     for name in ("positive", "negative"):
@@ -69,7 +74,7 @@ def _arrays(learnt: Learnt) -> dict[str, NDArray[Any]]:
 
 def read_tagger(path: Path) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
     """Return the state, the parameters, the class names and the feature names of a saved tagger."""
-    header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind="a ContinualTagger")
+    header, arrays = TAGGERS.read(path)
     with reading(path):
         return _restore(header, arrays)
 
@@ -78,7 +83,7 @@ def _restore(
     header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[Learnt, dict[str, Any], list[Name], list[str] | None]:
     """Rebuild a tagger from untrusted values; whatever does not fit raises an error."""
-    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
+    tensors = to_tensors(arrays)
     classes = check_names(header["classes"], "classes", [])
     label_sets = _read_label_sets(header["label_sets"], len(classes))
     memory = _read_memory(tensors, label_sets)
@@ -86,8 +91,8 @@ def _restore(
     features = inputs.shape[1]
     counts = _read_counts(tensors, header["total"], len(classes))
     learnt = Learnt(
-        network=_read_network(header["model"], _section(tensors, "network."), features, len(classes)),
-        normaliser=_read_normaliser(tensors, features),
+        network=_read_network(header["model"], section(tensors, "network"), features, len(classes)),
+        normaliser=_read_normaliser(arrays, features),
         memory=memory,
         inputs=inputs.numpy(),
         label_sets=label_sets,
@@ -110,17 +115,9 @@ def _read_lines(arrays: Mapping[str, NDArray[Any]], classes: int) -> LogOddsLine
 
 def _read_held_out(arrays: Mapping[str, NDArray[Any]], features: int, classes: int) -> HeldOut:
     """Read the held-out rows: finite, with as many features and classes as the tagger."""
-    found = HeldOut(**{name: arrays[f"held_out.{name}"] for name in HELD_OUT})
-    kinds = {
-        "inputs": np.float32,
-        "labels": np.uint8,
-        "known": np.bool_,
-        "keys": np.float64,
-        "logits": np.float64,
-    }
-    wrong = [name for name, kind in kinds.items() if getattr(found, name).dtype != kind]
-    if wrong or found.inputs.shape[1:] != (features,) or found.labels.shape[1] != classes:
-        raise InputError("the held-out rows do not have the types, features or classes of the tagger")
+    held_out = section(arrays, "held_out")
+    check_arrays(held_out, HELD_OUT, features=features, classes=classes)
+    found = HeldOut(**held_out)
     if not (np.isfinite(found.inputs).all() and np.isfinite(found.logits).all()):
         raise InputError("the held-out rows are not finite")
     LabelCounts.of(found.labels)
@@ -147,7 +144,7 @@ def _read_counts(tensors: Mapping[str, Tensor], total: Any, classes: int) -> Lab
 
 def _read_memory(tensors: Mapping[str, Tensor], label_sets: Sequence[Ids]) -> Memory:
     """Read the memory: one task per label set, with the classes of that set, and rows numbered from 0."""
-    memory = Memory.from_state({name: value.numpy() for name, value in _section(tensors, "memory.").items()})
+    memory = Memory.from_state({name: value.numpy() for name, value in section(tensors, "memory").items()})
     if not np.array_equal(memory.rows, np.arange(len(memory))):
         raise InputError(f"the rows of the memory are not numbered from 0 to {len(memory) - 1}")
     tasks = sorted(part.task for part in memory.tasks)
@@ -168,15 +165,13 @@ def _read_inputs(inputs: Tensor, rows: int) -> Tensor:
     return inputs
 
 
-def _read_normaliser(tensors: Mapping[str, Tensor], features: int) -> Normaliser:
-    scale, shift = tensors["normaliser.scale"], tensors["normaliser.shift"]
-    for name, value in (("scale", scale), ("shift", shift)):
-        if value.dtype != torch.float32 or value.shape != (1, features):
-            raise InputError(
-                f"normaliser.{name} is {value.dtype} of shape {tuple(value.shape)}; "
-                f"expected float32 [1, {features}]"
-            )
-    return Normaliser(scale, shift)
+def _read_normaliser(arrays: Mapping[str, NDArray[Any]], features: int) -> Normaliser:
+    found = section(arrays, "normaliser")
+    check_arrays(
+        found, dict.fromkeys(("scale", "shift"), Like("float32", (1, "features"))), features=features
+    )
+    tensors = to_tensors(found)
+    return Normaliser(tensors["scale"], tensors["shift"])
 
 
 def _read_network(
@@ -190,7 +185,3 @@ def _read_network(
     network = new_network(dict(model), features, classes, 0)
     network.load_state_dict(weights)
     return network.eval()
-
-
-def _section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mlcl.datasets.base import Dataset
+from mlcl.datasets.base import Dataset, Split
 from mlcl.errors import InputError, check_choice
 from mlcl.labels import Labels
 from mlcl.streams.notes import headline_problem, summary, task_notes
@@ -143,6 +143,27 @@ class Benchmark:
             )
             for task in self.tasks
         ]
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return the benchmark with other names for some classes."""
+        classes = tuple(names.get(name, name) for name in self.classes)
+        return replace(self, dataset=replace(self.dataset, classes=classes))
+
+    def without(self, label: str) -> Self:
+        """Return the benchmark without one class, and without the task that had no other."""
+        data, k = self.dataset, self.classes.index(label)
+        digest = hashlib.sha256(f"{data.fingerprint} without {label}".encode()).hexdigest()[:16]
+        dataset = replace(
+            data,
+            classes=tuple(name for name in data.classes if name != label),
+            train=Split(data.train.inputs, np.delete(data.train.labels, k, axis=1)),
+            test=Split(data.test.inputs, np.delete(data.test.labels, k, axis=1)),
+            fingerprint=digest if data.fingerprint else "",
+        )
+        left = [task for task in self.tasks if set(task.classes.tolist()) != {k}]
+        return replace(
+            self, dataset=dataset, tasks=tuple(task.without(k, index=t) for t, task in enumerate(left))
+        )
 
     @classmethod
     def from_arrays(

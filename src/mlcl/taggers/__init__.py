@@ -1,4 +1,13 @@
-"""A tagger in Python: what was learnt, whoever learnt it, loaded from its folder."""
+"""A tagger in Python: what was learnt, whoever learnt it, loaded from its folder.
+
+    inputs -> encoder -> scorer -> calibration -> thresholds -> tags
+
+The scorer takes images or vectors. Where vectors were made of other inputs, such as texts, what made them is the
+encoder. It is one file, bytes to this room: ``Dataset.encoder`` on the way in (or `mlcl.taggers.sums.Learnt.encoder`),
+``encoder.safetensors`` with its checksum in the folder, carried on by every new version and copy, and
+``Tagger.encoder`` on the way out. `mlcl.taggers.learning.prepared` makes a store of vectors of any data, for `learn`
+and `update`, and `mlcl.taggers.predict.read_inputs` makes vectors of any inputs, for ``predict``, ``drift`` and others.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlcl.datasets.base import as_inputs
 from mlcl.errors import InputError
+from mlcl.runs.continuing import update
 from mlcl.runs.folder import copy_finished
-from mlcl.runs.gate import ALLOW, check_gate, release
 from mlcl.runs.trained import Trained, load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import claimed
+from mlcl.taggers.gate import ALLOW, check_gate, release
 
 __all__ = ["Refused", "Tagger", "load"]
 

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mlcl.arrays import section
 from mlcl.config.schema import Config
 from mlcl.datasets.base import Split
 from mlcl.exact import Learner as ExactLearner
@@ -36,7 +37,7 @@ from mlcl.training.batches import Normaliser, Rows
 from mlcl.training.caching import FeatureCache, Floats
 from mlcl.training.processes import Processes
 from mlcl.training.solving import ExactHead, Spread
-from mlcl.training.state import with_prefix, without_prefix
+from mlcl.training.state import with_prefix
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ class CommitteeSolver:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take the sums from `state`."""
         for name, head in self.heads.items():
-            head.load_state(without_prefix(state, name))
+            head.load_state(section(state, name))
 
 
 def _log_odds(

@@ -18,8 +18,8 @@ from mlcl._version import __version__
 from mlcl.datasets.images import FORMATS
 from mlcl.errors import InputError
 from mlcl.runs.folder import fingerprint
-from mlcl.runs.predict import decode_input
 from mlcl.runs.trained import Trained, load_trained
+from mlcl.taggers.predict import decode_input
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save as save_arrays
 from scipy.special import expit
 
 from mlcl.config.resolve import resolve
@@ -82,6 +81,7 @@ class Learnt:
         seconds: that learning took.
         share: of the rows, chosen by their content, that are not in the sums, see `mlcl.exact.held_rows`.
         held_out: rows to calibrate and measure on, if there are any.
+        encoder: the file of what made the vectors of other inputs, if anything did.
     """
 
     learner: Learner
@@ -97,6 +97,7 @@ class Learnt:
     seconds: float = 0.0
     share: float = 0.0
     held_out: HeldOutRows | None = None
+    encoder: bytes | None = None
 
     def __post_init__(self) -> None:
         if len(self.classes) != self.learner.classes or not self.classes:
@@ -125,10 +126,9 @@ def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
     files.remove_result(path)
     files.write_config(path, config, command=f"{command}; not:")
     files.write_environment(path, machine_record() | {"run": uuid.uuid4().hex, "data": record["data"]})
-    contents = {
-        files.WEIGHTS: save_arrays(_weights(solution)),
-        files.MEMORY: save_arrays(_kept(learnt, config, tasks)),
-    }
+    contents = files.packed(_weights(solution), _kept(learnt, config, tasks)) | files.encoder_file(
+        learnt.encoder
+    )
     files.write_finished(
         path,
         contents,
@@ -183,7 +183,18 @@ def read_sums(folder: str | Path) -> Learnt:
         features,
         seed,
         result.benchmark,
+        encoder=files.read_encoder(path, result),
     )
+
+
+def merge_sums(first: Learnt, second: Learnt) -> Learnt:
+    """Return what one would know that had learnt the rows of both; classes of the same name are the same class."""
+    if first.encoder != second.encoder or first.features != second.features:
+        what = "encoders" if first.encoder != second.encoder else "names of features"
+        raise InputError(f"{first.name} and {second.name} have other {what}; expected the same")
+    names = tuple(dict.fromkeys([*first.classes, *second.classes]))
+    merged = first.learner.merge(second.learner, [names.index(name) for name in second.classes])
+    return replace(first, learner=merged, classes=names, numbers=first.numbers and second.numbers)
 
 
 def _config(learnt: Learnt) -> Config:

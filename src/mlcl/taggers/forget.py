@@ -13,23 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from mlcl.datasets import find_dataset, is_given_arrays, load_dataset, read_ids
 from mlcl.errors import InputError, nearest
-from mlcl.exact import Learner as ExactLearner
 from mlcl.files import read_bounded
-from mlcl.labels import LabelCounts, Labels
-from mlcl.memories import Memory
+from mlcl.labels import LabelCounts, Labels, numbers_without
+from mlcl.memories import Memory, TaskSamples
+from mlcl.metrics import LogOddsLines, ResultMatrix
 from mlcl.runs import folder as files
-from mlcl.runs.added import benchmark_of, remembered_benchmark
-from mlcl.runs.base import Base, begin_from, load_base
 from mlcl.runs.calibration import Calibrated, calibrate
+from mlcl.runs.continuing import Base, begin_from, benchmark_of, load_base, remembered_benchmark
 from mlcl.runs.recording import Recorder
 from mlcl.runs.result import summarise
 from mlcl.runs.versions import chain, current_folder, now_text
-from mlcl.runs.without import benchmark_without, without_label
 from mlcl.training.learner import Learner
 
 MAX_IDS_BYTES = 64 << 20
@@ -96,7 +94,7 @@ def forget(
                 f"--label {label!r} is no label of {base.folder}.{nearest(label, base.trained.classes)}"
             )
         receipt = {"what": "label", "label": label, "count": 1}
-        edited, benchmark = without_label(base, label), benchmark_without(remembered_benchmark(base), label)
+        edited, benchmark = _without_label(base, label), remembered_benchmark(base).without(label)
     else:
         wanted = _read_wanted(Path(str(rows)))
         edited, count = _without_rows(base, wanted, data=data, source=str(rows))
@@ -155,7 +153,7 @@ def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, sou
                 f"{source}: {row!r} is in {places[0]} and in {places[1]}; say which one: --data STORE."
             )
     names, rows = base.trained.classes, set(wanted)
-    learner = ExactLearner.from_arrays({name: value.numpy() for name, value in base.kept.exact.items()})
+    learner = base.sums
     tasks, learnt = list(base.memory.tasks), set()
     for place, one in enumerate(taught):
         chosen = np.array([row for row in one.rows if one.store in stores and one.ids[row] in rows], np.int64)
@@ -177,8 +175,55 @@ def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, sou
         )
     memory = Memory.from_state(base.memory.state())
     memory.tasks = tuple(tasks)
-    exact = {name: torch.from_numpy(value) for name, value in learner.arrays().items()}
-    return replace(base, kept=replace(base.kept, memory=memory, exact=exact)), len(learnt)
+    return base.with_sums(learner, memory), len(learnt)
+
+
+def _without_label(base: Base, label: str) -> Base:
+    """Return an exact run as if it had never known a label; a task that had no other is gone."""
+    trained = base.trained
+    k = trained.classes.index(label)
+    left = np.delete(np.arange(len(trained.classes)), k)
+    tasks = np.array([t for t, ids in enumerate(trained.tasks) if set(ids.tolist()) != {k}], np.int64)
+    if not len(tasks):
+        raise InputError(f"{label!r} is the only label of {base.folder}; without it nothing is left.")
+    memory = Memory.from_state(base.memory.state())
+    memory.tasks = tuple(_samples_without(memory.tasks[t], number, k) for number, t in enumerate(tasks))
+    # Its weights are solved from the sums.
+    trained.network.head.linear = nn.Linear(trained.network.backbone.width, len(left))
+    result, calibration, thresholds = trained.result, trained.calibration, trained.thresholds
+    edited = replace(
+        trained,
+        classes=tuple(trained.classes[i] for i in left),
+        tasks=tuple(samples.classes for samples in memory.tasks),
+        result=replace(
+            result,
+            matrix=ResultMatrix(result.matrix.values[np.ix_(tasks, tasks)]),
+            per_class=result.per_class[np.ix_(tasks, left)],
+            task_seconds=result.task_seconds[tasks],
+        ),
+        calibration=replace(
+            calibration,
+            lines=LogOddsLines(calibration.lines.slope[left], calibration.lines.offset[left]),
+            prior=calibration.prior[left],
+            own=calibration.own[left],
+        ),
+        thresholds=replace(
+            thresholds,
+            **{name: getattr(thresholds, name)[left] for name in ("values", "own", "reached")},
+        ),
+    )
+    return replace(base, trained=edited).with_sums(base.sums.remove(k), memory)
+
+
+def _samples_without(samples: TaskSamples, index: int, k: int) -> TaskSamples:
+    keep = samples.classes != k
+    return replace(
+        samples,
+        task=index,
+        classes=numbers_without(samples.classes, k),
+        counts=samples.counts.select(keep),
+        labels=samples.labels[:, keep],
+    )
 
 
 def _taught(base: Base) -> list[Taught]:

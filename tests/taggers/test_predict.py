@@ -19,10 +19,10 @@ from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
-from mlcl.runs.export import ExportError, export
-from mlcl.runs.predict import predict
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
+from mlcl.taggers.export import ExportError, export
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 
 KINDS = ("features", "images", "krt", "joint-krt", "exact", "committee")
@@ -248,7 +248,7 @@ def test_an_onnx_file_gives_the_same_scores(kind, trained, tmp_path):
 
 
 def test_an_export_that_differs_is_not_written(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("mlcl.runs.export.TOLERANCE", -1.0)
+    monkeypatch.setattr("mlcl.taggers.export.TOLERANCE", -1.0)
     with pytest.raises(ExportError, match="differ by"):
         export(trained["features"].folder, tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from mlcl.datasets.store import is_store
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.runs import folder as files
-from mlcl.runs.result import Result
+from mlcl.runs.result import Result, SavedResult
 from mlcl.runs.run import resume, run
 from mlcl.training.callbacks import Callback
 
@@ -157,3 +158,30 @@ def learn(chosen: Chosen, out: Path, *, overwrite: bool = False, callback: Callb
             )
         return resume(out, callback=callback)
     return run(chosen.config, out=out, overwrite=overwrite, callback=callback)
+
+
+def quality_line(folder: str | Path) -> str:
+    """Return Macro-AUC, mAP and Brier score of a finished run on the rows that it did not learn from."""
+    path = Path(folder)
+    return describe_quality(files.read_result(path), rows=_rows(path))
+
+
+def describe_quality(result: SavedResult, *, rows: int) -> str:
+    """Return the line; without rows that were held out nothing is known, and it says so."""
+    auc, precision = result.values["pooled_macro_auc"], result.values["pooled_map"]
+    if not rows or not math.isfinite(auc):
+        return f"{len(result.classes)} labels; no rows were held out, so how good it is was not measured"
+    found = f"{len(result.classes)} labels: Macro-AUC {auc:.1f}, mAP {precision:.1f}"
+    measured = result.calibration or {}
+    brier, prior = measured.get("brier"), measured.get("brier_prior")
+    if isinstance(brier, float) and isinstance(prior, float):
+        found += f", Brier score {brier:.4f} (the share of each label alone: {prior:.4f})"
+        if brier > prior:
+            found += "; probabilities are worse than a constant: not calibrated"
+    return f"{found}, on {rows:,} rows that were not learnt from"
+
+
+def _rows(path: Path) -> int:
+    """Return the number of test rows."""
+    shape = files.read_data_record(path).get("test")
+    return shape[0] if isinstance(shape, list) and shape and type(shape[0]) is int else 0

@@ -188,6 +188,7 @@ def _damaged(folder: Path) -> Iterator[Finding]:
         (files.CALIBRATION, partial(files.read_calibration, folder, result)),
         (files.THRESHOLDS, partial(files.read_thresholds, folder, result)),
         (files.HELD_OUT, partial(files.read_held_out, folder, result)),
+        (files.ENCODER, partial(files.read_encoder, folder, result)),
         (files.RECEIPT, partial(files.read_receipt, folder)),
         (files.EXTENDS, partial(files.read_extends, folder)),
         (files.GATE, partial(files.read_gate, folder)),

@@ -13,13 +13,13 @@ import pytest
 from helpers import EXACT, label_settings, label_store, small_arrays
 from mlcl.cli.main import main
 from mlcl.files import FolderLock
-from mlcl.runs.gate import check_gate, release
-from mlcl.runs.predict import predict
+from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.runs.update import update
 from mlcl.runs.versions import current_number, rollback
 from mlcl.sklearn import ContinualTagger, ExactTagger
 from mlcl.sklearn.shards import learn_shards
+from mlcl.taggers.gate import check_gate, release
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 from shard_files import made_up, write_shard
 
@@ -227,5 +227,5 @@ def test_a_folder_of_learn(tmp_path, capsys):
     (tmp_path / "out" / "begun.safetensors").write_bytes(b"x")
     code, out = check(tmp_path / "out", capsys, "--repair")
     assert code == 2
-    assert "begun.safetensors: is not a saved tagger, or corrupt" in out
+    assert "begun.safetensors: is not an ExactTagger, or corrupt" in out
     assert "0a.safetensors.tmp: was left by a write that was killed; removed it" in out

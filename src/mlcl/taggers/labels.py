@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from mlcl.errors import InputError, nearest
 from mlcl.files import json_text
 from mlcl.runs import folder as files
 from mlcl.runs.versions import current_folder, now_text
-from mlcl.streams import Benchmark
 
 
 def renamed_classes(classes: Sequence[str], names: Mapping[str, str], *, where: str) -> tuple[str, ...]:
@@ -49,6 +47,7 @@ def rename(folder: str | Path, names: Mapping[str, str], *, out: str | Path) -> 
     contents = {
         name: files.read_listed(path / name, result.sha256) for name in (files.WEIGHTS, files.MEMORY)
     } | {files.RECEIPT: json_text(receipt).encode()}
+    contents |= files.encoder_file(files.read_encoder(path, result))
     files.write_extends(place, files.Extends(path, before))
     files.write_environment(place, files.read_environment(path))
     files.write_config(place, files.read_config(path), command=f"mlcl labels {path}; not:")
@@ -62,10 +61,3 @@ def rename(folder: str | Path, names: Mapping[str, str], *, out: str | Path) -> 
         classes=classes,
     )
     return receipt
-
-
-def renamed_benchmark(benchmark: Benchmark, names: Mapping[str, str]) -> Benchmark:
-    """Return a benchmark in which labels have other names."""
-    data = benchmark.dataset
-    classes = tuple(names.get(name, name) for name in data.classes)
-    return replace(benchmark, dataset=replace(data, classes=classes))

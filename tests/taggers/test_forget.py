@@ -16,13 +16,12 @@ from mlcl.datasets import load_dataset, prepare_source, read_ids
 from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Sums
-from mlcl.runs.base import load_base
-from mlcl.runs.forget import forget
-from mlcl.runs.predict import predict
+from mlcl.runs.continuing import load_base, update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import current_folder, versions
+from mlcl.taggers.forget import forget
+from mlcl.taggers.predict import predict
 
 
 def without(folder, name, store, rows):

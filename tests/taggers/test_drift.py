@@ -10,9 +10,9 @@ import pytest
 
 from helpers import EXACT, label_settings, label_store, small_arrays
 from mlcl.cli.main import main
-from mlcl.runs.drift import drift
+from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.runs.update import update
+from mlcl.taggers.drift import drift
 
 
 @pytest.fixture(scope="module")

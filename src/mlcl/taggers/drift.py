@@ -19,12 +19,11 @@ from mlcl.datasets import is_given_arrays, load_dataset
 from mlcl.errors import InputError, check_number
 from mlcl.metrics.drift import RateChanges, TwoSampleTest, mmd_test, rate_changes
 from mlcl.runs import folder as files
-from mlcl.runs.added import benchmark_of
-from mlcl.runs.base import load_base
-from mlcl.runs.gate import check_inputs
-from mlcl.runs.predict import read_inputs
+from mlcl.runs.continuing import benchmark_of, load_base
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import now_text
+from mlcl.taggers.gate import check_inputs
+from mlcl.taggers.predict import read_inputs
 from mlcl.training.batches import gather, slices
 
 LEVEL = 0.01
@@ -96,7 +95,7 @@ def drift(
 
     Args:
         folder: the run; of one with versions the current one.
-        inputs: as for `mlcl.runs.predict.predict`: an image folder, an array, or a store (all its rows).
+        inputs: as for `mlcl.taggers.predict.predict`: an image folder, an array, or a store (all its rows).
         reference: a store whose test rows to compare with instead.
         level: the p-value below which something has moved.
         seed: of the permutations, and of the rows drawn for them.
