@@ -32,8 +32,6 @@ import yaml
 from safetensors import safe_open
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
@@ -49,7 +47,7 @@ from mlcl.runs import checkpoints
 from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, read_base, update
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
-from mlcl.sklearn import ContinualTagger, ExactTagger
+from mlcl.sklearn import ExactTagger
 from mlcl.sklearn.shard_parts import Job, count, list_parts, read_part, write_part
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
@@ -186,28 +184,8 @@ def make_targets(folder: Path) -> dict[str, Target]:
         warnings.simplefilter("ignore")
         update(used, config=settings, out=second, known=False)
 
-    # A tagger: its header with the checksum made right, and its bytes.
+    # A tagger in one file: its header, with a checksum that is made right for every header, and its bytes.
     x, y = small_arrays()
-    tagger = folder / "tagger"
-    ContinualTagger(model="mlp", epochs=1, hidden=4, depth=1, memory_size=9, random_state=0).fit(x, y).save(
-        tagger
-    )
-    tagger_seed = tagger.read_bytes()
-    parts = load_tensors(
-        tagger_seed
-    )  # not from the file: such tensors are a map of it, which ends where it is cut
-    with safe_open(tagger, framework="pt") as file:
-        header = file.metadata()["mlcl"]
-
-    def read_tagger(data: bytes) -> object:
-        tagger.write_bytes(data)
-        return ContinualTagger.load(tagger)
-
-    def read_tagger_header(data: bytes) -> object:
-        save_file(parts, tagger, {"mlcl": data.decode(errors="replace")})
-        return ContinualTagger.load(tagger).predict(x)
-
-    # An exact tagger: the same, with a checksum that is made right for every header.
     exact = folder / "exact.safetensors"
     ExactTagger(dimensions=2).fit(x, y).save(exact)
     exact_seed, sums = exact.read_bytes(), load_arrays(exact.read_bytes())
@@ -325,8 +303,6 @@ def make_targets(folder: Path) -> dict[str, Target]:
         "memory": Target(
             ((used / "memory.safetensors").read_bytes(),), read_file_of_run("memory.safetensors")
         ),
-        "tagger": Target((tagger_seed,), read_tagger),
-        "tagger header": Target((header.encode(),), read_tagger_header, True),
         "exact tagger": Target((exact_seed,), read_exact_tagger),
         "exact tagger header": Target((exact_header.encode(),), read_exact_header, True),
         "shard": Target((shard.read_bytes(),), read_shard),

@@ -106,6 +106,7 @@ class DatasetPlan:
         inputs: encoded images, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
         options: the options that the source was given, for the manifest.
         dropped: how many items were left out, by reason.
+        encoder: the file of what made the vectors of other inputs, if anything did.
     """
 
     source: str
@@ -118,6 +119,7 @@ class DatasetPlan:
     inputs: EncodedImages | NDArray[Any]
     options: Mapping[str, Any]
     dropped: Mapping[str, int]
+    encoder: bytes | None = None
 
     def take(self, rows: NDArray[np.int64]) -> DatasetPlan:
         """Return the plan of some rows, which must be ascending."""
@@ -161,6 +163,7 @@ def make_plan(
     inputs: EncodedImages | NDArray[Any],
     options: Mapping[str, Any] | None = None,
     dropped: Mapping[str, int] | None = None,
+    encoder: bytes | None = None,
 ) -> DatasetPlan:
     """Check the parts of a plan and sort its rows: training first, each split in the order given."""
     if not len(ids) == len(train) == len(inputs) == len(labels):
@@ -189,6 +192,7 @@ def make_plan(
         inputs,
         options or {},
         dropped or {},
+        encoder,
     )
     return replace(plan.take(order), train=int(train.sum()))
 

@@ -16,6 +16,7 @@ from mlcl.datasets.images import DEFAULT_SIZE
 from mlcl.datasets.partial import OWN, Ledger, publish, store_place, working_folder
 from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import (
+    ENCODER,
     FORMAT,
     IDS,
     INPUTS,
@@ -169,6 +170,8 @@ def write_manifest(
     np.save(buffer, np.ascontiguousarray(plan.labels), allow_pickle=False)
     write_bytes(folder / LABELS, buffer.getvalue())
     write_text(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0))
+    if plan.encoder is not None:
+        write_bytes(folder / ENCODER, plan.encoder)
     shape, dtype = _shape(plan, size)
     how: dict[str, Any] = {"source": plan.source, "root": Path(plan.root).name, "options": dict(plan.options)}
     if not isinstance(plan.inputs, np.ndarray):
@@ -191,7 +194,7 @@ def write_manifest(
         plan=fingerprint,
         files={
             name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-            for name in (INPUTS, LABELS, IDS)
+            for name in (INPUTS, LABELS, IDS, *([] if plan.encoder is None else [ENCODER]))
         },
     )
     write_text(folder / MANIFEST, manifest.dumps())

@@ -1,8 +1,9 @@
 """A store: a folder with all inputs in one memory map, their labels and ids, and a readable manifest.
 
 ``inputs.npy`` is uint8 ``[N, C, H, W]`` or float32 ``[N, D]``, training rows first; ``labels.npy`` is uint8
-``[N, K]``; ``ids.json`` has one name per row; ``manifest.json`` records what the store holds, where it came
-from, and the SHA-256 of each file. A folder without a manifest that agrees with its files is not a store.
+``[N, K]``; ``ids.json`` has one name per row; ``encoder.safetensors`` is what made
+vectors of texts, if that did; ``manifest.json`` records what the store holds, where it came from, and the SHA-256 of
+each file. A folder without a manifest that agrees with its files is not a store.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from mlcl.arrays import ENDING
 from mlcl.datasets.base import Dataset, Kind, Split
 from mlcl.datasets.npy import map_npy
 from mlcl.errors import InputError
@@ -25,6 +27,7 @@ from mlcl.labels import as_labels
 
 FORMAT, VERSION = "mlcl-store", 1
 INPUTS, LABELS, IDS, MANIFEST = "inputs.npy", "labels.npy", "ids.json", "manifest.json"
+ENCODER = f"encoder{ENDING}"
 FEATURES = "features"
 """The source of a store whose inputs a model computed from another store (``mlcl data features``)."""
 _MAX_JSON_BYTES = 512 * 2**20
@@ -195,7 +198,7 @@ def _check(manifest: Manifest, file: Path) -> None:
         "classes": _are_distinct_texts(manifest.classes),
         "dropped": all(type(count) is int for count in manifest.dropped.values()),
         "skipped": all(_is_pair_of_texts(entry) for entry in manifest.skipped),
-        "files": set(manifest.files) == {INPUTS, LABELS, IDS}
+        "files": set(manifest.files) - {ENCODER} == {INPUTS, LABELS, IDS}
         and all(_is_file_entry(entry) for entry in manifest.files.values()),
     }
     wrong = [part for part, good in sound.items() if not good]
@@ -271,7 +274,17 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
         origin=origin,
         options=manifest.options or {},
         dropped=manifest.dropped,
+        encoder=_read_encoder(path, manifest),
     )
+
+
+def _read_encoder(path: Path, manifest: Manifest) -> bytes | None:
+    if ENCODER not in manifest.files:
+        return None
+    content = read_bounded(path / ENCODER, limit=_MAX_JSON_BYTES, expected="the encoder of a store")
+    if hashlib.sha256(content).hexdigest() != manifest.files[ENCODER]["sha256"]:
+        raise InputError(f"{path / ENCODER} is damaged: its SHA-256 is not the one in {MANIFEST}")
+    return content
 
 
 def read_ids(path: str | Path) -> list[str]:

@@ -31,7 +31,7 @@ PATIENCE = 20.0
 """Seconds after which this process ends itself if another one failed and it did not notice: it hangs in a transfer."""
 _SERVED = "TORCHELASTIC_USE_AGENT_STORE"
 """In the environment of torch: processes meet at a store that is there already."""
-_LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", _SERVED)
+_LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "OMP_NUM_THREADS", "WORLD_SIZE", _SERVED)
 """What is put into the environment where processes meet."""
 
 
@@ -50,6 +50,11 @@ class Member:
     size: int
     port: int
     meet: Callable[[], None]
+
+    def announce(self) -> None:
+        """Put into the environment what Fabric and torch read there."""
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port), "LOCAL_RANK": str(self.rank)}
+        os.environ.update(place | {_SERVED: "True"})
 
 
 _member: Member | None = None
@@ -98,8 +103,8 @@ def launched(devices: int, function: Callable[..., Any], *args: Any, **kwargs: A
         )
     others = _start(devices, function, args, kwargs)
     before = {name: os.environ.get(name) for name in _LEFT_BEHIND}
-    os.environ[_SERVED] = "True"
     _member = Member(0, devices, others.port, others.meet)
+    _member.announce()
     threads = _threads()
     try:
         yield
@@ -224,8 +229,8 @@ def _follow(
     global _member
     for number in (signal.SIGTERM, *([] if HANGUP is None else [HANGUP])):
         signal.signal(number, signal.SIG_IGN)  # the first process decides when to stop
-    os.environ[_SERVED] = "True"
     _member = Member(*place, lambda: channel.send("ready"))
+    _member.announce()
     function(*args, **kwargs)
     channel.send("done")
     # Until the first process ends this one: whoever leaves the group early may abort, or break its last transfer.

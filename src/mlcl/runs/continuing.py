@@ -136,8 +136,8 @@ def _start(learner: Learner, base: Base) -> State:
         f"network.{name}": grown(value.cpu(), fresh.get(name))
         for name, value in base.trained.network.state_dict().items()
     }
-    if base.trained.committee is not None and learner.committee is not None:
-        members = learner.committee.committee.members.state_dict()
+    if base.trained.committee is not None:
+        members = learner.head.weights()
         tensors |= {
             f"committee.{name}": grown(value.cpu(), members.get(name))
             for name, value in base.trained.committee.members.state_dict().items()
@@ -262,11 +262,25 @@ def remembered_benchmark(base: Base) -> Benchmark:
     return ExtendedBenchmark(base.trained.config.benchmark, dataset, tasks, complete=complete)
 
 
+def same_encoder(trained: Trained, data: Dataset, store: str) -> None:
+    """Refuse vectors that another encoder of texts made, and warn of those of an unknown one."""
+    if trained.encoder is None and data.encoder is not None:
+        raise InputError(f"{store} has vectors of texts; {trained.folder} takes no texts")
+    if trained.encoder is not None and data.encoder is None:
+        warnings.warn(f"{store} does not record which encoder made its vectors.", UserWarning, stacklevel=3)
+    elif data.encoder != trained.encoder:
+        raise InputError(
+            f"{store} has vectors that another encoder made than the one of {trained.folder}; expected texts, or "
+            "vectors that its own encoder made"
+        )
+
+
 def added_classes(base: Base, data: Dataset, *, store: str, known: bool) -> NDArray[np.int64]:
     """Return the columns of a dataset's classes that the new task has: all, or those that the run does not know.
 
     Messages name the store and not the dataset, of which there may be several stores.
     """
+    same_encoder(base.trained, data, store)
     if data.train.inputs.shape[1:] != base.trained.input_shape:
         raise InputError(
             f"{store} has inputs of shape {data.train.inputs.shape[1:]}, but the network was trained on "

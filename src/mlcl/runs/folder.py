@@ -64,11 +64,9 @@ from mlcl.files import (
 )
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
-from mlcl.metrics import LogOddsLines, Thresholds
+from mlcl.metrics import Calibration, HeldOut, LogOddsLines, Thresholds
 from mlcl.plugins import Plugin, load_entry_points, load_recorded
 from mlcl.runs.calibration import (
-    Calibration,
-    HeldOut,
     calibration_json,
     parse_calibration,
     parse_thresholds,
@@ -537,8 +535,7 @@ def _contents(result: Result) -> dict[str, bytes]:
     """Return the files of a finished run that nothing changes any more."""
     learner = result.learner
     tensors = dict(learner.network.state_dict())
-    if learner.committee is not None:
-        tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
+    tensors |= with_prefix("committee", learner.head.weights())
     tensors["normaliser.scale"] = learner.normaliser.scale
     tensors["normaliser.shift"] = learner.normaliser.shift
     return packed(to_arrays(tensors), kept_arrays(learner)) | encoder_file(learner.data.encoder)
@@ -573,8 +570,8 @@ def read_calibration(path: Path, result: SavedResult) -> Calibration:
     file = path / CALIBRATION
     content = _read_listed(file, result.sha256, limit=MAX_RESULT_BYTES)
     if content is None:
-        identity, classes = LogOddsLines.identity(len(result.classes)), len(result.classes)
-        return Calibration(identity, np.full(classes, 0.5), np.zeros(classes, np.bool_), 0)
+        classes = len(result.classes)
+        return Calibration.from_counts(LogOddsLines.identity(classes), np.full(classes, 0.5))
     return _parsed(file, parse_object(content, source=file), result, parse_calibration)
 
 

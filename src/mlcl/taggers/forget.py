@@ -28,6 +28,7 @@ from mlcl.runs.continuing import Base, begin_from, benchmark_of, load_base, reme
 from mlcl.runs.recording import Recorder
 from mlcl.runs.result import summarise
 from mlcl.runs.versions import chain, current_folder, now_text
+from mlcl.training.heads import SolvedHead
 from mlcl.training.learner import Learner
 
 MAX_IDS_BYTES = 64 << 20
@@ -258,9 +259,9 @@ def _of_version(base: Base) -> Iterator[Taught]:
 
 def _solve_again(learner: Learner) -> None:
     """Give the head the weights that follow from the sums that are left, and measure its last row anew."""
-    if learner.exact is None:
+    if not isinstance(learner.head, SolvedHead):
         raise InputError("the run has no exact head.")
-    learner.exact.write(*learner.exact.solve())
+    learner.head.solve()
     learner.network.eval()
     learner.evaluations.measure_again(learner.test_scores(), learner.benchmark)
 

@@ -22,6 +22,7 @@ from mlcl.errors import InputError, check_number
 from mlcl.metrics.changes import AucChanges, auc_changes
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
+from mlcl.runs.continuing import same_encoder
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import (
     current_number,
@@ -144,6 +145,7 @@ def check_inputs(trained: Trained, data: Dataset, store: str | Path) -> None:
         )
     if not len(data.test):
         raise InputError(f"{store} has no test rows; expected some that no version was trained on.")
+    same_encoder(trained, data, str(store))
     check_encoder(trained.result.features, data.origin, run=str(trained.folder), data=str(store))
 
 
