@@ -55,7 +55,7 @@ def join(train: TrainConfig) -> Processes:
     """Return the processes of a run, this one among them; it waits here until all are there."""
     # Loaded here: it takes as long as torch, and most commands train nothing.
     from lightning_fabric import Fabric
-    from lightning_fabric.plugins.environments import LightningEnvironment
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
     member, found = launching.member(), launching.torchrun()
