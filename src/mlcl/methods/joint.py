@@ -51,4 +51,4 @@ def joint_mask(benchmark: Benchmark) -> NDArray[np.bool_]:
     mask = np.zeros((len(benchmark.dataset.train), len(benchmark.dataset.classes)), np.bool_)
     for task in benchmark.tasks:
         mask[np.ix_(task.train, task.classes)] = True
-    return mask
+    return mask if benchmark.dataset.train.known is None else mask & benchmark.dataset.train.known
