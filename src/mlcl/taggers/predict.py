@@ -95,7 +95,7 @@ def read_texts(inputs: str | Path, *, text: str | None = None) -> tuple[list[str
         table = read_table(Path(inputs))
         columns = find_columns(table, text=text)
         texts = table.texts(columns.text)
-        names = range(1, len(texts) + 1) if columns.id is None else table.columns[columns.id]
+        names = range(1, len(texts) + 1) if columns.id is None else table.cells(columns.id)
         return [str(name) for name in names], texts
     lines = list(numbered_lines(sys.stdin.buffer if str(inputs) == "-" else Path(inputs)))
     return [str(number) for number, _ in lines], [line.rstrip("\r\n") for _, line in lines]
