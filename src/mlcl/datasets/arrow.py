@@ -116,19 +116,27 @@ def read_tags(
     _check_lists(cells, column, where, start)
     cells, used = split_texts(cells, separator, f"column {column!r} of {where}")
     pairs, found = names_of(_named(table, column, cells, where), column, where, start, null_is_empty=True)
-    rows: NDArray[np.bool_] = np.asarray(cells.is_valid())
-    known = None if rows.all() else np.repeat(rows[:, None], len(found), axis=1)
+    rows = cells.is_valid().to_numpy(zero_copy_only=False)
+    known = None if rows.all() else np.repeat(rows.reshape(-1, 1), len(found), axis=1)
     classes = found
     if annotated is not None:
-        listed, _ = split_texts(
-            whole(table, annotated), separator or used, f"column {annotated!r} of {where}"
-        )
+        cells = whole(table, annotated)
+        listed = _annotations(cells, separator or used, f"column {annotated!r} of {where}")
         seen, classes = annotated_pairs(listed, annotated, pairs, found, where, start)
-        known = np.repeat(rows[:, None], len(classes), axis=1)
+        known = np.repeat(rows.reshape(-1, 1), len(classes), axis=1)
         known[np.unique(seen[0])] = False
         known[seen[0][seen[1] >= 0], seen[1][seen[1] >= 0]] = True
         known &= rows[:, None]
     return _sorted(table, column, classes, pairs, known, used, where)
+
+
+def _annotations(cells: Any, separator: str | None, where: str) -> Any:
+    """Return the labels that rows were annotated for as lists; an empty text stands for all, as an empty cell does."""
+    from pyarrow import compute, types
+
+    if types.is_string(cells.type) or types.is_large_string(cells.type):
+        cells = compute.if_else(compute.equal(compute.utf8_trim_whitespace(cells), ""), None, cells)
+    return split_texts(cells, separator, where)[0]
 
 
 def _sorted(
@@ -149,7 +157,7 @@ def _sorted(
     labels = np.zeros((table.num_rows, len(classes)), np.uint8)
     labels[pairs[0], order[pairs[1]]] = 1
     if known is not None:
-        wide = np.repeat(known.any(axis=1)[:, None], len(classes), axis=1)
+        wide = np.repeat(known.any(axis=1).reshape(-1, 1), len(classes), axis=1)
         wide[:, order] = known
         known = wide
     return Tags(tuple(classes), labels, known, separator)
@@ -191,7 +199,7 @@ def split_texts(cells: Any, separator: str | None, where: str) -> tuple[Any, str
         return cells.cast(pyarrow.list_(pyarrow.string())), None
     if not (types.is_string(cells.type) or types.is_large_string(cells.type)):
         return cells, None
-    coded = compute.dictionary_encode(cells)
+    coded = compute.dictionary_encode(cells)  # null stays null
     lists, used = split_cells(coded.dictionary.to_pylist(), separator=separator, where=where)
     return pyarrow.array(lists, pyarrow.list_(pyarrow.string())).take(coded.indices), used
 

@@ -94,6 +94,10 @@ class Table:
         found: list[Any] = self.data.column(name).to_pylist()
         return found
 
+    def names(self, column: str | None) -> list[str]:
+        """Return the names of the rows: the cells of a column, or their numbers, from 1."""
+        return [str(name) for name in (range(1, len(self) + 1) if column is None else self.cells(column))]
+
     def texts(self, names: Sequence[str]) -> list[str]:
         """Return the text of each row: its cells in some columns, one below the other."""
         cells = [self._text_cells(name) for name in names]
@@ -120,7 +124,10 @@ class Table:
             return as_inputs(found, name=f"column {name!r} of {where}")
         names = number_columns(self.data, leave)
         if not names:
-            raise InputError(f"{where} has no images and no columns of numbers, but features were expected")
+            raise InputError(
+                f"{where} has no column of texts, vectors or images with a usual name, and none of numbers; name one "
+                f"with --text, --features or --image; it has {', '.join(self.data.column_names)[:200]}"
+            )
         columns = [numbers_of(self.data, name, where) for name in names]
         return as_inputs(np.stack(columns, axis=1), name=where)
 
@@ -166,7 +173,7 @@ def plan_table(
     id: str | None = None,
     separator: str | None = None,
     group: str | None = None,
-    encoder: str = "words",
+    encoder: str | bytes = "words",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
 ) -> DatasetPlan:
@@ -192,7 +199,8 @@ def plan_table(
         id: name of the column that names the rows (default: id, key, name or package, if its cells differ).
         separator: text between the labels in a cell; found if not given (| ; or a comma).
         group: name of a column; rows with the same cell there, such as near copies, are in the same split.
-        encoder: what makes vectors of texts: words, minilm, wordllama, a folder, or several, such as words+minilm.
+        encoder: what makes vectors of texts: words, minilm, wordllama, a folder, or several, such as words+minilm; or
+            the file of one that is fitted.
         test_fraction: fraction of the rows that is held out for testing where there is no split; 1: all.
         split_seed: seed of that choice.
     """
@@ -200,57 +208,22 @@ def plan_table(
     columns = find_columns(
         table, text=text, tags=labels, id=id, vectors=features, annotated=annotated, needs_text=False
     )
-    return plan_rows(
-        table,
-        columns,
-        encoder,
-        separator=separator,
-        group=group,
-        test_fraction=test_fraction,
-        split_seed=split_seed,
-    )
-
-
-def plan_rows(
-    table: Table,
-    columns: Columns,
-    encoder: str | bytes,
-    *,
-    separator: str | None = None,
-    group: str | None = None,
-    test_fraction: float = 1 / 3,
-    split_seed: int = 0,
-) -> DatasetPlan:
-    """Plan a store of a table's rows.
-
-    Args:
-        table: the rows.
-        columns: which of their columns.
-        encoder: its description, to fit it to the texts of the training rows, or the file of one that is there.
-        separator: text between tags.
-        group: name of the column of groups.
-        test_fraction: fraction of the rows that is held out for testing where there is no split.
-        split_seed: seed of that choice.
-    """
     found = table.tags(columns.tags, annotated=columns.annotated, separator=separator)
     train, keep, options = _split(table, group, test_fraction, split_seed)
     texts = table.texts(columns.text) if columns.text else None
     written = np.array([bool(one) for one in texts]) if texts is not None else np.ones(len(table), np.bool_)
-    annotated = np.ones(len(table), np.bool_) if found.known is None else found.known.any(axis=1)
-    kept = np.flatnonzero(written & annotated & keep)
+    done = np.ones(len(table), np.bool_) if found.known is None else found.known.any(axis=1)
+    kept = np.flatnonzero(written & done & keep)
     if not len(kept):
         raise InputError(
             f"{table.path} has no row with {'a text and ' if columns.text else ''}labels; expected some"
         )
     inputs, file = _inputs(table, columns, encoder, texts, kept, train)
-    ids = (
-        [f"row-{k + 1}" for k in kept]
-        if columns.id is None
-        else [str(table.cells(columns.id)[k]) for k in kept]
-    )
+    names = table.names(columns.id)
+    ids = [names[k] if columns.id else f"row-{names[k]}" for k in kept]
     dropped = {
         "rows without text": int((~written).sum()),
-        "rows without annotation": int((~annotated).sum()),
+        "rows without annotation": int((~done).sum()),
         "validation rows": int((~keep).sum()),
     }
     if columns.text:
@@ -550,12 +523,13 @@ def _read_parquet(path: Path, image: str | None) -> Table:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path} has no .parquet files, but at least one was expected")
-    where, parts = str(path), []
+    where, parts, counts = str(path), [], []
     schema = open_parquet(files[0], where=where).schema_arrow
     column = find_image_column(schema, image, where=where)
     names = [name for name in schema.names if name != column]
     for file in files:
         opened = open_parquet(file, where=str(file))
+        counts.append(opened.metadata.num_rows)
         try:
             parts.append(opened.read(columns=names, use_threads=False))
         except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
@@ -564,13 +538,11 @@ def _read_parquet(path: Path, image: str | None) -> Table:
         data = pyarrow.concat_tables(parts)
     except pyarrow.ArrowException as error:
         raise InputError(f"{where} cannot be read as one table: {reason(error)}") from None
-    splits = [
-        name for file, part in zip(files, parts, strict=True) for name in [_split_of(file)] * part.num_rows
-    ]
+    splits = [name for file, count in zip(files, counts, strict=True) for name in [_split_of(file)] * count]
     return Table(
         path,
         data,
-        range(1, data.num_rows + 1),
+        range(1, sum(counts) + 1),
         None if column is None else ParquetImages.of(files, column),
         splits if len(set(splits)) > 1 and "" not in splits else None,
         "parquet",
