@@ -11,8 +11,8 @@ import pytest
 
 from children import complete
 from mlcl.cli.main import main
+from mlcl.engines.pool import EngineFailure
 from mlcl.sklearn import ExactTagger, shards
-from mlcl.training.cluster import EngineFailure
 from shard_files import Rows, distance, made_up, one_process, write_shard, write_shards
 
 SHARDS = made_up(3)

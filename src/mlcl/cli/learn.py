@@ -15,10 +15,10 @@ from typing import Any
 from mlcl.cli.messages import fail, note, say
 from mlcl.cli.progress import progress_shown
 from mlcl.cli.verbs import verb_parser
+from mlcl.engines.launching import endings
 from mlcl.errors import InputError, check_int, check_number
 from mlcl.runs.durations import measured
 from mlcl.sklearn.shards import Stopped, learn_shards
-from mlcl.training.launching import endings
 
 HELD_OUT = 0.1
 OF_SHARDS = ("engine", "jobs", "address", "vectors", "annotated", "dimensions", "unlabelled")
