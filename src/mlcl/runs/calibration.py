@@ -2,7 +2,8 @@
 
 A run's probability is that of the label in a row like those of all its tasks together. With ``held_out`` rows the lines
 from logits to log-odds and the thresholds are fitted on them (docs/calibration.md); without any the lines follow from
-the counts of labels, and every threshold is 0.5. `mlcl.runs.folder` reads and writes what is defined here.
+the counts of labels, and thresholds from the sums of an exact head, or they are 0.5. `mlcl.runs.folder` reads and
+writes what is defined here.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from mlcl.errors import InputError, check_int
+from mlcl.exact import Solution
+from mlcl.exact.probabilities import best_thresholds
 from mlcl.labels import Labels
 from mlcl.losses import LOSSES
 from mlcl.metrics import (
@@ -31,6 +35,7 @@ from mlcl.metrics import (
 )
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.training.learner import Learner
+from mlcl.training.solving import ExactHead
 
 FORMAT = 1
 MOST_CELLS = 500_000
@@ -112,16 +117,16 @@ def calibrate(
     start, prior = lines_in_theory(learner, before)
     held_out = _held_out(learner)
     classes = len(prior)
+    goal = (None if decided is None else decided.goal) or Goal()
     if held_out is None:
         calibration = Calibration(start, prior, np.zeros(classes, np.bool_), 0)
-        thresholds = Thresholds.half(classes)
+        thresholds = _without_rows(learner, calibration, goal)
     else:
         truth = held_out.labels
         lines, own = fit_lines(held_out.logits, truth, start=start, prior=prior, mask=held_out.known)
         calibration = Calibration(lines, prior, own, len(truth))
-        goal = None if decided is None else decided.goal
-        thresholds = rechoose(calibration, held_out, goal or Goal())
-    if decided is not None:
+        thresholds = rechoose(calibration, held_out, goal)
+    if decided is not None and (held_out is not None or decided.rows):  # else both follow from sums
         thresholds = _kept(thresholds, decided)
     return Calibrated(calibration, thresholds, held_out, _measured(learner, calibration))
 
@@ -139,6 +144,22 @@ def _kept(thresholds: Thresholds, before: Thresholds) -> Thresholds:
         )
     )
     return Thresholds(values, own, reached, thresholds.goal or before.goal, thresholds.rows or before.rows)
+
+
+def _without_rows(learner: Learner, calibration: Calibration, goal: Goal) -> Thresholds:
+    """Return the thresholds of a run that held out no rows: those that its sums predict, or 0.5."""
+    head = learner.exact
+    if not isinstance(head, ExactHead) or head.learner is None:
+        return Thresholds.half(len(calibration.prior))
+    return predicted_thresholds(head.solution(head.learner), calibration, goal)
+
+
+def predicted_thresholds(solution: Solution, calibration: Calibration, goal: Goal) -> Thresholds:
+    """Return the thresholds for a goal as far as the moments of an exact head's scores can predict."""
+    moments = solution.moments.line(calibration.lines.slope, calibration.lines.offset)
+    cuts = np.where(moments.varies, best_thresholds(moments, calibration.prior, goal), 0.0)
+    none = np.zeros(len(cuts), np.bool_)
+    return Thresholds(expit(cuts), none, ~none, goal, 0)
 
 
 def rechoose(calibration: Calibration, held_out: HeldOut, goal: Goal) -> Thresholds:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from mlcl.config.resolve import resolve
 from mlcl.config.schema import Config, to_dict
@@ -39,7 +38,7 @@ from mlcl.metrics import (
 )
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import Calibration, HeldOut, measure, rechoose
+from mlcl.runs.calibration import Calibration, HeldOut, measure, predicted_thresholds, rechoose
 from mlcl.runs.environment import machine_record
 from mlcl.runs.result import RESULT_FORMAT, SavedResult
 from mlcl.runs.versions import current_folder
@@ -228,8 +227,7 @@ def _calibrated(solution: Solution, held_out: HeldOut | None, goal: Goal) -> tup
     identity, none = LogOddsLines.identity(classes), np.zeros(classes, np.bool_)
     if held_out is None:
         calibration = Calibration(identity, solution.prior, none, 0)
-        values = expit(solution.thresholds(goal))
-        return calibration, Thresholds(values, np.asarray(solution.defined), ~none, goal, 0)
+        return calibration, predicted_thresholds(solution, calibration, goal)
     lines, own = fit_lines(
         held_out.logits, held_out.labels, start=identity, prior=solution.prior, mask=held_out.known
     )
