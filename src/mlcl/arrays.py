@@ -69,7 +69,7 @@ class Format:
         """Write a file, whole or not at all; one that was there is replaced."""
         write_bytes(path, self.pack(arrays, header))
 
-    def unpack(self, content: bytes, *, source: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def unpack(self, content: bytes, *, source: Path | str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return header and arrays of the content of a file."""
         header = self._header(io.BytesIO(content), source)
         try:
@@ -92,7 +92,7 @@ class Format:
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}; expected {self.what}.") from None
 
-    def _header(self, file: io.BufferedIOBase, source: Path) -> dict[str, Any]:
+    def _header(self, file: io.BufferedIOBase, source: Path | str) -> dict[str, Any]:
         header = _metadata(file, source, self.what)
         if header is None and self.plain:
             return {}
@@ -105,7 +105,11 @@ class Format:
         return header
 
 
-def _metadata(file: io.BufferedIOBase, source: Path, what: str) -> dict[str, Any] | None:
+FOREIGN = Format("", 0, what="a safetensors file of numbers", plain=True)
+"""What other programs write."""
+
+
+def _metadata(file: io.BufferedIOBase, source: Path | str, what: str) -> dict[str, Any] | None:
     """Return what mlcl wrote at the head of a safetensors file; None if another program wrote it."""
     size = int.from_bytes(file.read(8), "little")
     try:

@@ -16,7 +16,6 @@ from mlcl.errors import InputError
 from mlcl.files import json_digest
 from mlcl.metrics import Goal, brier_score, calibration_error, choose_thresholds, log_loss, macro_auc
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import rechoose
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
 from mlcl.streams import keep_out
@@ -122,7 +121,7 @@ def test_what_was_fitted_is_read_back_as_it_was(runs):
         assert (held is None) == (result.calibrated.held_out is None)
         if held is not None:
             assert np.array_equal(held.logits, result.calibrated.held_out.logits)
-            other = rechoose(calibration, held, Goal("recall", 0.9))
+            other = calibration.thresholds(held, Goal("recall", 0.9))
             files.write_thresholds(result.folder, other, saved.classes)
             assert np.array_equal(files.read_thresholds(result.folder, saved).values, other.values)
             files.write_thresholds(result.folder, thresholds, saved.classes)

@@ -19,18 +19,16 @@ from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 from scipy.sparse import csr_matrix
 
+from mlcl.arrays import Arrays, Format
 from mlcl.errors import InputError, one_line
 from mlcl.registry import Registry
 
-Arrays = Mapping[str, NDArray[Any]]
 Vectors: TypeAlias = "NDArray[np.float32] | csr_matrix"
 LONGEST = 32 << 20
 """A text has at most so many characters."""
-FORMAT = 1
+ENCODER_FILE = Format("mlcl-encoder", 1, what="an encoder")
 
 
 class Encoder(Protocol):
@@ -89,22 +87,15 @@ def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 def to_bytes(encoder: Encoder) -> bytes:
     """Return an encoder as one file; `from_bytes` reads it."""
     header, arrays = encoder.state()
-    record = {"format": FORMAT, "kind": kind_of(encoder), **header}
-    return save(
-        {name: np.ascontiguousarray(value) for name, value in arrays.items()}, {"mlcl": json.dumps(record)}
-    )
+    return ENCODER_FILE.pack(arrays, {"kind": kind_of(encoder), **header})
 
 
 def from_bytes(content: bytes, *, where: str = "the encoder") -> Encoder:
     """Return the encoder in a file, which is untrusted: nothing of it is run."""
     try:
-        size = int.from_bytes(content[:8], "little")
-        header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["mlcl"])
-        arrays = load(content)
-        if header["format"] != FORMAT:
-            raise InputError(f"it has the format {header['format']}; expected {FORMAT}")
+        header, arrays = ENCODER_FILE.unpack(content, source=where)
         found: Encoder = ENCODERS.get(header["kind"]).restored(header, arrays)
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{where} cannot be used: {one_line(error)}") from None
     return found
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack, issparse
 
-from mlcl.encoders.base import ENCODERS, Arrays, Encoder, Vectors, check_texts, from_bytes, to_bytes
+from mlcl.arrays import Arrays
+from mlcl.encoders.base import ENCODERS, Encoder, Vectors, check_texts, from_bytes, to_bytes
 from mlcl.encoders.sources import kind_of_source
 from mlcl.errors import InputError, check_number, nearest
 from mlcl.registry import read_options

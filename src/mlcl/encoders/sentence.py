@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.encoders.base import ENCODERS, Arrays, check_texts
+from mlcl.arrays import Arrays
+from mlcl.encoders.base import ENCODERS, check_texts
 from mlcl.encoders.sources import Source, read_json, read_source, read_tensors, read_tokenizer
 from mlcl.errors import InputError, check_choice, check_int
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
+from mlcl.arrays import FOREIGN
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.files import is_there, read_bounded
 
@@ -132,12 +131,7 @@ def read_json(source: Source, name: str) -> Any:
 
 def read_tensors(source: Source, name: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of a safetensors file."""
-    try:
-        return load(source.files[name])
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{name} of {source.name} is no safetensors file of numbers: {one_line(error)}"
-        ) from None
+    return FOREIGN.unpack(source.files[name], source=f"{name} of {source.name}")[1]
 
 
 def read_tokenizer(source: Source, name: str) -> Any:

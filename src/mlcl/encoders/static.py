@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from mlcl.encoders.base import ENCODERS, Arrays, check_texts, unit_rows
+from mlcl.arrays import Arrays
+from mlcl.encoders.base import ENCODERS, check_texts, unit_rows
 from mlcl.encoders.sources import Source, read_source, read_tensors, read_tokenizer
 from mlcl.errors import InputError
 

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.utils import murmurhash3_32
 
-from mlcl.encoders.base import ENCODERS, Arrays, array_texts, check_texts, texts_array
+from mlcl.arrays import Arrays
+from mlcl.encoders.base import ENCODERS, array_texts, check_texts, texts_array
 from mlcl.errors import InputError, check_int
 
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff"

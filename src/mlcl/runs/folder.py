@@ -65,11 +65,9 @@ from mlcl.files import (
 )
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
-from mlcl.metrics import LogOddsLines, Thresholds
+from mlcl.metrics import Calibration, HeldOut, LogOddsLines, Thresholds
 from mlcl.plugins import Plugin, load_entry_points, load_recorded
 from mlcl.runs.calibration import (
-    Calibration,
-    HeldOut,
     calibration_json,
     parse_calibration,
     parse_thresholds,
@@ -585,8 +583,8 @@ def read_calibration(path: Path, result: SavedResult) -> Calibration:
     file = path / CALIBRATION
     content = _read_listed(file, result.sha256, limit=MAX_RESULT_BYTES)
     if content is None:
-        identity, classes = LogOddsLines.identity(len(result.classes)), len(result.classes)
-        return Calibration(identity, np.full(classes, 0.5), np.zeros(classes, np.bool_), 0)
+        classes = len(result.classes)
+        return Calibration.from_counts(LogOddsLines.identity(classes), np.full(classes, 0.5))
     return _parsed(file, parse_object(content, source=file), result, parse_calibration)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from mlcl.arrays import section
 from mlcl.config.schema import Config
 from mlcl.errors import InputError, one_line
-from mlcl.metrics import Thresholds
+from mlcl.metrics import Calibration, Thresholds
 from mlcl.models import (
     Committee,
     Network,
@@ -24,7 +24,6 @@ from mlcl.models import (
 )
 from mlcl.models.network import Bounded
 from mlcl.models.packages import PackageError
-from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import (
     RESULT,
     WEIGHTS,

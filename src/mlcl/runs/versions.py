@@ -4,8 +4,9 @@ A run folder is version 1 of itself. Later versions lie in its folder ``versions
 its parent and the parent's fingerprint (``extends.json``). ``current.json`` says which version is in use and how that
 came about; without it, version 1 is. Rolling back moves the pointer.
 
-Nothing is deleted but by `prune`. Several processes may work on one run. A version is made in its own folder, whose number belongs to the process that
-made the folder; the run itself is locked only for the moment in which ``current.json`` is read and replaced.
+Nothing is deleted but by `prune`. Several processes may work on one run. A version is made in its own folder, whose
+number belongs to the process that made it; the run itself is locked only for the moment in which ``current.json`` is
+read and replaced.
 """
 
 from __future__ import annotations

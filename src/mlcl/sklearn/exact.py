@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -19,7 +20,6 @@ from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.metrics import Goal, macro_auc
 from mlcl.metrics.decisions import GoalKind
-from mlcl.metrics.scaling import expit
 from mlcl.sklearn.array_files import names_of_features, set_features
 from mlcl.sklearn.exact_inputs import read_annotations, read_features
 from mlcl.sklearn.exact_saving import read_exact, write_exact

@@ -27,18 +27,21 @@ from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.labels import LabelCounts, Labels
 from mlcl.memories import Memory, TaskSamples
 from mlcl.metrics import (
+    Calibration,
     Goal,
+    HeldOut,
     LogOddsLines,
     ResultMatrix,
     Thresholds,
     average_precision,
     by_frequency,
-    fit_lines,
+    cross_fitted,
     macro_auc,
+    measure,
 )
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import Calibration, HeldOut, measure, predicted_thresholds, rechoose
+from mlcl.runs.calibration import predicted_thresholds
 from mlcl.runs.environment import machine_record
 from mlcl.runs.result import RESULT_FORMAT, SavedResult
 from mlcl.runs.versions import current_folder
@@ -121,7 +124,7 @@ def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
     scored = None if learnt.held_out is None else _scored(learnt.held_out, solution)
     calibration, thresholds = _calibrated(solution, scored, learnt.goal)
     tasks = _tasks(learnt.learner)
-    record = _record(learnt, config, solution, calibration, scored, tasks)
+    record = _record(learnt, config, solution, scored, tasks)
     files.remove_result(path)
     files.write_config(path, config, command=f"{command}; not:")
     files.write_environment(path, machine_record() | {"run": uuid.uuid4().hex, "data": record["data"]})
@@ -223,16 +226,12 @@ def _scored(rows: HeldOutRows, solution: Solution) -> HeldOut:
 
 def _calibrated(solution: Solution, held_out: HeldOut | None, goal: Goal) -> tuple[Calibration, Thresholds]:
     """Return probabilities and thresholds, from the held-out rows or else from the sums alone."""
-    classes = len(solution.prior)
-    identity, none = LogOddsLines.identity(classes), np.zeros(classes, np.bool_)
+    identity = LogOddsLines.identity(len(solution.prior))
     if held_out is None:
-        calibration = Calibration(identity, solution.prior, none, 0)
+        calibration = Calibration.from_counts(identity, solution.prior)
         return calibration, predicted_thresholds(solution, calibration, goal)
-    lines, own = fit_lines(
-        held_out.logits, held_out.labels, start=identity, prior=solution.prior, mask=held_out.known
-    )
-    calibration = Calibration(lines, solution.prior, own, len(held_out.labels))
-    return calibration, rechoose(calibration, held_out, goal)
+    calibration = Calibration.fit(held_out, start=identity, prior=solution.prior)
+    return calibration, calibration.thresholds(held_out, goal)
 
 
 def _tasks(learner: Learner) -> list[TaskSamples]:
@@ -275,7 +274,6 @@ def _record(
     learnt: Learnt,
     config: Config,
     solution: Solution,
-    calibration: Calibration,
     held_out: HeldOut | None,
     tasks: list[TaskSamples],
 ) -> dict[str, Any]:
@@ -304,7 +302,7 @@ def _record(
         "forgetting": None,  # sums forget nothing
         "pooled": pooled,
         "thirds": by_frequency(100 * auc, positive),
-        "calibration": None if held_out is None else _cross_fitted(solution, calibration, held_out),
+        "calibration": None if held_out is None else _cross_fitted(solution, held_out),
         "undefined_classes": int(np.isnan(auc).sum()),
         "matrix": matrix,
         "per_class": per_class,
@@ -358,22 +356,10 @@ def _ranked(held_out: HeldOut | None, classes: int) -> tuple[Floats, Floats]:
     )
 
 
-def _cross_fitted(solution: Solution, calibration: Calibration, held_out: HeldOut) -> Mapping[str, Any]:
+def _cross_fitted(solution: Solution, held_out: HeldOut) -> Mapping[str, Any]:
     """Measure probabilities of each half of the held-out rows by lines that were fitted on the other half."""
-    found = np.empty(held_out.logits.shape)
-    identity = LogOddsLines.identity(len(solution.prior))
-    halves = np.arange(len(found)) % 2
-    for half in (0, 1):
-        fit, use = halves != half, halves == half
-        lines, _ = fit_lines(
-            held_out.logits[fit],
-            held_out.labels[fit],
-            start=identity,
-            prior=solution.prior,
-            mask=held_out.known[fit],
-        )
-        found[use] = lines.probabilities(held_out.logits[use])
-    return measure(found, held_out.labels, prior=calibration.prior, known=held_out.known)
+    found = cross_fitted(held_out, start=LogOddsLines.identity(len(solution.prior)), prior=solution.prior)
+    return measure(found, held_out.labels, prior=solution.prior, known=held_out.known)
 
 
 def _mean(values: Floats) -> float:

@@ -9,11 +9,10 @@ import numpy as np
 
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
-from mlcl.metrics import Goal, Thresholds
+from mlcl.metrics import Goal, HeldOut, Thresholds
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import HeldOut, rechoose
 from mlcl.runs.trained import Trained, load_trained
 
 
@@ -53,7 +52,7 @@ def set_thresholds(
     """
     trained = load_trained(folder, thresholds=False)
     held_out = _held_out(trained) if data is None else _labelled(trained, str(data))
-    thresholds = rechoose(trained.calibration, held_out, goal or Goal())
+    thresholds = trained.calibration.thresholds(held_out, goal)
     files.write_thresholds(trained.folder, thresholds, trained.classes)
     chosen = thresholds.tags(trained.calibration.probabilities(held_out.logits)) & held_out.known
     truth = (held_out.labels > 0) & held_out.known
