@@ -66,8 +66,8 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, event, task, tmp_p
     assert result.matrix.tobytes() == whole.matrix.tobytes()
     for name, value in whole.learner.network.state_dict().items():
         assert torch.equal(value, result.learner.network.state_dict()[name])
-    for name, value in whole.learner.exact.state().items():
-        assert torch.equal(value, result.learner.exact.state()[name])
+    for name, value in whole.learner.head.state().items():
+        assert torch.equal(value, result.learner.head.state()[name])
 
 
 def test_what_was_chosen_is_known_after_a_resume_at_the_very_end(tmp_path, uninterrupted):
@@ -79,9 +79,11 @@ def test_what_was_chosen_is_known_after_a_resume_at_the_very_end(tmp_path, unint
             out=tmp_path / "run",
             callback=StopAt("end", len(benchmark.tasks) - 1),
         )
-    assert resume(tmp_path / "run", benchmark=benchmark).learner.solved() == whole.learner.solved()
-    assert set(whole.learner.solved()["head"]) == {"unlabelled", "ridge", "exponent"}
-    assert uninterrupted("l3a")[2].learner.solved() == {}  # it chooses nothing
+    assert (
+        resume(tmp_path / "run", benchmark=benchmark).learner.head.choices() == whole.learner.head.choices()
+    )
+    assert set(whole.learner.head.choices()["head"]) == {"unlabelled", "ridge", "exponent"}
+    assert uninterrupted("l3a")[2].learner.head.choices() == {}  # it chooses nothing
 
 
 def make_store(folder, name, rows, columns, *, images):
@@ -115,10 +117,10 @@ def test_an_extended_run_is_one_that_learnt_all_tasks_at_once(images, tmp_path):
     learner = first.learner
     added = extended.learner.tasks[-1]
     inputs = np.asarray(extended.learner.data.train.inputs[added.train])
-    features = learner._evaluate(learner.network.features, inputs, np.arange(len(inputs)))
+    features = learner.setup.scorer(learner.network.features, inputs, np.arange(len(inputs)))
     labels = extended.learner.data.train.labels[added.train][:, added.classes]
-    learner.exact.learn(features, labels, added.classes)
-    weights, bias = learner.exact.solve()
+    learner.head.sums["head"].learn(features, labels, added.classes)
+    weights, bias = learner.head.sums["head"].solve()
     found = extended.learner.network.head.linear
     np.testing.assert_allclose(found.weight.detach().numpy(), weights, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(found.bias.detach().numpy(), bias, rtol=1e-6, atol=1e-6)

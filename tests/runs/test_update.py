@@ -70,7 +70,7 @@ def test_a_row_contributes_for_the_classes_of_its_own_store(trained, stores):
     expected = np.zeros((3, 5), bool)
     for task, ids in enumerate([*load_trained(trained).tasks, [4, 1, 2]]):
         expected[task, ids] = True
-    assert np.array_equal(learner.annotated.numpy(), expected)
+    assert np.array_equal(learner.setup.known.of_tasks.numpy(), expected)
     # Counts of a known class are those of both stores; the labels of a new row are those of its store, by name.
     data = load_dataset(str(stores["both"]))
     before = learner.memory.tasks

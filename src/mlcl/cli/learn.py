@@ -23,6 +23,7 @@ from mlcl.training.launching import endings
 HELD_OUT = 0.1
 OF_SHARDS = ("engine", "jobs", "address", "vectors", "annotated", "dimensions", "unlabelled")
 """Options that only shards have."""
+OF_TEXTS = ("text", "id", "group", "encoder")
 
 
 def main(arguments: list[str]) -> int:
@@ -30,10 +31,10 @@ def main(arguments: list[str]) -> int:
     parser = verb_parser(
         "learn",
         "Learn a tagger from labelled data, and say how good it is on rows that were held out. DATA is a store, a "
-        "folder of images with a CSV, arrays (.npz, .mat), an ARFF file, or Parquet files of vectors and tags, of any "
-        "number: these are counted in one pass and bounded memory, each exactly once, and more may be added by the "
-        "same command. Stopped at any moment, the same command goes on. DIR is a tagger: mlcl predict, serve, update, "
-        "thresholds, report, versions, forget and card take it.",
+        "folder of images with a CSV, a table of texts (.csv, .jsonl, .parquet), arrays (.npz, .mat), an ARFF file, or "
+        "Parquet files of vectors and tags, of any number: these are counted in one pass and bounded memory, each "
+        "exactly once, and more may be added by the same command. Stopped at any moment, the same command goes on. DIR "
+        "is a tagger: mlcl predict, serve, update, thresholds, report, versions, forget and card take it.",
     )
     _add_options(parser)
     given = vars(parser.parse_args(arguments))
@@ -44,7 +45,8 @@ def main(arguments: list[str]) -> int:
     if given["jobs"] is not None:
         check_int("--jobs", given["jobs"], 1)
     again = shlex.join(["mlcl", "learn", *(word for word in arguments if word != "--overwrite")])
-    if _are_shards(given["data"]):
+    texts = given["text"] or _is_texts(given["data"])
+    if not texts and _are_shards(given["data"]):
         return _learn_shards(given, again=again)
     return _learn_store(given)
 
@@ -68,6 +70,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="see mlcl ls methods (default: best, which fits the kind of data: exact on vectors)",
     )
     add_data_options(parser)
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="of texts: words, minilm, wordllama, a folder, or several, such as words+minilm (default: words)",
+    )
     parser.add_argument("--size", type=int, metavar="N", help="of images: side in pixels (default: 224)")
     parser.add_argument(
         "--vectors",
@@ -110,17 +117,47 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--separator", metavar="TEXT", help="between the names in a text of tags")
     parser.add_argument("--x", metavar="NAME", help="of arrays in one file: the inputs")
     parser.add_argument("--y", metavar="NAME", help="of arrays in one file: the labels")
+    parser.add_argument(
+        "--text",
+        metavar="COLUMNS",
+        help="of texts: their columns, with commas between (default: those of usual names)",
+    )
+    parser.add_argument(
+        "--id", metavar="COLUMN", help="of texts: names of the rows (default: id, key, name or package)"
+    )
+    parser.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="of texts: rows with the same cell, such as near copies, are never split",
+    )
 
 
 def as_store(
-    data: str, given: Mapping[str, Any], *, size: int | None, announce: Callable[[str], None] | None = None
+    data: str,
+    given: Mapping[str, Any],
+    *,
+    size: int | None,
+    encoder: bytes | None = None,
+    gate: bool = False,
+    announce: Callable[[str], None] | None = None,
 ) -> tuple[str, Path]:
     """Return how data are read, and the store that they are or that was made of them; ``given`` has the options."""
     from mlcl.taggers.learning import prepared
 
-    options = {"labels": given["tags"], "separator": given["separator"], "x": given["x"], "y": given["y"]}
+    options = {"labels": given["tags"]} | {
+        name: given.get(name) for name in ("separator", "x", "y", *OF_TEXTS)
+    }
     with progress_shown("reading", quiet=announce is None) as progress:
-        return prepared(data, options, size=size, announce=announce, progress=progress)
+        return prepared(
+            data, options, size=size, encoder=encoder, gate=gate, announce=announce, progress=progress
+        )
+
+
+def _is_texts(data: list[str]) -> bool:
+    from mlcl.datasets.table import has_texts, is_table
+
+    path = Path(data[0]).expanduser()
+    return len(data) == 1 and path.is_file() and is_table(path) and has_texts(path)
 
 
 def _are_shards(data: list[str]) -> bool:
@@ -143,7 +180,7 @@ def _learn_shards(given: dict[str, Any], *, again: str) -> int:
             f"--method is {method!r}; expected exact for Parquet files, which are counted: make a store of them for "
             "other methods (mlcl data prepare parquet)"
         )
-    for name in ("size", "x", "y"):
+    for name in ("size", "x", "y", *OF_TEXTS):
         if given.pop(name) is not None:
             raise InputError(f"--{name} was given, but Parquet files of vectors have no such option")
     given["engine"] = given["engine"] or "local"

@@ -17,7 +17,7 @@ from mlcl.cli.verbs import VerbParser, verb_parser
 from mlcl.errors import InputError
 from mlcl.reports.changes import change_lines, change_table, points
 from mlcl.runs.continuing import update
-from mlcl.runs.folder import CONFIG, read_config, read_extends, read_result, require_finished
+from mlcl.runs.folder import CONFIG, read_config, read_encoder, read_extends, read_result, require_finished
 from mlcl.runs.versions import claimed, current_folder, parent_number, root_of
 from mlcl.taggers.gate import ALLOW, Verdict, check_gate, release
 from mlcl.training.launching import rank
@@ -25,7 +25,7 @@ from mlcl.training.portable import require_portable
 
 DATA_HELP = """
 Where DATA is no store:
-  --tags COLUMN, --separator TEXT, --x NAME, --y NAME    as in mlcl learn
+  --tags COLUMN, --separator TEXT, --x NAME, --y NAME, --text COLUMNS, --id COLUMN, --group COLUMN    as in mlcl learn
 """
 HELP = f"""usage: mlcl update DIR --data DATA [--gate DATA] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
 
@@ -37,7 +37,8 @@ Options of `mlcl run` that begin with --train or --checkpoint override those of 
 
   DIR            the folder of a tagger; an update begins from its current version
   --data DATA    what to learn from: a store, or anything that mlcl learn takes
-  --gate DATA    compare the AUC of each label before and after on the test rows of this; the new version is not
+  --gate DATA    compare the AUC of each label before and after on the test rows of this, or on all rows of a
+                 table; the new version is not
                  taken into use (exit code 4) if a label lost more than allowed, beyond the noise of the test rows
   --allow POINTS points of AUC (x 100) that a label may lose (default: {ALLOW:g})
   --out DIR2     write a run folder of its own instead of a version of DIR; what is current does not change
@@ -61,7 +62,7 @@ def main(arguments: list[str]) -> int:
     folder, command, given = more
     gate = None
     if given.gate is not None:
-        gate = check_gate(folder, _store(folder, given.gate, given), allow=given.allow)
+        gate = check_gate(folder, _store(folder, given.gate, given, gate=True), allow=given.allow)
     with claimed(folder, command.out) as out:
         code = follow(
             lambda callback: update(
@@ -105,10 +106,13 @@ def parse_more(
     return None if command is None else (folder, command, given)
 
 
-def _store(folder: Path, data: str, given: argparse.Namespace) -> Path:
-    """Return the store that data are, or that is made of them; images get the size of those of the tagger."""
-    shape = read_result(current_folder(folder)).input_shape or ()
-    return as_store(data, vars(given), size=shape[-1] if len(shape) > 1 else None)[1]
+def _store(folder: Path, data: str, given: argparse.Namespace, *, gate: bool = False) -> Path:
+    """Return the store that data are, or that is made of them, as the tagger takes them."""
+    now = current_folder(folder)
+    result = read_result(now)
+    shape = result.input_shape or ()
+    size = shape[-1] if len(shape) > 1 else None
+    return as_store(data, vars(given), size=size, encoder=read_encoder(now, result), gate=gate)[1]
 
 
 def finish(out: Path, *, quiet: bool = False) -> int:

@@ -131,7 +131,7 @@ def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tupl
 
 def _is_balanced(learner: Learner) -> bool:
     """Return whether the loss gives positives and negatives of a class the same total weight."""
-    if learner.exact is not None:
+    if not learner.head.trains:
         return False  # its logits are log-odds in the rows of the class's own task
     loss = learner.config.loss
     with warnings.catch_warnings():
@@ -155,10 +155,13 @@ def _held_out(learner: Learner) -> HeldOut | None:
     most = max(MOST_CELLS // classes, 1)
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-    labels = np.asarray(benchmark.dataset.train.labels[rows])
+    train = benchmark.dataset.train
+    labels = np.asarray(train.labels[rows])
     known = np.full(labels.shape, _complete(learner))
     if not _complete(learner):  # held-out rows of an extended run are of its last task
         known[:, benchmark.tasks[-1].classes] = True
+    if train.known is not None:
+        known &= train.known[rows]
     return HeldOut(learner.held_out_scores(rows), labels, known, rows)
 
 
@@ -171,6 +174,8 @@ def _measured(learner: Learner, calibration: Calibration) -> dict[str, Any]:
         known[np.ix_(task.test, task.classes)] = True
     if _complete(learner):
         known[known.any(axis=1)] = True
+    if test.known is not None:
+        known &= test.known
     found = calibration.probabilities(learner.test_scores())
     return measure(found, np.asarray(test.labels), prior=calibration.prior, known=known)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import Dataset, Split, absolute_data, is_given_arrays, load_dataset, shown_data
-from mlcl.datasets.base import ConcatRows
+from mlcl.datasets.base import ConcatRows, known_labels
 from mlcl.errors import InputError, one_line
 from mlcl.exact import Learner as ExactLearner
 from mlcl.labels import Labels
@@ -81,12 +81,14 @@ class Base:
         return dataclasses.replace(self, kept=dataclasses.replace(self.kept, memory=memory, exact=exact))
 
     @property
-    def stored_labels(self) -> Labels:
-        """Return the labels of the stored samples, [M, K]; those that are not known are 0."""
+    def stored(self) -> Split:
+        """Return the stored samples; labels that are not known are 0, and those of another task need no mask."""
         labels = np.zeros((len(self.memory), len(self.trained.classes)), np.uint8)
+        known = np.ones(labels.shape, np.bool_)
         for samples in own_rows(self.memory):
-            labels[np.ix_(samples.rows, samples.classes)] = samples.labels
-        return labels
+            own = np.ix_(samples.rows, samples.classes)
+            labels[own], known[own] = samples.labels, samples.extra.get("known", True)
+        return Split(self.inputs, *known_labels(labels, known, name=str(self.folder)))
 
 
 def load_base(folder: Path) -> Base:
@@ -136,8 +138,8 @@ def _start(learner: Learner, base: Base) -> State:
         f"network.{name}": grown(value.cpu(), fresh.get(name))
         for name, value in base.trained.network.state_dict().items()
     }
-    if base.trained.committee is not None and learner.committee is not None:
-        members = learner.committee.committee.members.state_dict()
+    if base.trained.committee is not None:
+        members = learner.head.weights()
         tensors |= {
             f"committee.{name}": grown(value.cpu(), members.get(name))
             for name, value in base.trained.committee.members.state_dict().items()
@@ -252,7 +254,7 @@ def remembered_benchmark(base: Base) -> Benchmark:
     dataset = Dataset(
         base.trained.config.benchmark,
         base.trained.classes,
-        Split(base.inputs, base.stored_labels),
+        base.stored,
         empty if before is None else before.dataset.test,
         "" if before is None else before.dataset.fingerprint,
         origin=base.trained.result.features,
@@ -262,11 +264,25 @@ def remembered_benchmark(base: Base) -> Benchmark:
     return ExtendedBenchmark(base.trained.config.benchmark, dataset, tasks, complete=complete)
 
 
+def same_encoder(trained: Trained, data: Dataset, store: str) -> None:
+    """Refuse vectors that another encoder of texts made, and warn of those of an unknown one."""
+    if trained.encoder is None and data.encoder is not None:
+        raise InputError(f"{store} has vectors of texts; {trained.folder} takes no texts")
+    if trained.encoder is not None and data.encoder is None:
+        warnings.warn(f"{store} does not record which encoder made its vectors.", UserWarning, stacklevel=3)
+    elif data.encoder != trained.encoder:
+        raise InputError(
+            f"{store} has vectors that another encoder made than the one of {trained.folder}; expected texts, or "
+            "vectors that its own encoder made"
+        )
+
+
 def added_classes(base: Base, data: Dataset, *, store: str, known: bool) -> NDArray[np.int64]:
     """Return the columns of a dataset's classes that the new task has: all, or those that the run does not know.
 
     Messages name the store and not the dataset, of which there may be several stores.
     """
+    same_encoder(base.trained, data, store)
     if data.train.inputs.shape[1:] != base.trained.input_shape:
         raise InputError(
             f"{store} has inputs of shape {data.train.inputs.shape[1:]}, but the network was trained on "
@@ -342,7 +358,13 @@ def _joined(
     wide: Labels = np.zeros((len(before) + len(added), classes), np.uint8)
     wide[: len(before), : before.labels.shape[1]] = before.labels
     wide[len(before) :, ids] = added.labels[:, columns]
-    return Split(cast("NDArray[Any]", ConcatRows(before.inputs, added.inputs)), wide)
+    known = np.ones(wide.shape, np.bool_)
+    if before.known is not None:
+        known[: len(before), : before.labels.shape[1]] = before.known
+    if added.known is not None:
+        known[len(before) :, ids] = added.known[:, columns]
+    inputs = cast("NDArray[Any]", ConcatRows(before.inputs, added.inputs))
+    return Split(inputs, *known_labels(wide, known, name="known"))
 
 
 def _digest(*parts: str | None) -> str:

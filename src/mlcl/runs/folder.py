@@ -547,8 +547,7 @@ def _contents(result: Result) -> dict[str, bytes]:
     """Return the files of a finished run that nothing changes any more."""
     learner = result.learner
     tensors = dict(learner.network.state_dict())
-    if learner.committee is not None:
-        tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
+    tensors |= with_prefix("committee", learner.head.weights())
     tensors["normaliser.scale"] = learner.normaliser.scale
     tensors["normaliser.shift"] = learner.normaliser.shift
     return packed(to_arrays(tensors), kept_arrays(learner)) | encoder_file(learner.data.encoder)
@@ -684,7 +683,8 @@ def _check_memory(memory: Memory, classes: int, *, whole: bool) -> None:
         ids, total = samples.classes, samples.counts.positive + samples.counts.negative
         if not len(ids) or ids.min() < 0 or ids.max() >= classes or len(np.unique(ids)) != len(ids):
             raise ValueError(f"task {samples.task + 1} has the classes {ids.tolist()[:20]}")
-        wrong = total != samples.counts.total if whole else total > samples.counts.total
+        exact = whole and "known" not in samples.extra
+        wrong = total != samples.counts.total if exact else total > samples.counts.total
         if wrong.any() or len(samples) > samples.counts.total:
             raise ValueError(f"the counts of task {samples.task + 1} contradict each other")
         LabelCounts.of(samples.labels)

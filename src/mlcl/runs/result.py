@@ -115,7 +115,7 @@ def kept_arrays(learner: Learner) -> dict[str, NDArray[Any]]:
     stored = gather(learner.data.train.inputs, learner.memory.rows)
     found["inputs"] = reduced(stored, learner.config.memory.downscale).numpy()
     tensors = with_prefix("regulariser", learner.parts.regulariser.state())
-    tensors |= with_prefix("exact", learner.sums())
+    tensors |= with_prefix("exact", learner.head.state())
     return found | {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
 
 
@@ -175,7 +175,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "steps": result.steps,
         "rows": result.rows,
         "memory_bytes": result.memory_bytes,
-        "solved": result.learner.solved() or None,
+        "solved": result.learner.head.choices() or None,
         "weights": result.learner.network.backbone.provenance,
         "encoder_weights": result.learner.encoder_provenance,
         "features": benchmark.dataset.origin,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +15,8 @@ from torch import Tensor
 
 from mlcl.arrays import section
 from mlcl.config.schema import Config
+from mlcl.datasets.table import vectors
+from mlcl.encoders import Encoder, from_bytes
 from mlcl.errors import InputError, one_line
 from mlcl.metrics import Calibration, Thresholds
 from mlcl.models import (
@@ -39,6 +43,8 @@ from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
 
+TEXTS = 256
+"""So many texts are made vectors of at once."""
 SPARE = 2**24
 """So many numbers may be made beside those of the weights, before these replace them."""
 
@@ -98,6 +104,29 @@ class Trained:
                 raw = gather(inputs, rows[piece]).to(self.normaliser.scale.device)
                 found.append(self.network.features(self.normaliser(raw)).float().cpu().numpy())
         return np.concatenate(found)
+
+    def logits_of_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the logits [n, K] of texts."""
+        found = [np.zeros((0, len(self.classes)), np.float32)]
+        for piece in slices(len(texts), TEXTS):
+            found.append(self.logits(vectors(self.text_encoder, texts[piece])))
+        return np.concatenate(found)
+
+    def probabilities_of_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the probabilities [n, K] of texts."""
+        return self.calibration.probabilities(self.logits_of_texts(texts)).astype(np.float32)
+
+    @cached_property
+    def text_encoder(self) -> Encoder:
+        """Return what makes vectors of texts; an `InputError` if nothing does."""
+        if self.encoder is None:
+            raise InputError(f"{self.folder} takes no texts: its inputs have the shape {self.input_shape}")
+        found = from_bytes(self.encoder, where=f"the encoder of {self.folder}")
+        if (found.width,) != self.input_shape:
+            raise InputError(
+                f"the encoder of {self.folder} gives {found.width} numbers; expected {self.input_shape}"
+            )
+        return found
 
     def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the probabilities [n, K] of raw inputs, see `mlcl.runs.calibration`."""

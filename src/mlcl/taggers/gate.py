@@ -22,6 +22,7 @@ from mlcl.errors import InputError, check_number
 from mlcl.metrics.changes import AucChanges, auc_changes
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
+from mlcl.runs.continuing import same_encoder
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import (
     current_number,
@@ -123,13 +124,13 @@ def judge(old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW
         trained.logits(data.test.inputs)[:, [trained.classes.index(name) for name in both]]
         for trained in (old, new)
     )
-    labels = data.test.labels[:, [data.classes.index(name) for name in both]]
+    cells = data.test.cells(np.arange(len(data.test)), np.array([data.classes.index(name) for name in both]))
     return Verdict(
         store=shown_data(str(store)),
         rows=len(data.test),
         allow=float(allow),
         labels=tuple(both),
-        changes=auc_changes(before, after, labels, seed=seed),
+        changes=auc_changes(before, after, **cells, seed=seed),
         new=tuple(name for name in data.classes if name in new.classes and name not in old.classes),
         gone=tuple(name for name in data.classes if name in old.classes and name not in new.classes),
     )
@@ -144,6 +145,7 @@ def check_inputs(trained: Trained, data: Dataset, store: str | Path) -> None:
         )
     if not len(data.test):
         raise InputError(f"{store} has no test rows; expected some that no version was trained on.")
+    same_encoder(trained, data, str(store))
     check_encoder(trained.result.features, data.origin, run=str(trained.folder), data=str(store))
 
 

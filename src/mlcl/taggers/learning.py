@@ -20,7 +20,9 @@ from mlcl.config.resolve import resolve
 from mlcl.config.schema import Config
 from mlcl.datasets import SOURCES, absolute_data, cache_dir, find_dataset, plan_source, prepare
 from mlcl.datasets.images import IMAGE_SUFFIXES
+from mlcl.datasets.plan import DatasetPlan
 from mlcl.datasets.store import is_store
+from mlcl.datasets.table import has_texts, is_table
 from mlcl.errors import InputError
 from mlcl.files import slug
 from mlcl.runs import folder as files
@@ -30,6 +32,8 @@ from mlcl.training.callbacks import Callback
 
 HELD_OUT, TEST = 0.1, 0.1
 """Shares of the rows that probabilities and thresholds are fitted on, and that quality is measured on."""
+ALL = 1 - 1e-9
+"""The share of test rows of a gate: training keeps one row, as a store must have one."""
 ENDINGS = {
     ".npz": "arrays",
     ".mat": "arrays",
@@ -57,7 +61,13 @@ class Chosen:
 
     def __str__(self) -> str:
         model = "" if self.config.model.head == "exact" else f", {self.config.model.kind}"
-        inputs = "vectors" if data_kind(str(self.store)) == "features" else "images"
+        inputs = (
+            "texts"
+            if self.kind == "table"
+            else "vectors"
+            if data_kind(str(self.store)) == "features"
+            else "images"
+        )
         return f"{inputs} (read as {self.kind}): method {self.config.method}{model}"
 
 
@@ -103,16 +113,28 @@ def prepared(
     options: Mapping[str, Any],
     *,
     size: int | None = None,
+    encoder: bytes | None = None,
+    gate: bool = False,
     announce: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[str, Path]:
-    """Return how data were read, and the folder of the store that they are, or that was made of them in the cache."""
+    """Return how data were read, and the folder of the store that they are, or that was made of them in the cache.
+
+    Args:
+        data: a store by folder or name, or raw data.
+        options: how raw data are read.
+        size: of images.
+        encoder: the file of what makes vectors of texts; without one it is fitted to the texts.
+        gate: all rows are test rows, except for one.
+        announce: called with what was read.
+        progress: called with rows done and rows in all.
+    """
     path = Path(data).expanduser()
     if data == "digits":
         return "store", Path("digits")
     if not path.exists():
         return "store", find_dataset(data)
-    kind = source_kind(path)
+    kind = "table" if options.get("text") or is_texts(path) else source_kind(path)
     if kind == "store":
         return kind, path
     known = inspect.signature(SOURCES.get(kind)).parameters
@@ -123,15 +145,34 @@ def prepared(
             f"{', '.join('--' + name.replace('_', '-') for name in list(known)[1:])}"
         )
     given = {name: value for name, value in options.items() if value is not None}
-    plan = plan_source(kind, path, **({"test_fraction": TEST} if "test_fraction" in known else {}) | given)
+    if "test_fraction" in known:
+        given = {"test_fraction": ALL if gate else TEST} | given
+    if kind == "table" and encoder is not None:
+        given["encoder"] = encoder
+    plan = plan_source(kind, path, **given)
     found = path.stat()  # another content of the same name is another store
-    stamp = (str(path.resolve()), *((found.st_size, found.st_mtime_ns) if path.is_file() else ()))
+    stamp = (str(path.resolve()), given, *((found.st_size, found.st_mtime_ns) if path.is_file() else ()))
     place = hashlib.sha256(repr(stamp).encode()).hexdigest()[:8]
     store = cache_dir() / "stores" / f"{slug(plan.name) or 'data'}-{place}"
     if announce is not None:
-        announce(f"{len(plan.ids)} rows, {len(plan.classes)} labels; the store {store} is made of them")
+        announce(
+            f"{len(plan.ids)} rows, {len(plan.classes)} labels{_read_as(plan)}; the store {store} is made of them"
+        )
     prepare(plan, store, size=size, overwrite=True, progress=progress)
     return kind, store
+
+
+def is_texts(path: Path) -> bool:
+    """Return whether a file is a table of texts, by its ending and the names of its columns."""
+    return path.is_file() and is_table(path) and has_texts(path)
+
+
+def _read_as(plan: DatasetPlan) -> str:
+    """Return what was taken for what, of texts, and what was left out."""
+    left = "".join(f"; {count} {reason} left out" for reason, count in plan.dropped.items())
+    text, mark = plan.options.get("text"), plan.options.get("separator")
+    parted = f", tags separated by {mark!r}" if mark and text else ""
+    return f" (text: {', '.join(text)}{parted}{left})" if text else ""
 
 
 def choose(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from mlcl.datasets.base import as_inputs
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
+from mlcl.datasets.table import find_columns, is_table, numbered_lines, read_table
 from mlcl.errors import InputError
 from mlcl.files import read_bounded, write_bytes, write_text
 from mlcl.models.provenance import check_encoder
@@ -58,20 +60,45 @@ class Scores:
         return [[self.classes[k] for k in row if chosen[k]] for row, chosen in zip(order, above, strict=True)]
 
 
-def predict(folder: str | Path, inputs: str | Path, *, logits: bool = False) -> Scores:
+def predict(
+    folder: str | Path, inputs: str | Path, *, logits: bool = False, text: str | None = None
+) -> Scores:
     """Score inputs with the network of a finished run.
 
     Args:
         folder: the folder of the run.
         inputs: an image; a folder of images (all below it, by name); an .npy, or an .npz with ``inputs``, ``x`` or
-            ``x_test``: uint8 [n, C, H, W] or numbers [n, D]; or the folder of a store (all its rows).
+            ``x_test``: uint8 [n, C, H, W] or numbers [n, D]; or the folder of a store (all its rows). For a tagger of
+            texts a table of them, a .txt with one per line, or ``-``: the lines of standard input.
         logits: the network's outputs as they are, instead of probabilities (docs/calibration.md).
+        text: names of a table's columns of text, with commas between them.
     """
     trained = load_trained(folder)
+    if trained.encoder is not None and _holds_texts(inputs):
+        ids, texts = read_texts(inputs, text=text)
+        found = (trained.logits_of_texts if logits else trained.probabilities_of_texts)(texts)
+        return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
     ids, batches = read_inputs(Path(inputs), trained)
     score = trained.logits if logits else trained.probabilities
     found = np.concatenate([score(batch) for batch in batches])
     return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
+
+
+def _holds_texts(inputs: str | Path) -> bool:
+    path = Path(inputs)
+    return str(inputs) == "-" or (path.is_file() and (is_table(path) or path.suffix.lower() == ".txt"))
+
+
+def read_texts(inputs: str | Path, *, text: str | None = None) -> tuple[list[str], list[str]]:
+    """Return names and texts: the rows of a table, or the lines of a file or of standard input, which are numbered."""
+    if str(inputs) != "-" and is_table(Path(inputs)):
+        table = read_table(Path(inputs))
+        columns = find_columns(table, text=text)
+        texts = table.texts(columns.text)
+        names = range(1, len(texts) + 1) if columns.id is None else table.columns[columns.id]
+        return [str(name) for name in names], texts
+    lines = list(numbered_lines(sys.stdin.buffer if str(inputs) == "-" else Path(inputs)))
+    return [str(number) for number, _ in lines], [line.rstrip("\r\n") for _, line in lines]
 
 
 def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArray[Any]]]:

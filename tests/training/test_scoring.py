@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlcl.training.caching import FeatureCache
+from mlcl.training.scoring import FeatureCache
 
 
 def test_a_cache_that_would_be_too_large_computes_anew():

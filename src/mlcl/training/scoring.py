@@ -1,4 +1,4 @@
-"""Features under a backbone that does not change, each row computed once: what the exact learner reads in a run."""
+"""The forward pass over many rows: the one place where rows of an array become features, logits or scores."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from mlcl.datasets import Dataset
 from mlcl.streams import Task
-from mlcl.training.batches import Rows, slices
+from mlcl.training.batches import Normaliser, Rows, gather, slices
+from mlcl.training.processes import Processes
 
 Floats = NDArray[np.float32]
 Compute = Callable[[NDArray[Any], Sequence[Rows]], Floats]
@@ -19,6 +22,54 @@ Compute = Callable[[NDArray[Any], Sequence[Rows]], Floats]
 
 CACHED = 2 << 30
 """Features of a split are kept in memory up to so many bytes, and computed anew for each task beyond."""
+
+
+class Scorer:
+    """Applies functions of a network to the rows of arrays, in batches; several processes take turns with them.
+
+    Args:
+        network: is switched to evaluation mode.
+        normaliser: of raw inputs.
+        size: rows per batch.
+        processes: that share the work; None: this one alone.
+
+    >>> scorer = Scorer(nn.Identity(), Normaliser(torch.ones(1, 2), torch.zeros(1, 2)), 2)
+    >>> scorer(lambda x: 2 * x, np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0]))
+    array([[ 8., 10.],
+           [ 0.,  2.]], dtype=float32)
+    """
+
+    def __init__(
+        self, network: nn.Module, normaliser: Normaliser, size: int, processes: Processes | None = None
+    ) -> None:
+        self.network, self.normaliser, self.size, self.processes = network, normaliser, size, processes
+
+    def __call__(
+        self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], rows: Rows | None = None
+    ) -> Floats:
+        """Return what the function makes of some rows of an array, or of all."""
+        rows = np.arange(len(inputs)) if rows is None else rows
+        return self.batches(function, inputs, [rows[piece] for piece in slices(len(rows), self.size)])
+
+    def batches(
+        self, function: Callable[[Tensor], Tensor], inputs: NDArray[Any], batches: Sequence[Rows]
+    ) -> Floats:
+        """Return what the function makes of batches of rows, one below the other."""
+        self.network.eval()
+        rows, ends = np.concatenate(batches), np.cumsum([len(batch) for batch in batches]).tolist()
+        cuts = [slice(end - len(batch), end) for batch, end in zip(batches, ends, strict=True)]
+        device, found = self.normaliser.scale.device, []
+
+        def outputs(piece: slice) -> Tensor:
+            return function(self.normaliser(gather(inputs, rows[piece]).to(device)))
+
+        with torch.inference_mode():
+            if self.processes is None:
+                found = [outputs(cut).float().cpu() for cut in cuts]
+            else:
+                for piece, counts in self.processes.pieces(iter(cuts)):
+                    found.append(self.processes.gather(outputs(piece), counts).float().cpu())
+        return torch.cat(found).numpy()
 
 
 class FeatureCache:

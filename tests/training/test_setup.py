@@ -15,9 +15,9 @@ from mlcl.models import build_model
 from mlcl.runs.run import resume, run
 from mlcl.streams import Benchmark
 from mlcl.training.callbacks import Callback
-from mlcl.training.freezing import freeze, frozen_layers, training_mode
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
+from mlcl.training.setup import freeze, frozen_layers, training_mode
 
 SETTINGS = {
     "method": "rldam-wru",
