@@ -24,7 +24,7 @@ from mlcl.metrics import Calibration, Goal, HeldOut, LogOddsLines, Thresholds, m
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.metrics.scaling import share_of_positives
 from mlcl.training.learner import Learner
-from mlcl.training.solving import ExactHead
+from mlcl.training.solving import ExactSums
 
 FORMAT = 1
 MOST_CELLS = 500_000
@@ -89,10 +89,10 @@ def _kept(thresholds: Thresholds, before: Thresholds) -> Thresholds:
 
 def _without_rows(learner: Learner, calibration: Calibration, goal: Goal) -> Thresholds:
     """Return the thresholds of a run that held out no rows: those that its sums predict, or 0.5."""
-    head = learner.exact
-    if not isinstance(head, ExactHead) or head.learner is None:
+    sums = None if learner.head.trains else learner.head.sums["head"]
+    if not isinstance(sums, ExactSums) or sums.learner is None:
         return Thresholds.half(len(calibration.prior))
-    return predicted_thresholds(head.solution(head.learner), calibration, goal)
+    return predicted_thresholds(sums.solution(sums.learner), calibration, goal)
 
 
 def predicted_thresholds(solution: Solution, calibration: Calibration, goal: Goal) -> Thresholds:
