@@ -58,9 +58,10 @@ fuzz: install  ## every reader of files, on 12,000 mutated inputs
 torture: install  ## every command with a fault at every call of the system, among links and pipes, and beside another
 	OMP_NUM_THREADS=1 $(BIN)/python -m torture
 
-results: install  ## docs/results.md, docs/beyond.md and the table of the first pages from the committed results
+results: install  ## docs/results.md, docs/beyond.md, docs/rates.md and the table of the first pages from the committed results
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
+	$(BIN)/python tools/rates.py
 	$(BIN)/python tools/calibration.py
 	$(BIN)/python tools/mlcil_page.py
 	$(BIN)/python tools/summary.py

@@ -288,7 +288,7 @@ def prepare(kind: str, place: Path) -> tuple[Path, Path]:
         raw.mkdir()
         files = pictures(50, raw)[2]
         small_run(folder)
-        from mlcl.runs.predict import decode_input
+        from mlcl.taggers.predict import decode_input
 
         trained = load_trained(folder)
         inputs = np.stack([decode_input(data, trained.input_shape, name="an image") for data in files])

@@ -82,7 +82,7 @@ def _training(*, quick: bool) -> list[Row]:
         learner.start_task(learner.tasks[2])
         batches = [learner.plan.step(number) for number in range(min(8, len(learner.plan)))]
         network = learner.network
-        inputs = torch.rand((64, *shape)).to(memory_format=learner.layout)
+        inputs = torch.rand((64, *shape)).to(memory_format=learner.normaliser.layout)
         ones = torch.ones(64, classes)
 
         network.train()

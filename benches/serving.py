@@ -23,8 +23,8 @@ from benches.store import pictures
 from benches.timing import Row
 from mlcl import Benchmark
 from mlcl.datasets.images import pixels
-from mlcl.runs.export import export
 from mlcl.runs.run import run
+from mlcl.taggers.export import export
 
 SIZE, CLIENTS = 32, 4
 

@@ -50,13 +50,13 @@ class Bare:
         self.images = learner.data.train.inputs
         self.labels = torch.from_numpy(np.array(learner.data.train.labels)).float()
         self.scale, self.shift = learner.normaliser.scale, learner.normaliser.shift
-        self.layout = learner.layout
+        self.layout = learner.normaliser.layout
         self.classes = [torch.from_numpy(task.classes) for task in learner.benchmark.tasks]
         self.margins = [
             torch.from_numpy(config.loss.options.get("margin", 1.0) * task.counts.positive**-0.25).float()
             for task in learner.benchmark.tasks
         ]
-        self.weights = learner.weights.tolist()
+        self.weights = learner.optimisation.weights.tolist()
 
     def loss(self, logits: Tensor, rows: Tensor, tags: Tensor) -> Tensor:
         """Return RLDAM over the tasks of a batch."""

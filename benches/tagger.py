@@ -1,4 +1,4 @@
-"""ExactTagger and ContinualTagger against one logistic regression a label, on two published sets of feature vectors.
+"""ExactTagger against one logistic regression a label, on two published sets of feature vectors.
 
 Run: ``python benches/tagger.py [--orders 3]``. Needs ``arff/Scene.arff.bz2`` and ``arff/Enron.arff.bz2`` of
 `MLCL_DATA`, or of ``../shared/data`` beside the project. Labels come in 3 (Scene) and 5 (Enron) calls, in random
@@ -26,22 +26,10 @@ from sklearn.preprocessing import StandardScaler
 
 from mlcl import macro_auc
 from mlcl.datasets import load_dataset, prepare_source
-from mlcl.sklearn import ContinualTagger, ExactTagger
+from mlcl.sklearn import ExactTagger
 
 Split = tuple[NDArray[Any], NDArray[Any]]
 Calls = list[NDArray[np.int64]]
-
-
-def tagger(**params: Any) -> Callable[[Split, Split, Calls, int], NDArray[Any]]:
-    """Return what learns with a tagger, call by call, and scores the test rows."""
-
-    def scores(train: Split, test: Split, calls: Calls, seed: int) -> NDArray[Any]:
-        found = ContinualTagger(random_state=seed, **params)
-        for ids in calls:
-            found.partial_fit(train[0], train[1][:, ids], classes=ids)
-        return found.decision_function(test[0])
-
-    return scores
 
 
 def exact(**params: Any) -> Callable[[Split, Split, Calls, int], NDArray[Any]]:
@@ -76,21 +64,9 @@ def regressions(strength: float) -> Callable[[Split, Split, Calls, int], NDArray
     return scores
 
 
-LONG: dict[str, Any] = {
-    "model": "mlp",
-    "epochs": 20,
-    "batch_size": 32,
-    "lr": 0.05,
-    "weight_decay": 1e-5,
-    "held_out": 0.0,
-}
-"""An MLP trained for long, on all rows."""
 WAYS = {
     "exact tagger": exact(),
     "exact tagger, unlabelled 0": exact(unlabelled=0.0),
-    "tagger": tagger(),
-    "tagger, mlp": tagger(**LONG),
-    "tagger, mlp, no memory": tagger(memory_size=0, **LONG),
     "logistic regressions, C = 1": regressions(1.0),
     "logistic regressions, C = 0.01": regressions(0.01),
 }

@@ -32,12 +32,11 @@ import yaml
 from safetensors import safe_open
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from helpers import SMALL, small_arrays, small_benchmark
+from mlcl.arrays import digest
 from mlcl.config.resolve import config_from, merge, shipped, to_yaml
 from mlcl.datasets import open_store, prepare_source, read_ids
 from mlcl.datasets.shards import Columns, describe
@@ -45,13 +44,10 @@ from mlcl.errors import InputError
 from mlcl.exact import fit_map
 from mlcl.files import json_digest
 from mlcl.runs import checkpoints
-from mlcl.runs.added import extended_benchmark
-from mlcl.runs.base import begin_from, load_base, read_base
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, read_base, update
 from mlcl.runs.folder import is_finished, read_result
 from mlcl.runs.run import run
-from mlcl.sklearn import ContinualTagger, ExactTagger
-from mlcl.sklearn.array_files import digest_of
+from mlcl.sklearn import ExactTagger
 from mlcl.sklearn.shard_parts import Job, count, list_parts, read_part, write_part
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
@@ -186,31 +182,11 @@ def make_targets(folder: Path) -> dict[str, Target]:
     (used / "result.json").write_text(json.dumps(plain))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        extend(used, config=settings, out=second)
+        update(used, config=settings, out=second, known=False)
 
-    # A tagger: its header with the checksum made right, and its bytes.
+    # A tagger in one file: its header, with a checksum that is made right for every header, and its bytes.
     x, y = small_arrays()
-    tagger = folder / "tagger"
-    ContinualTagger(model="mlp", epochs=1, hidden=4, depth=1, memory_size=9, random_state=0).fit(x, y).save(
-        tagger
-    )
-    tagger_seed = tagger.read_bytes()
-    parts = load_tensors(
-        tagger_seed
-    )  # not from the file: such tensors are a map of it, which ends where it is cut
-    with safe_open(tagger, framework="pt") as file:
-        header = file.metadata()["mlcl"]
-
-    def read_tagger(data: bytes) -> object:
-        tagger.write_bytes(data)
-        return ContinualTagger.load(tagger)
-
-    def read_tagger_header(data: bytes) -> object:
-        save_file(parts, tagger, {"mlcl": data.decode(errors="replace")})
-        return ContinualTagger.load(tagger).predict(x)
-
-    # An exact tagger: the same, with a checksum that is made right for every header.
-    exact = folder / "exact"
+    exact = folder / "exact.safetensors"
     ExactTagger(dimensions=2).fit(x, y).save(exact)
     exact_seed, sums = exact.read_bytes(), load_arrays(exact.read_bytes())
     with safe_open(exact, framework="numpy") as file:
@@ -226,7 +202,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             value = json.loads(text)
             if isinstance(value, dict):
                 value.pop("sha256", None)
-                text = json.dumps(value | {"sha256": digest_of(value, sums)})
+                text = json.dumps(value | {"sha256": digest(value, sums)})
         exact.write_bytes(save_arrays(sums, {"mlcl": text}))
         return ExactTagger.load(exact).predict(x)
 
@@ -327,8 +303,6 @@ def make_targets(folder: Path) -> dict[str, Target]:
         "memory": Target(
             ((used / "memory.safetensors").read_bytes(),), read_file_of_run("memory.safetensors")
         ),
-        "tagger": Target((tagger_seed,), read_tagger),
-        "tagger header": Target((header.encode(),), read_tagger_header, True),
         "exact tagger": Target((exact_seed,), read_exact_tagger),
         "exact tagger header": Target((exact_header.encode(),), read_exact_header, True),
         "shard": Target((shard.read_bytes(),), read_shard),

@@ -19,12 +19,13 @@ from children import complete
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "mlcl"
-FOUNDATIONS = ("_version", "errors", "files", "registry", "labels", "seeds", "plugins", "texts")
+FOUNDATIONS = ("_version", "errors", "files", "arrays", "registry", "labels", "seeds", "plugins", "texts")
 ROOMS = (
     *(
         "losses",
         "metrics",
         "memories",
+        "encoders",
         "datasets",
         "streams",
         "models",
@@ -39,7 +40,14 @@ ENTRY_POINTS = ("__init__", "__main__")
 """They name things of all rooms; nothing imports them."""
 RUN_FILES = (
     *("result.json", "memory.safetensors", "weights.safetensors", "environment.json", "metrics.jsonl"),
-    *("extends.json", "trackers.json", "calibration.json", "thresholds.json", "held-out.safetensors"),
+    *(
+        "extends.json",
+        "trackers.json",
+        "calibration.json",
+        "thresholds.json",
+        "held-out.safetensors",
+        "encoder.safetensors",
+    ),
 )
 
 Graph = dict[str, set[str]]
@@ -146,6 +154,19 @@ def spelt_run_files(package: Path) -> list[str]:
     return sorted(found)
 
 
+def safetensors_imports(package: Path) -> list[str]:
+    """Modules that import safetensors, except for the one that knows that arrays are kept so."""
+    found = []
+    for name, path in modules(package).items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        targets = [target for node in ast.walk(tree) for target in _targets(node, name)]
+        if name != f"{package.name}.arrays" and any(
+            target.split(".")[0] == "safetensors" for target in targets
+        ):
+            found.append(name)
+    return sorted(found)
+
+
 def _help_texts(package: Path) -> set[str]:
     """Modules of the command line: their texts may name files to the user."""
     return {name for name in modules(package) if room(name) == "cli"}
@@ -207,6 +228,10 @@ def test_one_module_knows_the_files_of_a_run_folder():
     assert not spelt_run_files(PACKAGE)
 
 
+def test_one_module_knows_how_arrays_are_kept():
+    assert not safetensors_imports(PACKAGE)
+
+
 def test_nothing_cites_a_document_that_is_not_here():
     assert not outside_citations(ROOT)
 
@@ -221,6 +246,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 LAZY = "def f():\n    from mlcl.cli.run import main\n    return main\n"
 TYPE_ONLY = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import mlcl.runs.folder\n"
+STORING = "from safetensors.numpy import save\n"
 RUN_FILE = 'from pathlib import Path\nx = Path("a") / "result.json"\n'
 
 
@@ -255,6 +281,11 @@ RUN_FILE = 'from pathlib import Path\nx = Path("a") / "result.json"\n'
             spelt_run_files,
             {"sweeps/a.py": '"""Reads result.json."""\nx = f"{1}/metrics.jsonl"\n'},
             ["mlcl.sweeps.a:2: metrics.jsonl"],
+        ),
+        (
+            safetensors_imports,
+            {"arrays.py": STORING, "runs/folder.py": f"def f():\n    {STORING}"},
+            ["mlcl.runs.folder"],
         ),
         (spelt_run_files, {"runs/folder.py": RUN_FILE, "cli/run.py": RUN_FILE}, []),
     ],

@@ -1,9 +1,8 @@
-"""Measure probabilities and tags on four real datasets, and the defaults of `ContinualTagger` on validation rows.
+"""Measure probabilities and tags on four real datasets.
 
-    python tools/calibration.py choose     # results/calibration/choose.csv: settings on a fifth of the training rows
     python tools/calibration.py measure    # results/calibration/table.csv: the test rows
-    python tools/calibration.py measure exact ContinualTagger    # the rows of these methods anew
-    python tools/calibration.py            # the tables in docs/calibration.md and docs/decisions.md, from these files
+    python tools/calibration.py measure exact `best`    # the rows of these methods anew
+    python tools/calibration.py            # the table in docs/calibration.md, from this file
 
 Needs the prepared stores of ``STORES`` in the user's cache. One thread. The training rows are cut into as many chunks
 as there are groups of labels, at random; each chunk is annotated for its own group. Test rows are scored once, at the
@@ -40,7 +39,7 @@ from mlcl.metrics import (
     fit_lines,
     macro_auc,
 )
-from mlcl.sklearn import ContinualTagger, ExactTagger
+from mlcl.sklearn import ExactTagger
 
 RESULTS = ROOT / "results" / "calibration"
 CACHE = Path.home() / ".cache" / "mlcl" / "stores"
@@ -52,21 +51,8 @@ STORES = {
 }
 """Name to store and number of groups of labels."""
 SEEDS = (0, 1)
-DRAWS = (0, 1, 2, 3)
-"""Seeds of ``choose``: with two the differences between settings are within the noise of the draws."""
 C = 0.001
 """Of the logistic regression: best on the validation rows of VOC and enron, among 1e-4 to 1e-1."""
-SETTINGS: tuple[dict[str, Any], ...] = (
-    {},
-    {"weight_decay": 30.0},
-    {"weight_decay": 60.0},
-    {"weight_decay": 200.0},
-    {"weight_decay": 300.0},
-    {"margin": 0.0},
-    {"model": "mlp"},
-    {"model": "mlp", "epochs": 20, "batch_size": 32, "lr": 0.05, "weight_decay": 1e-5, "held_out": 0.0},
-)
-"""What is compared by ``choose``; the last one is the default of mlcl before calibration."""
 Floats = NDArray[np.float64]
 
 
@@ -88,19 +74,15 @@ class Scored:
     seconds: float
 
 
-def problem(name: str, seed: int, *, validate: bool) -> Problem:
-    """Cut the training rows into chunks; the rows to score are the test rows, or a fifth of the training rows."""
+def problem(name: str, seed: int) -> Problem:
+    """Cut the training rows into chunks; the rows to score are the test rows."""
     store, groups = STORES[name]
     data = open_store(CACHE / store)
     x, y = np.asarray(data.train.inputs, np.float32), np.asarray(data.train.labels)
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(x))
-    held = order[: len(x) // 5 if validate else 0]
-    rows = np.array_split(order[len(held) :], groups)
+    rows = np.array_split(rng.permutation(len(x)), groups)
     labels = np.array_split(rng.permutation(y.shape[1]), groups)
     chunks = [(x[r], y[r][:, ids], ids.tolist()) for r, ids in zip(rows, labels, strict=True)]
-    if validate:
-        return Problem(chunks, x[held], y[held])
     return Problem(chunks, np.asarray(data.test.inputs, np.float32), np.asarray(data.test.labels))
 
 
@@ -181,7 +163,7 @@ RUNS: dict[str, tuple[str, float | None]] = {
     "`rldam-wru`, held_out 0.1": ("rldam-wru", 0.1),
     "`rldam-wru`, counts alone": ("rldam-wru", None),
 }
-METHODS = ("exact", "ContinualTagger", "logistic regression", *RUNS)
+METHODS = ("exact", "logistic regression", *RUNS)
 
 
 def measured(name: str, method: str, seed: int) -> dict[str, float]:
@@ -189,11 +171,10 @@ def measured(name: str, method: str, seed: int) -> dict[str, float]:
     if method in RUNS:
         kind, held_out = RUNS[method]
         return measures(*by_run(name, kind, seed, held_out=held_out))
-    found = problem(name, seed, validate=False)
+    found = problem(name, seed)
     if method == "logistic regression":
         return measures(by_regression(found, seed), found.y)
-    tagger = ExactTagger() if method == "exact" else ContinualTagger(random_state=seed)
-    return measures(by_tagger(tagger, found), found.y)
+    return measures(by_tagger(ExactTagger(), found), found.y)
 
 
 def write_csv(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -205,23 +186,6 @@ def write_csv(path: Path, lines: list[dict[str, Any]]) -> None:
         writer.writerows(
             {k: f"{v:.4f}" if isinstance(v, float) else v for k, v in line.items()} for line in lines
         )
-
-
-def choose() -> None:
-    """Compare settings of ContinualTagger on validation rows."""
-    lines = []
-    for name in STORES:
-        for seed in DRAWS:
-            found = problem(name, seed, validate=True)
-            settings = [("logistic regression", by_regression(found, seed))]
-            for one in SETTINGS:
-                shown = ", ".join(f"{k} {v}" for k, v in one.items()) or "default"
-                settings.append((shown, by_tagger(ContinualTagger(random_state=seed, **one), found)))
-            for shown, scored in settings:
-                value = 100 * macro_auc(scored.probabilities, found.y)
-                lines.append({"data": name, "seed": seed, "settings": shown, "macro_auc": value})
-                sys.stderr.write(f"{name} {seed} {shown} {value:.2f} {scored.seconds:.1f} s\n")
-    write_csv(RESULTS / "choose.csv", lines)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -257,27 +221,11 @@ def table(lines: list[dict[str, str]]) -> list[str]:
     return out
 
 
-def choice(lines: list[dict[str, str]]) -> list[str]:
-    """Return the table of settings: one column per dataset, and their mean."""
-    names = list(dict.fromkeys(line["data"] for line in lines))
-    out = ["| Settings | " + " | ".join([*names, "mean"]) + " |", "|---|" + "---:|" * (len(names) + 1)]
-    for settings in dict.fromkeys(line["settings"] for line in lines):
-        values = [mean(lines, "macro_auc", data=name, settings=settings) for name in names]
-        cells = " | ".join(f"{value:.2f}" for value in [*values, float(np.mean(values))])
-        out.append(f"| {settings} | {cells} |")
-    return out
-
-
 def pages() -> int:
-    """Write the tables into their pages."""
-    codes = []
-    for name, page, file, make in (
-        ("calibration", "calibration.md", "table.csv", table),
-        ("choose", "decisions.md", "choose.csv", choice),
-    ):
-        target = ROOT / "docs" / page
-        codes.append(write(between(target.read_text(), make(read_csv(RESULTS / file)), name), target))
-    return max(codes)
+    """Write the table into its page."""
+    target = ROOT / "docs" / "calibration.md"
+    lines = table(read_csv(RESULTS / "table.csv"))
+    return write(between(target.read_text(), lines, "calibration"), target)
 
 
 def measure(anew: Sequence[str]) -> None:
@@ -298,7 +246,7 @@ def measure(anew: Sequence[str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Choose, measure, or write the pages."""
+    """Measure, or write the page."""
     warnings.simplefilter("ignore")
     if arguments in ([], ["--check"]):
         return pages()
@@ -306,10 +254,10 @@ def main(arguments: list[str]) -> int:
 
     torch.set_num_threads(1)
     verb, *methods = arguments
-    if verb not in ("choose", "measure") or not set(methods) <= set(METHODS):
-        sys.stderr.write(f"expected choose, or measure with some of {', '.join(METHODS)}\n")
+    if verb != "measure" or not set(methods) <= set(METHODS):
+        sys.stderr.write(f"expected measure, and some of {', '.join(METHODS)}\n")
         return 2
-    choose() if verb == "choose" else measure(methods or METHODS)
+    measure(methods or METHODS)
     return 0
 
 

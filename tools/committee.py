@@ -28,7 +28,7 @@ from mlcl.runs.recording import load_benchmark
 from mlcl.training.callbacks import Callback
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
-from mlcl.training.solving import Spread
+from mlcl.training.solving import ScoreScale
 
 Floats = NDArray[np.float64]
 UNLABELLED, WEIGHTS = (0.0, 0.1, 0.3, 1.0), (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -52,7 +52,7 @@ class Recording(Callback):
         """Pass all rows of both splits through the network."""
         task = learner.task_index - 1
         for split, part in (("tr", learner.data.train), ("te", learner.data.test)):
-            features = learner._evaluate(learner.network.features, part.inputs, np.arange(len(part)))
+            features = learner.setup.scorer(learner.network.features, part.inputs, np.arange(len(part)))
             with torch.inference_mode():
                 logits = learner.network.head(torch.from_numpy(features)).numpy()
             self.found |= {f"f{split}{task}": features, f"z{split}{task}": logits}
@@ -75,7 +75,7 @@ def record(benchmark: str, seed: int, path: Path) -> None:
     train(network, callback=Recording(found))
     patches.start_task(patches.tasks[0])
     for split, part in (("train", data.train), ("test", data.test)):
-        found[f"p{split}"] = patches._evaluate(patches.network.features, part.inputs, np.arange(len(part)))
+        found[f"p{split}"] = patches.setup.scorer(patches.network.features, part.inputs, np.arange(len(part)))
     np.savez(path, allow_pickle=False, **found)
 
 
@@ -101,7 +101,7 @@ class Recorded:
         every = np.ix_(np.unique(np.concatenate(self.each("test"))), np.concatenate(self.each("classes")))
         return f"{100 * inside:.2f} / {100 * macro_auc(scores[every], labels[every]):.2f}"
 
-    def logits(self) -> tuple[Floats, Spread]:
+    def logits(self) -> tuple[Floats, ScoreScale]:
         """Return the last network's logits of the test rows, and their spread over the rows at hand."""
         last = self.tasks - 1
         own, stored = self.arrays[f"train{last}"], self.arrays[f"mem{last - 1}"]
@@ -110,7 +110,7 @@ class Recorded:
         weights = np.concatenate(
             [np.ones(len(own)), (counts / np.maximum(np.bincount(tags, minlength=len(counts)), 1))[tags]]
         )
-        return self.arrays[f"zte{last}"], Spread.of(
+        return self.arrays[f"zte{last}"], ScoreScale.of(
             self.arrays[f"ztr{last}"][np.concatenate([own, stored])], weights
         )
 

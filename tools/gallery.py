@@ -126,6 +126,13 @@ def vectors() -> None:
         pq.write_table(pa.table({"features": rows.tolist(), "tags": tags}), f"vectors/{number}.parquet")
 
 
+def one_file() -> None:
+    """Write the tagger ``both`` as one file too."""
+    from mlcl.sklearn import ExactTagger
+
+    ExactTagger.load("both").save("both.safetensors")
+
+
 def pages(name: str, file: str, text: str) -> tuple[Picture, Picture]:
     """Return the screenshots of a page on a desktop and on a phone."""
     return (
@@ -212,7 +219,7 @@ ENTRIES = (
         "check",
         "Say what is wrong with a folder of mlcl (a run and its versions, a sweep, a tagger, a store), and mend what "
         "can be mended: here the record of which version is in use was spoilt.",
-        ["mlcl check runs/tagger", "mlcl check runs/tagger --repair"],
+        ["mlcl check runs/tagger --repair", "mlcl check runs/tagger"],
         before=spoil,
     ),
     Entry(
@@ -233,6 +240,26 @@ ENTRIES = (
         "Learn an exact tagger from Parquet files of vectors and tags, in one pass; here three files of 100 rows.",
         ["mlcl learn --data 'vectors/*.parquet' --jobs 1 --out exact-tagger"],
         before=vectors,
+    ),
+    Entry(
+        "labels",
+        "List the labels of a tagger, or rename some.",
+        ["mlcl labels exact-tagger", "mlcl labels exact-tagger --rename car=vehicle"],
+    ),
+    Entry(
+        "merge",
+        "Add taggers that learnt different rows: one tagger, as if it had learnt them all.",
+        [
+            "mlcl learn --data 'vectors/0.parquet' --jobs 1 --out first --quiet",
+            "mlcl learn --data 'vectors/1.parquet' --jobs 1 --out second --quiet",
+            "mlcl merge first second --out both",
+        ],
+    ),
+    Entry(
+        "convert",
+        "Turn a tagger that is one file, as `ExactTagger.save` can write it, into a folder that every verb takes.",
+        ["mlcl convert both.safetensors converted"],
+        before=one_file,
     ),
     Entry(
         "ls",

@@ -59,6 +59,9 @@ hold** if one interval lies below zero, and is undecided otherwise; with one see
 seconds were measured on machines that were busy in different ways: only large ratios mean something. Those of the
 methods on fixed features were measured again, alone (`python tools/regime.py --measure`, `results/seconds.csv`).
 
+**All tables on this page are at one learning rate per benchmark, the one that it ships.** Losses differ in scale, so a
+difference between rows may be one of rates: the main rows, each at its own best rate, are in [rates](rates.md).
+
 The tables were made by the commits that they name. Since then inputs are normalised by the first task instead of the
 whole training split, the seed draws the order of the classes on VOC and COCO, the loss grows with the number of classes
 of a task (`train.class_power`; at most four classes, as on c-digits and VOC, change nothing), and KRT takes the mean
@@ -177,8 +180,8 @@ def words(text: str) -> str:
 
 def render(results: Path, claims: list[dict[str, Any]], reading: str) -> str:
     """Return the page."""
-    # Experiments beyond the paper have a page of their own (beyond.py), as has the field's protocol (docs/mlcil.md).
-    own = ("beyond", "mlcil")
+    # Pages of their own: beyond the paper (beyond.py), the field's protocol (docs/mlcil.md), own rates (rates.py).
+    own = ("beyond", "mlcil", "equal", "adam")
     paths = [path for path in sorted(results.glob("*/sweep.yaml")) if not path.parent.name.startswith(own)]
     sweeps = [Sweep.read(path.parent) for path in paths]
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in sweeps}

@@ -1,9 +1,8 @@
-"""Write docs/rates.md and its figure from the tables ``equal``: ``python tools/rates.py`` (``make results``).
+"""Write docs/rates.md and its figures from the tables ``equal``: ``python tools/rates.py`` (``make results``).
 
-``results/equal-BENCHMARK`` has every row at its own best learning rate, ``results/shipped-BENCHMARK`` the same rows at
-the one rate that the benchmark ships, ``results/adam-BENCHMARK`` some of them with Adam. The curves are those of
-``tuning.csv``: validation rows, at seeds that the tables do not have. What the page says in words is in
-``tools/rates.md``.
+``results/equal-BENCHMARK`` has rows at their own best learning rate, ``results/adam-BENCHMARK`` some of them with Adam;
+the same rows at the one rate that the benchmark ships are in older tables. The curves are those of ``tuning.csv``:
+validation rows, at a seed that the tables do not have. What the page says in words is in ``tools/rates.md``.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -47,15 +47,23 @@ CLAIMS = (
     ("... in the pooled measure", "pooled_macro_auc", "rldam-wru", "er"),
     ("... for the rarest third", "tail", "rldam-wru", "er"),
     ("Reweighting improves ER", "macro_auc", "er + RU", "er"),
+    ("The margin improves ER", "macro_auc", "er + margin", "er"),
     ("The margin improves the reweighted loss", "macro_auc", "er + RLDAM", "er + RU"),
-    ("WRU improves RLDAM", "macro_auc", "rldam-wru", "er + RLDAM"),
     ("WRU improves ER", "macro_auc", "er + WRU", "er"),
+    ("WRU improves RLDAM", "macro_auc", "rldam-wru", "er + RLDAM"),
     ("RLDAM alone improves fine-tuning", "macro_auc", "ft-rldam", "ft"),
-    ("RLDAM is above BCE in batch learning (pooled)", "pooled_macro_auc", "joint + RLDAM", "joint + BCE"),
-    ("`best` is above ER (pooled)", "pooled_macro_auc", "best", "er"),
-    ("`best` is above distilled replay (in-task)", "macro_auc", "best", "distilled-replay"),
 )
 """A claim, the measure, and the row that is claimed to be above the other."""
+
+ONE_RATE = ("table2", "fixed", "presets", "exact")
+"""Tables that have the same rows at the rate that the benchmark ships; the first that has both rows counts."""
+RENAMED = {
+    "reweighting": "er + RU",
+    "margin": "er + margin",
+    "reweighting + margin": "er + RLDAM",
+    "reweighting + margin + WRU": "rldam-wru",
+}
+"""Rows of Table 2, and what they are called here."""
 
 
 def difference(values: Values, above: str, below: str) -> str:
@@ -79,6 +87,22 @@ def sweeps(prefix: str) -> dict[str, Sweep]:
     return {name: Sweep.read(path) for name, path in folders.items() if (path / "sweep.yaml").exists()}
 
 
+def at_one_rate(benchmark: str) -> list[Sweep]:
+    """Return the tables of a benchmark at its one rate, with the labels of this page."""
+    folders = [ROOT / "results" / f"{table}-{benchmark}" for table in ONE_RATE]
+    found = [Sweep.read(folder) for folder in folders if (folder / "sweep.yaml").exists()]
+    return [
+        replace(sweep, runs=[run | {"label": RENAMED.get(run["label"], run["label"])} for run in sweep.runs])
+        for sweep in found
+    ]
+
+
+def first_difference(tables: Sequence[Sweep], metric: str, above: str, below: str) -> str:
+    """Return the difference of two rows in the first table that has both."""
+    found = (difference(sweep.values(metric), above, below) for sweep in tables)
+    return next((shown for shown in found if shown != "-"), "-")
+
+
 def curves(folder: Path) -> dict[str, dict[float, dict[str, float]]]:
     """Return what was measured while tuning: row, rate, metric, the mean over the seeds."""
     cells: dict[tuple[str, float], list[dict[str, str]]] = {}
@@ -95,22 +119,17 @@ def curves(folder: Path) -> dict[str, dict[float, dict[str, float]]]:
 
 def panel(axis: Axes, found: Mapping[str, Mapping[float, Mapping[str, float]]], metric: str) -> None:
     """Draw a line per loss."""
-    top = max(point[metric] for line in found.values() for point in line.values() if metric in point)
+    lines = {
+        label: [(rate, point[metric]) for rate, point in found.get(label, {}).items() if metric in point]
+        for label in LOSSES
+    }
+    points = [value for line in lines.values() for _, value in line]
     for label, (name, colour, style) in LOSSES.items():
-        points = sorted(
-            (rate, point[metric]) for rate, point in found.get(label, {}).items() if metric in point
-        )
-        if points:
+        if lines[label]:
             axis.plot(
-                *zip(*points, strict=True),
-                style,
-                color=colour,
-                label=name,
-                marker="o",
-                markersize=2.5,
-                lw=1.3,
+                *zip(*lines[label], strict=True), style, color=colour, label=name, marker="o", ms=2.5, lw=1.3
             )
-    axis.set_ylim(top - 9, top + 0.8)
+    axis.set_ylim(max(min(points), max(points) - 9) - 0.3, max(points) + 0.4)
     axis.set_xscale("log")
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=7)
@@ -118,87 +137,82 @@ def panel(axis: Axes, found: Mapping[str, Mapping[float, Mapping[str, float]]], 
 
 def draw(columns: Sequence[tuple[str, Path]]) -> str:
     """Return the figure as SVG: a column per set, in-task above, pooled below."""
-    figure = Figure(figsize=(2.2 * len(columns), 4.6), layout="constrained")
+    figure = Figure(figsize=(2.3 * len(columns), 4.6), layout="constrained")
     axes = figure.subplots(2, len(columns), squeeze=False, sharex="col")
     for place, (title, folder) in enumerate(columns):
         found = curves(folder)
         for row, (metric, name) in enumerate(METRICS.items()):
             panel(axes[row, place], found, metric)
-            if place == 0:
-                axes[row, 0].set_ylabel(f"Macro-AUC, {name}", fontsize=8)
+            axes[row, 0].set_ylabel(f"Macro-AUC, {name}", fontsize=8)
         axes[0, place].set_title(title, loc="left", fontsize=9)
         axes[1, place].set_xlabel("learning rate", fontsize=8)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    handles = {
+        name: line for axis in axes[0] for line, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
     out = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "mlcl", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def verdicts(one: Mapping[str, Sweep], own: Mapping[str, Sweep]) -> Iterator[str]:
+def verdicts(own: Mapping[str, Sweep]) -> Iterator[str]:
     """Yield the table of claims: at one rate, then at each row's own."""
+    one = {name: at_one_rate(name) for name in own}
     yield "| claim | rate | " + " | ".join(NAMES[name] for name in own) + " |"
     yield "|---|---|" + "---|" * len(own)
     for claim, metric, above, below in CLAIMS:
-        for title, rate, found in ((claim, "one", one), ("", "own", own)):
-            cells = [
-                difference(found[name].values(metric), above, below) if name in found else "-" for name in own
-            ]
-            yield f"| {title} | {rate} | {' | '.join(cells)} |"
+        before = [first_difference(one[name], metric, above, below) for name in own]
+        after = [difference(sweep.values(metric), above, below) for sweep in own.values()]
+        yield f"| {claim} | one | {' | '.join(before)} |"
+        yield f"| | own | {' | '.join(after)} |"
 
 
-def rows(sweep: Sweep, shipped: Sweep | None) -> Iterator[str]:
+def rows(sweep: Sweep) -> Iterator[str]:
     """Yield the table of one benchmark: chosen rate, both measures, and the differences to ER at either choice."""
     values = {metric: sweep.values(metric) for metric in (*METRICS, "pooled_map")}
-    before = shipped.values("macro_auc") if shipped else {}
-    chosen = sweep.record["tuning"]["chosen"]
+    tables, chosen = at_one_rate(sweep.record["benchmark"]), sweep.record["tuning"]["chosen"]
     yield "| row | rate | in-task | pooled | mAP | minus ER, in-task | minus ER, pooled | at one rate, in-task |"
     yield "|---|---:|---:|---:|---:|---|---|---|"
     for row in sweep.record["rows"]:
         label = row["label"]
-        if label not in values["macro_auc"]:
-            continue
-        means = [f"{fmean(values[metric][label].values()):.2f}" for metric in values]
-        gains = [
-            difference(found, label, "er")
-            for found in (values["macro_auc"], values["pooled_macro_auc"], before)
-        ]
-        rate = chosen.get(label, {}).get("train.lr", "-")
-        yield f"| {label} | {rate} | {' | '.join(means)} | {' | '.join('' if label == 'er' else g for g in gains)} |"
+        if label in values["macro_auc"]:
+            means = [f"{fmean(found[label].values()):.2f}" for found in values.values()]
+            gains = [difference(values[metric], label, "er") for metric in METRICS]
+            gains.append(first_difference(tables, "macro_auc", label, "er"))
+            shown = ["" if label == "er" else gain for gain in gains]
+            rate = chosen.get(label, {}).get("train.lr", "-")
+            yield f"| {label} | {rate} | {' | '.join(means)} | {' | '.join(shown)} |"
+
+
+def section(name: str, sweep: Sweep) -> Iterator[str]:
+    """Yield the part of the page on one benchmark."""
+    record = sweep.record
+    seeds = ", ".join(map(str, record["tuning"]["seeds"]))
+    commits = ", ".join(str(commit)[:7] for commit in record["commits"])
+    yield from ("", f"## {NAMES[name]}", "", f"    {command(record)}", "")
+    yield (
+        f"{record['seeds']} seeds; rates chosen on validation rows at seed {seeds}; commits {commits}; files: "
+        f"`results/{sweep.folder.name}`"
+    )
+    yield from ("", *rows(sweep))
 
 
 def render() -> str:
     """Return the page."""
-    own, one = sweeps("equal"), sweeps("shipped")
+    own = sweeps("equal")
     text = (ROOT / "tools" / "rates.md").read_text()
-    out = [text.strip(), "", "## The claims, at one rate and at each row's own", "", *verdicts(one, own)]
-    for name, sweep in own.items():
-        record = sweep.record
-        commits = ", ".join(str(commit)[:7] for commit in record["commits"])
-        out += ["", f"## {NAMES[name]}", "", f"    {command(record)}"]
-        if name in one:
-            out += [f"    {command(one[name].record)}      # one rate"]
-        seeds = ", ".join(map(str, record["tuning"]["seeds"]))
-        out += [
-            "",
-            f"{record['seeds']} seeds; rates chosen on validation rows at seeds {seeds}; commits {commits}; files: ",
-        ]
-        out[-1] += (
-            f"`results/equal-{name}`, `results/shipped-{name}`" if name in one else f"`results/equal-{name}`"
-        )
-        out += ["", *rows(sweep, one.get(name))]
-    return "\n".join(out) + "\n"
+    body = [line for name, sweep in own.items() for line in section(name, sweep)]
+    return "\n".join([text.strip().replace("<!-- verdicts -->", "\n".join(verdicts(own))), *body]) + "\n"
 
 
 def main() -> int:
     """Write page and figures, or check them."""
-    images = ROOT / "docs" / "images"
     states = [write(render(), ROOT / "docs" / "rates.md")]
     for prefix, target in (("equal", "rates.svg"), ("adam", "rates-adam.svg")):
         columns = [(NAMES[name], sweep.folder) for name, sweep in sweeps(prefix).items()]
         if columns:
-            states.append(write(draw(columns), images / target))
+            states.append(write(draw(columns), ROOT / "docs" / "images" / target))
     return max(states)
 
 

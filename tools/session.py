@@ -102,7 +102,7 @@ def run(command: str) -> str:
         _, text = _program(words, text)
     if code:
         raise AssertionError(f"{command} ended with code {code}:\n{text}")
-    return steady(text)
+    return steady(text.replace(f"{Path.cwd()}/", ""))
 
 
 _background: list[subprocess.Popen[str]] = []

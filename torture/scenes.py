@@ -19,8 +19,8 @@ from mlcl.config.resolve import to_yaml
 from mlcl.errors import InputError
 from mlcl.files import is_there
 from mlcl.runs import folder as files
-from mlcl.runs.predict import predict
 from mlcl.runs.versions import current_folder
+from mlcl.taggers.predict import predict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 

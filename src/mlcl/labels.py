@@ -58,6 +58,17 @@ def as_labels(labels: ArrayLike, *, name: str = "labels", rows: int | None = Non
     return array.astype(np.uint8, copy=False)
 
 
+def numbers_without(numbers: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return class numbers after class ``k`` is gone: later ones decrease.
+
+    >>> numbers_without(np.array([4, 0, 1, 2]), 1)
+    array([3, 0, 1])
+    """
+    left: NDArray[np.int64] = numbers[numbers != k]
+    left -= left > k  # a copy: the mask made one
+    return left
+
+
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
     """Positives and negatives of each class: the constants ``P_k``, ``N_k`` and ``n`` (docs/specification.md#notation).
@@ -99,11 +110,16 @@ class LabelCounts:
         object.__setattr__(self, "total", int(self.total))
 
     @classmethod
-    def of(cls, labels: ArrayLike) -> LabelCounts:
-        """Count a label matrix ``[n, K]``."""
+    def of(cls, labels: ArrayLike, known: NDArray[np.bool_] | None = None) -> LabelCounts:
+        """Count a label matrix ``[n, K]``, or the cells of it that are known.
+
+        >>> LabelCounts.of([[1, 0], [0, 0]], np.array([[True, True], [False, True]])).negative
+        array([0, 2])
+        """
         matrix = as_labels(labels)
-        positive = matrix.sum(axis=0, dtype=np.int64)
-        return cls(positive, len(matrix) - positive, len(matrix))
+        positive = (matrix if known is None else matrix * known).sum(axis=0, dtype=np.int64)
+        counted = len(matrix) if known is None else known.sum(axis=0, dtype=np.int64)
+        return cls(positive, counted - positive, len(matrix))
 
     def __add__(self, other: LabelCounts) -> LabelCounts:
         if not isinstance(other, LabelCounts):

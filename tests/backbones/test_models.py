@@ -18,11 +18,11 @@ from mlcl.errors import InputError
 from mlcl.models import build_model
 from mlcl.models.packages import PackageError
 from mlcl.models.weight_files import tensors_sha256
-from mlcl.runs.export import export
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import update
 from mlcl.runs.features import embed_store
-from mlcl.runs.predict import predict
 from mlcl.runs.run import resume, run
+from mlcl.taggers.export import export
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 
 SHORT = {
@@ -263,7 +263,7 @@ def test_a_whole_life(kind, pictures, weights, tmp_path):
     scores = predict(tmp_path / "b", pictures, logits=True).values
     assert np.allclose(scores[96:], whole.learner.predict(open_store(pictures).test.inputs), atol=1e-4)
     assert export(tmp_path / "b", tmp_path / "net.pt2") < 1e-4
-    extended = extend(tmp_path / "b", more_labels(tmp_path), out=tmp_path / "c")
+    extended = update(tmp_path / "b", more_labels(tmp_path), out=tmp_path / "c", known=False)
     assert extended.matrix.shape == (3, 3)
     assert json.loads((tmp_path / "c" / "result.json").read_text())["weights"] == record
 

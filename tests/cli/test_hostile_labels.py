@@ -20,8 +20,8 @@ from mlcl.cli.main import main
 from mlcl.cli.progress import PlainConsole
 from mlcl.datasets import prepare_source
 from mlcl.reports.rendering import Table
-from mlcl.runs.predict import predict
 from mlcl.runs.run import run
+from mlcl.taggers.predict import predict
 from mlcl.texts import visible
 from mlcl.training.callbacks import Callback, Interrupted
 

@@ -15,7 +15,7 @@ from mlcl.cli.estimates import TimeLeft
 from mlcl.cli.main import main
 from mlcl.cli.terminal import Terminal, result_lines, result_table
 from mlcl.datasets import prepare_source
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import update
 from mlcl.runs.run import run
 from mlcl.streams import Benchmark
 
@@ -103,7 +103,7 @@ def store(folder, name, labels, seed):
 def test_an_extended_run_says_why_nothing_is_pooled(tmp_path):
     old, new = store(tmp_path, "old", list("abcd"), 0), store(tmp_path, "new", list("xy"), 5)
     run({**QUICK, "benchmark": str(old), "stream": {"tasks": 2}}, out=tmp_path / "run")
-    result = extend(tmp_path / "run", str(new), out=tmp_path / "more")
+    result = update(tmp_path / "run", str(new), out=tmp_path / "more", known=False)
     (line,) = [line for line in result_lines(result) if line.startswith("pooled")]
     assert line.endswith("(undefined: no vector has the labels of both old and new classes)")
     assert "nan" not in line

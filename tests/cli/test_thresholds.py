@@ -14,8 +14,8 @@ from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.runs import folder as files
-from mlcl.runs.predict import predict
 from mlcl.runs.run import run
+from mlcl.taggers.predict import predict
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlcl.config.fitting import RATES
 from mlcl.config.parts import GIVEN_BY_THE_RUN, REGISTRIES
 from mlcl.config.resolve import (
     checked,
@@ -17,6 +18,7 @@ from mlcl.config.resolve import (
     resolve,
     shipped,
     to_yaml,
+    warn_of_rate,
 )
 from mlcl.config.resolve import settings as every_setting
 from mlcl.config.schema import Config, to_dict
@@ -264,6 +266,41 @@ def test_a_model_that_nobody_chose_fits_the_store(kind, model, tmp_path):
     assert resolve(file={"data": store}).model.kind == model
     assert resolve(given={"benchmark": store, "model": {"kind": "resnet18"}}).model.kind == "resnet18"
     assert resolve(file={"model": {"kind": "mlp"}}, given={"benchmark": store}).model.kind == "mlp"
+
+
+def test_a_learning_rate_that_nobody_chose_fits_the_data():
+    def rate(kind, **given):
+        return resolve(given=given, kind=kind).train.lr
+
+    assert (rate("features"), rate("images")) == (RATES["features"], RATES["images"])
+    assert rate("features", train={"lr": 0.3}) == 0.3
+    assert resolve(name="c-voc-features").train.lr == 0.005
+    assert resolve(given={"benchmark": "c-digits"}).train.lr == 0.2
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "warned"),
+    [
+        ("images", {"method": "er"}, True),
+        ("images", {"method": "er", "train": {"lr": 0.2}}, False),
+        ("images", {"method": "krt"}, False),  # the method brings its own
+        ("images", {"method": "exact"}, False),  # nothing is trained
+        ("features", {"method": "er"}, False),
+        ("features", {"method": "er", "train": {"optimiser": "adam"}}, True),
+    ],
+)
+def test_a_learning_rate_that_was_never_chosen_for_such_data_says_so(kind, given, warned, tmp_path, recwarn):
+    given = given | {"benchmark": store_of(kind, tmp_path)}
+    warn_of_rate(resolve(given=given), {}, given)
+    said = [str(warning.message) for warning in recwarn]
+    assert len(said) == warned
+    if warned:
+        assert f"mlcl reproduce presets --benchmark {tmp_path / 'store'} --rows er --tune train.lr" in said[0]
+
+
+def test_a_shipped_benchmark_has_its_own_learning_rate(recwarn):
+    warn_of_rate(resolve(), {}, {})
+    assert not recwarn.list
 
 
 def test_a_model_fits_the_kind_that_is_given():

@@ -275,7 +275,6 @@ def test_notebooks_are_stored_without_outputs():
     assert {path.stem for path in NOTEBOOKS} >= {
         "quick-start",
         "the-loss-in-your-loop",
-        "a-tagger-that-gains-labels",
         "compare-methods",
     }
     for notebook in NOTEBOOKS:

@@ -1,4 +1,4 @@
-"""ContinualTagger with data frames."""
+"""ExactTagger with data frames."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlcl.errors import InputError
-from mlcl.sklearn import ContinualTagger
+from mlcl.sklearn import ExactTagger
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed: make test-extras")
 
@@ -21,13 +21,13 @@ def frames(n=200, seed=0):
 
 def test_columns_name_classes_and_features():
     x, y = frames()
-    tagger = ContinualTagger(random_state=0).partial_fit(x, y[["dog", "cat"]]).partial_fit(x, y[["car"]])
+    tagger = ExactTagger().partial_fit(x, y[["dog", "cat"]]).partial_fit(x, y[["car"]])
     assert tagger.classes_.tolist() == ["dog", "cat", "car"]
     assert tagger.feature_names_in_.tolist() == ["a", "b", "c"]
     test, truth = frames(seed=1)
     assert tagger.score(test, truth) > 0.95
     assert tagger.score(test, truth) == pytest.approx(tagger.score(test, truth[["car", "cat", "dog"]]))
-    arrays = ContinualTagger(random_state=0)
+    arrays = ExactTagger()
     arrays.partial_fit(x.to_numpy(), y[["dog", "cat"]].to_numpy(int), classes=["dog", "cat"])
     arrays.partial_fit(x.to_numpy(), y[["car"]].to_numpy(int), classes=["car"])
     assert np.array_equal(tagger.decision_function(test), arrays.decision_function(test.to_numpy()))
@@ -35,8 +35,8 @@ def test_columns_name_classes_and_features():
 
 def test_names_survive_saving_and_are_checked(tmp_path):
     x, y = frames()
-    ContinualTagger(random_state=0).fit(x, y).save(tmp_path / "tagger")
-    loaded = ContinualTagger.load(tmp_path / "tagger")
+    ExactTagger().fit(x, y).save(tmp_path / "tagger.safetensors")
+    loaded = ExactTagger.load(tmp_path / "tagger.safetensors")
     with pytest.raises(ValueError, match="feature names should match"):
         loaded.predict(x[["b", "a", "c"]])
     with pytest.raises(InputError, match=r"classes is \['x'\], but the columns of y are \['cat'\]"):
@@ -47,4 +47,4 @@ def test_a_missing_label_is_not_a_negative_one():
     x, y = frames()
     y.loc[3, "car"] = pandas.NA
     with pytest.raises(InputError, match="Unknown label type"):
-        ContinualTagger().fit(x, y)
+        ExactTagger().fit(x, y)

@@ -25,8 +25,8 @@ from mlcl.integrations.serving.app import Door, body, make_app
 from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refused
 from mlcl.integrations.serving.model import LIGHT_PIXELS, Model, parse
 from mlcl.integrations.serving.workers import HEAVY
-from mlcl.runs.predict import predict
 from mlcl.runs.run import run
+from mlcl.taggers.predict import predict
 
 SMALL = Limits(
     image_bytes=200_000, image_pixels=1_000_000, request_pixels=2_000_000, body_bytes=400_000, items=4
@@ -182,7 +182,7 @@ JSON = {"Content-Type": "application/json"}
         ("/predict", b"x" * 300_000, PNG, 413, "bytes"),
         ("/predict", bomb(50_000, 50_000), PNG, 400, "not an image"),
         ("/predict", bomb(4_000, 4_000), PNG, 400, "4000 x 4000 pixels; at most 1000000"),
-        ("/predict", b'{"vector": [1]}', JSON, 400, "takes images"),
+        ("/predict", b'{"vector": [1]}', JSON, 400, "takes images, not JSON"),
         ("/batch", b"{}", JSON, 400, "alone"),
         ("/batch", b"{]", JSON, 400, "no JSON"),
         ("/batch", b"[" * 100_000, JSON, 400, "at most 5 lists"),
@@ -220,9 +220,9 @@ def test_what_is_no_image_is_refused_with_a_reason(path, content, headers, statu
 def test_what_is_no_vector_is_refused(vector, vectors):
     found = vectors.post("/predict", json={"vector": vector})
     assert found.status_code == 400, found.text
-    assert "vector" in found.json()["error"]
+    assert re.search("vector|at most 2 lists", found.json()["error"])
     other = vectors.post("/predict", content=b'{"path": "/etc/passwd"}', headers=JSON)
-    assert "'vector' alone" in other.json()["error"]
+    assert "'vector' or 'text' alone" in other.json()["error"]
     nan = vectors.post("/predict", content=b'{"vector": [NaN, 1, 1, 1, 1, 1, 1, 1]}', headers=JSON)
     assert nan.status_code == 400
 

@@ -33,8 +33,8 @@ from mlcl.integrations.serving.limits import Limits, Refused
 from mlcl.integrations.serving.server import Entrance, Patient, Seldom, bound
 from mlcl.integrations.serving.workers import AHEAD, HEAVY, LARGE, Answer, Gone, Workers
 from mlcl.runs.run import run
-from mlcl.runs.update import update
-from mlcl.runs.versions import claimed, make_current
+from mlcl.runs.versions import make_current
+from mlcl.taggers import load
 
 JSON = {"Content-Type": "application/json"}
 ROW = json.dumps({"vector": [0.5] * 8}).encode()
@@ -114,13 +114,13 @@ def test_as_many_wait_as_can_be_answered_in_time(started):
         await crew.start()
         asked = []
         for k in range(AHEAD + 3):
-            asked.append(asyncio.create_task(crew.ask("vector", b"%d" % k, gone=here)))
+            asked.append(asyncio.create_task(crew.ask("item", b"%d" % k, gone=here)))
             await settle()
         crew._light.measure(2.0)
         assert started[0].asked == [b"%d" % k for k in range(AHEAD)]
         assert (crew.waiting, crew.wait(), crew.ready) == (3, 6.0, False)
         with pytest.raises(Refused) as error:
-            await crew.ask("vector", b"", gone=here)
+            await crew.ask("item", b"", gone=here)
         assert (error.value.status, error.value.headers) == (503, {"Retry-After": "6"})
         started[0].go.set()
         assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * len(asked)
@@ -168,9 +168,9 @@ def test_nothing_is_computed_for_clients_that_have_gone(started, monkeypatch):
         await crew.start()
         for _ in range(AHEAD):
             with pytest.raises(Refused, match="no answer within"):
-                await crew.ask("vector", b"first", gone=here)
+                await crew.ask("item", b"first", gone=here)
         crew.limits = Limits(seconds=LIMIT)
-        asked = asyncio.create_task(crew.ask("vector", b"second", gone=away))
+        asked = asyncio.create_task(crew.ask("item", b"second", gone=away))
         await settle()
         started[0].go.set()
         with pytest.raises(Refused, match="has gone"):
@@ -190,7 +190,7 @@ def test_a_process_that_ends_is_replaced(started, monkeypatch):
         await crew.start()
         started[0].go.set()
         started[0].status = "gone"
-        bad, good = (asyncio.create_task(crew.ask("vector", body, gone=here)) for body in (b"bad", b"good"))
+        bad, good = (asyncio.create_task(crew.ask("item", body, gone=here)) for body in (b"bad", b"good"))
         with pytest.raises(Refused) as error:
             await bad
         assert error.value.status == 500
@@ -210,9 +210,9 @@ def test_another_model_is_used_at_once_and_what_was_begun_ends_on_the_old_one(st
     async def play():
         crew = Workers("run", limits=Limits(seconds=LIMIT))
         await crew.start()
-        begun = [asyncio.create_task(crew.ask("vector", b"begun", gone=here)) for _ in range(AHEAD)]
+        begun = [asyncio.create_task(crew.ask("item", b"begun", gone=here)) for _ in range(AHEAD)]
         await settle()
-        waits = asyncio.create_task(crew.ask("vector", b"waits", gone=here))
+        waits = asyncio.create_task(crew.ask("item", b"waits", gone=here))
         await settle()
         await crew._reload()
         for fake in started[2:]:
@@ -539,9 +539,7 @@ def test_a_new_version_is_used_without_a_restart_and_a_broken_one_is_not(tagger,
     shutil.copytree(tagger, folder)
     with serving(folder, "--follow") as (process, port):
         labels = ask(port, "/version")[1]["labels"]
-        with claimed(folder) as out:
-            update(folder, stores["new"], out=out)
-        make_current(folder, 2, why="test")
+        load(folder).update(stores["new"])
         wait_until(lambda: len(ask(port, "/version")[1]["labels"]) > len(labels), process)
         assert len(ask(port, "/predict", ROW)[1]["probabilities"]) > len(labels)
         weights = folder / "weights.safetensors"

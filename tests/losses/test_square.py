@@ -119,4 +119,4 @@ def test_a_run_stopped_inside_a_task_goes_on_with_the_running_means(tmp_path):
         run(config, benchmark=benchmark, out=tmp_path / "run", callback=StopInsideTheSecondTask())
     again = resume(tmp_path / "run", benchmark=benchmark)
     assert again.matrix.tobytes() == whole.matrix.tobytes()
-    assert torch.equal(again.learner.criterion.sums, whole.learner.criterion.sums)
+    assert torch.equal(again.learner.optimisation.criterion.sums, whole.learner.optimisation.criterion.sums)

@@ -108,10 +108,10 @@ def test_a_task_is_taken_in_once() -> None:
 
 
 def test_features_go_only_where_they_are_needed() -> None:
-    assert [kind for kind in MEMORIES.names() if Memory(kind, 5).needs_features] == ["herding"]
-    with pytest.raises(InputError, match="memory 'random' does not use any"):
+    assert [kind for kind in MEMORIES.names() if Memory(kind, 5).needs] == ["herding"]
+    with pytest.raises(InputError, match="features was given, but is not used by memory 'random'"):
         Memory("random", 5).update(task(0), features=np.zeros((8, 2)))
-    with pytest.raises(InputError, match="features of task 1 are missing"):
+    with pytest.raises(InputError, match="features is missing, but is needed by memory 'herding'"):
         Memory("herding", 5).update(task(0))
 
 

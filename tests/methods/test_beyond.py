@@ -177,7 +177,7 @@ def test_the_network_is_its_average_after_a_task():
     learner.start_task(learner.tasks[0])
     for step in range(3):
         learner.learn(*learner.plan.step(step))
-    average = {name: value.clone() for name, value in learner.average.state().items()}
+    average = {name: value.clone() for name, value in learner.optimisation.average.state().items()}
     raw = {name: value.clone() for name, value in learner.network.state_dict().items()}
     learner.finish_task(learner.tasks[0])
     for name, value in learner.network.state_dict().items():

@@ -48,13 +48,13 @@ def test_a_step_is_the_loss_over_the_masked_cells(loss):
     (task,) = learner.tasks
     learner.start_task(task)
     seen = {}
-    criterion = learner.criterion
+    criterion = learner.optimisation.criterion
 
     def spy(logits, targets, *, mask, groups, group_weights):
         seen.update(mask=mask, targets=targets, groups=groups, weights=group_weights)
         return criterion(logits, targets, mask=mask, groups=groups, group_weights=group_weights)
 
-    learner.criterion = spy
+    learner.optimisation.criterion = spy
     rows, tags, slots = learner.plan.step(0)
     learner.learn(rows, tags, slots)
     mask = joint_mask(benchmark)[rows]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from mlcl.errors import InputError
-from mlcl.metrics import LogOddsLines, brier_score, fit_lines, macro_auc, prior_shift, scaling
+from mlcl.metrics import LogOddsLines, brier_score, fit_lines, macro_auc, prior_shift
+from mlcl.metrics.scaling import logistic_lines
 
 
 def sample(seed, rows=600, classes=3, *, slope=1.0, offset=0.0):
@@ -55,8 +56,8 @@ def test_newton_finds_the_minimum_that_scipy_finds():
     z, labels = sample(2, 80)
     z = (z - z.mean(0)) / z.std(0)
     centre = np.array([1.5, 0.7, 2.5]), np.array([-1.0, 0.5, -3.0])
-    slope, offset = scaling._newton(
-        z, labels, np.ones_like(labels), *centre, slope_spread=0.5 * centre[0], offset_spread=0.5
+    slope, offset = logistic_lines(
+        z, np.ones_like(labels), labels, *centre, spread=(0.5 * centre[0], 0.5), reach=centre[0]
     )
     for k in range(3):
 

@@ -21,10 +21,10 @@ from mlcl.cli.main import main
 from mlcl.datasets import open_store, read_ids
 from mlcl.errors import InputError
 from mlcl.reports.examine import confusions, examine, label_lines, mistakes, suspects
+from mlcl.runs.continuing import update
 from mlcl.runs.folder import read_config
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import current_folder
 
 

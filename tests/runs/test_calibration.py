@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 
@@ -12,13 +13,13 @@ from scipy.special import expit, logit
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.config.resolve import config_from, merge
 from mlcl.errors import InputError
+from mlcl.files import json_digest
 from mlcl.metrics import Goal, brier_score, calibration_error, choose_thresholds, log_loss, macro_auc
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import rechoose
-from mlcl.runs.predict import predict
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
 from mlcl.streams import keep_out
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 
 HELD = {"held_out": 0.3}
@@ -36,6 +37,13 @@ def runs(tmp_path_factory):
         name: run(settings(**more), benchmark=small_benchmark(n=240), out=base / name)
         for name, more in (("counts", {}), ("rows", HELD), ("bce", {"loss": {"kind": "bce"}}))
     }
+
+
+def change_record(folder, change):
+    """Change the result.json of a run, as somebody who knows of checksums would."""
+    listed = json.loads((folder / files.RESULT).read_text())
+    change(listed)
+    (folder / files.RESULT).write_text(json.dumps(listed))
 
 
 def test_held_out_rows_are_trained_on_for_no_class():
@@ -113,7 +121,7 @@ def test_what_was_fitted_is_read_back_as_it_was(runs):
         assert (held is None) == (result.calibrated.held_out is None)
         if held is not None:
             assert np.array_equal(held.logits, result.calibrated.held_out.logits)
-            other = rechoose(calibration, held, Goal("recall", 0.9))
+            other = calibration.thresholds(held, Goal("recall", 0.9))
             files.write_thresholds(result.folder, other, saved.classes)
             assert np.array_equal(files.read_thresholds(result.folder, saved).values, other.values)
             files.write_thresholds(result.folder, thresholds, saved.classes)
@@ -159,6 +167,7 @@ def test_a_run_of_an_earlier_version_has_the_sigmoid(runs, tmp_path):
     shutil.copytree(runs["counts"].folder, old)
     for name in (files.CALIBRATION, files.THRESHOLDS):
         (old / name).unlink()
+    change_record(old, lambda listed: listed["sha256"].pop(files.CALIBRATION))
     trained = load_trained(old)
     logits = np.array([[0.0, 1, -1, 2, -2, 3]])
     assert np.allclose(trained.calibration.probabilities(logits), expit(logits))
@@ -205,7 +214,12 @@ def test_a_share_that_is_none_is_refused(share):
 def test_a_file_that_was_tampered_with_is_refused(name, change, message, runs, tmp_path):
     shutil.copytree(runs["rows"].folder, tmp_path / "run")
     path = tmp_path / "run" / getattr(files, name)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    fields = json.loads(path.read_text()) | change
+    fields.pop("sha256", None)
+    path.write_text(json.dumps(fields | {"sha256": json_digest(fields)}))
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    if name == "CALIBRATION":
+        change_record(tmp_path / "run", lambda listed: listed["sha256"].update({path.name: checksum}))
     with pytest.raises(InputError, match=message):
         load_trained(tmp_path / "run")
 

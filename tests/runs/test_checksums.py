@@ -13,15 +13,14 @@ from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.metrics import Goal
 from mlcl.runs import folder as files
-from mlcl.runs.base import load_base
-from mlcl.runs.decide import set_thresholds
-from mlcl.runs.forget import forget
-from mlcl.runs.gate import check_gate, release
-from mlcl.runs.predict import predict
+from mlcl.runs.continuing import load_base, update
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import versions
+from mlcl.taggers.forget import forget
+from mlcl.taggers.gate import check_gate, release
+from mlcl.taggers.predict import predict
+from mlcl.taggers.thresholds import set_thresholds
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import update
 from mlcl.runs.folder import read_memory, read_result
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
@@ -75,12 +75,12 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, method, task, step
     result = resume(tmp_path / "run", benchmark=benchmark)
     assert result.matrix.tobytes() == whole.matrix.tobytes()
     assert result.pooled == whole.pooled
-    for name, value in whole.learner.scorer.state_dict().items():
-        assert torch.equal(value, result.learner.scorer.state_dict()[name])
-    assert result.learner.solved() == whole.learner.solved()
-    assert set(whole.learner.solved()) == {"encoder", "moments"}
-    for name, value in whole.learner.sums().items():
-        assert torch.equal(value, result.learner.sums()[name])
+    for name, value in whole.learner.head.module.state_dict().items():
+        assert torch.equal(value, result.learner.head.module.state_dict()[name])
+    assert result.learner.head.choices() == whole.learner.head.choices()
+    assert set(whole.learner.head.choices()) == {"encoder", "moments"}
+    for name, value in whole.learner.head.state().items():
+        assert torch.equal(value, result.learner.head.state()[name])
 
 
 def test_the_bytes_of_the_sums_count_beside_stored_samples(tmp_path):
@@ -114,15 +114,15 @@ def test_a_finished_committee_learns_more_classes(method, tmp_path):
     old, new = make_store(tmp_path, "old", [0, 1, 2, 3]), make_store(tmp_path, "new", [4, 5])
     settings = merge(SMALL, BOTH, {"method": method, "benchmark": str(old), "stream": {"tasks": 2}})
     first = run(config_from(settings), out=tmp_path / "first")
-    whole = extend(tmp_path / "first", new, out=tmp_path / "second")
+    whole = update(tmp_path / "first", new, out=tmp_path / "second", known=False)
     assert np.allclose(whole.matrix[:2, :2], first.matrix)
     assert whole.macro_auc > 80
     # The sums of the encoder's member are those of the first run and of the new rows.
-    before, after = (r.learner.committee.heads["encoder"].learner.sums for r in (first, whole))
+    before, after = (r.learner.head.sums["encoder"].learner.sums for r in (first, whole))
     assert after.total.count == before.total.count + len(whole.learner.tasks[-1].train)
     np.testing.assert_array_equal(after.positive[0].sum, before.positive[0].sum)
     with pytest.raises(Interrupted):
-        extend(tmp_path / "first", new, out=tmp_path / "again", callback=StopAt(2, 2))
+        update(tmp_path / "first", new, out=tmp_path / "again", callback=StopAt(2, 2), known=False)
     assert resume(tmp_path / "again").matrix.tobytes() == whole.matrix.tobytes()
 
 

@@ -9,8 +9,9 @@ from mlcl import run
 from mlcl.config.resolve import resolve, shipped
 from mlcl.datasets import prepare_source
 
-CLASSES = {"voc": 20, "coco": 80, "nus": 81, "scene": 6, "enron": 53}
-FEATURES = ("scene", "enron", "-features")
+SPARSE = {"corel5k": 60, "bibtex": 60, "delicious": 60}
+CLASSES = {"voc": 20, "coco": 80, "nus": 81, "scene": 6, "enron": 53} | SPARSE
+FEATURES = ("scene", "enron", *SPARSE, "-features")
 # Of a family of class-incremental protocols one is run; the others differ in the cut of the classes alone.
 BENCHMARKS = [
     name
@@ -63,7 +64,7 @@ def test_best_and_joint_masked_run_on_every_benchmark(name, tmp_path):
     result = run(config)
     tasks = len(result.matrix)
     assert config.method == ("exact" if has_features(name) else "taught-committee")
-    sizes = {"voc": 5, "coco": 8, "nus": 9, "scene": 3, "enron": 5}
+    sizes = {"voc": 5, "coco": 8, "nus": 9, "scene": 3, "enron": 5} | dict.fromkeys(SPARSE, 5)
     assert tasks == ({"voc": 6, "coco": 5} if "-b" in name else sizes)[kind]
     assert result.matrix.shape == (tasks, tasks)
     assert np.isfinite(result.matrix).all()

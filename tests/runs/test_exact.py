@@ -15,8 +15,7 @@ from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
 from mlcl.exact import Learner, Options, solve
-from mlcl.runs.base import load_base
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import load_base, update
 from mlcl.runs.folder import read_memory, read_result
 from mlcl.runs.result import describe_solved
 from mlcl.runs.run import resume, run
@@ -67,8 +66,8 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bits(kind, event, task, tmp_p
     assert result.matrix.tobytes() == whole.matrix.tobytes()
     for name, value in whole.learner.network.state_dict().items():
         assert torch.equal(value, result.learner.network.state_dict()[name])
-    for name, value in whole.learner.exact.state().items():
-        assert torch.equal(value, result.learner.exact.state()[name])
+    for name, value in whole.learner.head.state().items():
+        assert torch.equal(value, result.learner.head.state()[name])
 
 
 def test_what_was_chosen_is_known_after_a_resume_at_the_very_end(tmp_path, uninterrupted):
@@ -80,9 +79,11 @@ def test_what_was_chosen_is_known_after_a_resume_at_the_very_end(tmp_path, unint
             out=tmp_path / "run",
             callback=StopAt("end", len(benchmark.tasks) - 1),
         )
-    assert resume(tmp_path / "run", benchmark=benchmark).learner.solved() == whole.learner.solved()
-    assert set(whole.learner.solved()["head"]) == {"unlabelled", "ridge", "exponent"}
-    assert uninterrupted("l3a")[2].learner.solved() == {}  # it chooses nothing
+    assert (
+        resume(tmp_path / "run", benchmark=benchmark).learner.head.choices() == whole.learner.head.choices()
+    )
+    assert set(whole.learner.head.choices()["head"]) == {"unlabelled", "ridge", "exponent"}
+    assert uninterrupted("l3a")[2].learner.head.choices() == {}  # it chooses nothing
 
 
 def make_store(folder, name, rows, columns, *, images):
@@ -109,17 +110,17 @@ def test_an_extended_run_is_one_that_learnt_all_tasks_at_once(images, tmp_path):
     first = run(
         config_from(merge(settings, {"benchmark": str(old), "stream": {"tasks": 2}})), out=tmp_path / "first"
     )
-    extended = extend(tmp_path / "first", new, out=tmp_path / "second")
+    extended = update(tmp_path / "first", new, out=tmp_path / "second", known=False)
     assert len(extended.learner.data.classes) == 6
     assert np.allclose(extended.matrix[:2, :2], first.matrix)
     # At once: the learner of the first run, which has never been on disk, sees the new rows.
     learner = first.learner
     added = extended.learner.tasks[-1]
     inputs = np.asarray(extended.learner.data.train.inputs[added.train])
-    features = learner._evaluate(learner.network.features, inputs, np.arange(len(inputs)))
+    features = learner.setup.scorer(learner.network.features, inputs, np.arange(len(inputs)))
     labels = extended.learner.data.train.labels[added.train][:, added.classes]
-    learner.exact.learn(features, labels, added.classes)
-    weights, bias = learner.exact.solve()
+    learner.head.sums["head"].learn(features, labels, added.classes)
+    weights, bias = learner.head.sums["head"].solve()
     found = extended.learner.network.head.linear
     np.testing.assert_allclose(found.weight.detach().numpy(), weights, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(found.bias.detach().numpy(), bias, rtol=1e-6, atol=1e-6)
@@ -130,9 +131,9 @@ def test_an_extension_stopped_goes_on_to_the_same_bits(tmp_path):
     old = make_store(tmp_path, "old", 0, [0, 1, 2, 3], images=False)
     new = make_store(tmp_path, "new", 1, [4, 5], images=False)
     run(config_from(merge(VECTORS, {"benchmark": str(old), "stream": {"tasks": 2}})), out=tmp_path / "first")
-    whole = extend(tmp_path / "first", new, out=tmp_path / "whole")
+    whole = update(tmp_path / "first", new, out=tmp_path / "whole", known=False)
     with pytest.raises(Interrupted):
-        extend(tmp_path / "first", new, out=tmp_path / "again", callback=StopAt("start", 2))
+        update(tmp_path / "first", new, out=tmp_path / "again", callback=StopAt("start", 2), known=False)
     assert resume(tmp_path / "again").matrix.tobytes() == whole.matrix.tobytes()
 
 

@@ -18,10 +18,10 @@ from mlcl.datasets import open_store
 from mlcl.datasets.base import ConcatRows
 from mlcl.errors import InputError
 from mlcl.memories import Memory
-from mlcl.runs.extend import extend
-from mlcl.runs.predict import predict
+from mlcl.runs.continuing import update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 
 
@@ -67,7 +67,7 @@ def test_new_labels_are_learnt_and_old_ones_tested(method, stores, tmp_path):
     old, new = (stores[name] for name in (("pictures", "new pictures") if images else ("old", "new")))
     first = run(settings(old, method, images=images), out=tmp_path / "first")
     before = everything(tmp_path / "first")
-    result = extend(tmp_path / "first", new, out=tmp_path / "second")
+    result = update(tmp_path / "first", new, out=tmp_path / "second", known=False)
     assert everything(tmp_path / "first") == before
     assert result.learner.data.classes == ("ant", "bee", "cat", "dog", "eel", "fox")
     assert result.matrix.shape == (3, 3)
@@ -90,7 +90,7 @@ def test_images_that_were_stored_small_are_taken_up(stores, tmp_path):
     run(settings(stores["pictures"], "rldam-wru", images=True, memory=memory), out=tmp_path / "first")
     stored = load_file(tmp_path / "first" / "memory.safetensors")["inputs"]
     assert stored.shape == (24, 3, 8, 8)
-    learner = extend(tmp_path / "first", stores["new pictures"], out=tmp_path / "second").learner
+    learner = update(tmp_path / "first", stores["new pictures"], out=tmp_path / "second", known=False).learner
     joined = np.asarray(learner.data.train.inputs[np.arange(24)])
     assert np.array_equal(joined, stored.numpy().repeat(2, 2).repeat(2, 3))
     again = load_file(tmp_path / "second" / "memory.safetensors")["inputs"]
@@ -105,13 +105,12 @@ def test_images_that_were_stored_small_are_taken_up(stores, tmp_path):
         path.write_text(re.sub(r'(downscale"?): 2', r"\1: 9000000", text))
         assert path.read_text() != text
     with pytest.raises(InputError, match=r"does not fit the run: its inputs have the shape \(24, 3, 8, 8\)"):
-        extend(tmp_path / "first", stores["new pictures"], out=tmp_path / "third")
+        update(tmp_path / "first", stores["new pictures"], out=tmp_path / "third", known=False)
 
 
 def test_before_anything_is_learnt_the_old_scores_are_the_same_bits(finished, stores):
     """The head grew and nothing else: old columns score as before, with the old normalisation."""
-    from mlcl.runs.added import extended_benchmark
-    from mlcl.runs.base import begin_from, load_base
+    from mlcl.runs.continuing import begin_from, extended_benchmark, load_base
     from mlcl.training.learner import Learner
 
     base = load_base(finished.folder)
@@ -126,10 +125,10 @@ def test_before_anything_is_learnt_the_old_scores_are_the_same_bits(finished, st
 def test_without_the_old_store_all_but_the_old_tests_is_the_same(stores, tmp_path):
     old = shutil.copytree(stores["old"], tmp_path / "old")
     run(settings(old, "rldam-wru"), out=tmp_path / "first")
-    there = extend(tmp_path / "first", stores["new"], out=tmp_path / "there")
+    there = update(tmp_path / "first", stores["new"], out=tmp_path / "there", known=False)
     shutil.rmtree(old)
     with pytest.warns(UserWarning, match="so its tasks are not evaluated again"):
-        gone = extend(tmp_path / "first", stores["new"], out=tmp_path / "gone")
+        gone = update(tmp_path / "first", stores["new"], out=tmp_path / "gone", known=False)
     for name, value in there.learner.network.state_dict().items():
         assert torch.equal(value, gone.learner.network.state_dict()[name])
     assert np.isnan(gone.matrix[2, :2]).all()
@@ -137,7 +136,7 @@ def test_without_the_old_store_all_but_the_old_tests_is_the_same(stores, tmp_pat
     assert gone.macro_auc == gone.matrix[2, 2]
     assert written(tmp_path / "gone")["matrix"][2][:2] == [None, None]
     with pytest.warns(UserWarning, match="so its tasks are not evaluated again"):
-        again = extend(tmp_path / "gone", stores["newer"], out=tmp_path / "again")
+        again = update(tmp_path / "gone", stores["newer"], out=tmp_path / "again", known=False)
     assert again.matrix.shape == (4, 4)
 
 
@@ -158,9 +157,9 @@ class Kill(Exception):
 @pytest.mark.filterwarnings("ignore:.*known already")
 @pytest.mark.parametrize("error", [Interrupted, Kill])
 def test_a_stopped_extension_resumes_to_the_same_bits(error, finished, stores, tmp_path):
-    whole = extend(finished.folder, stores["new"], out=tmp_path / "whole")
+    whole = update(finished.folder, stores["new"], out=tmp_path / "whole", known=False)
     with pytest.raises(error):
-        extend(finished.folder, stores["new"], out=tmp_path / "part", callback=StopAt(5, error))
+        update(finished.folder, stores["new"], out=tmp_path / "part", callback=StopAt(5, error), known=False)
     result = resume(tmp_path / "part")
     assert written(tmp_path / "part")["matrix"] == written(tmp_path / "whole")["matrix"]
     for name, value in whole.learner.network.state_dict().items():
@@ -203,16 +202,16 @@ def test_what_cannot_be_extended_is_one_sentence(finished, stores, tmp_path, cap
     assert not list(finished.folder.parent.glob("*-extended*"))
     run(settings(stores["old"], "joint"), out=tmp_path / "joint")
     with pytest.raises(InputError, match="learnt everything at once"):
-        extend(tmp_path / "joint", stores["new"], out=tmp_path / "x")
+        update(tmp_path / "joint", stores["new"], out=tmp_path / "x", known=False)
     broken = shutil.copytree(finished.folder, tmp_path / "broken")
     (broken / "memory.safetensors").write_bytes((tmp_path / "joint/memory.safetensors").read_bytes())
     with pytest.raises(InputError, match=r"memory.safetensors: is damaged: its checksum"):
-        extend(broken, stores["new"], out=tmp_path / "x")
+        update(broken, stores["new"], out=tmp_path / "x", known=False)
     result = written(broken)
     result.pop("sha256")
     (broken / "result.json").write_text(json.dumps(result))
     with pytest.raises(InputError, match=r"memory.safetensors does not fit the run"):
-        extend(broken, stores["new"], out=tmp_path / "x")
+        update(broken, stores["new"], out=tmp_path / "x", known=False)
 
 
 def test_joined_rows_are_those_of_the_concatenation():

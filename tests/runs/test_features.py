@@ -22,13 +22,12 @@ from mlcl.datasets.computing import _plan
 from mlcl.datasets.partial import Ledger
 from mlcl.errors import InputError
 from mlcl.models import build_model
+from mlcl.runs.continuing import update
 from mlcl.runs.encoders import Encoder
-from mlcl.runs.extend import extend
 from mlcl.runs.features import embed_store
-from mlcl.runs.predict import predict
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.update import update
+from mlcl.taggers.predict import predict
 from mlcl.training.cluster import EngineFailure
 
 RANDOM = "ignore:model 'resnet8' has random weights"
@@ -307,7 +306,7 @@ def test_features_of_two_encoders_are_never_mixed(tmp_path):
     assert origins[0]["sha256"] != origins[1]["sha256"]
     for call in (
         lambda: predict(tmp_path / "run", alien),
-        lambda: extend(tmp_path / "run", alien, out=tmp_path / "bad"),
+        lambda: update(tmp_path / "run", alien, out=tmp_path / "bad", known=False),
     ):
         with pytest.raises(InputError, match="has features of another encoder") as caught:
             call()
@@ -319,7 +318,7 @@ def test_features_of_two_encoders_are_never_mixed(tmp_path):
         assert sentence.startswith(f"{alien} has features of another encoder")  # the store, not its dataset
     assert not (tmp_path / "bad").exists()
     assert predict(tmp_path / "run", same).values.shape[1] == 4
-    extended = extend(tmp_path / "run", same, out=tmp_path / "good")
+    extended = update(tmp_path / "run", same, out=tmp_path / "good", known=False)
     assert extended.learner.data.origin["sha256"] == origins[1]["sha256"]
     record = json.loads((tmp_path / "good" / "result.json").read_text())
     assert record["features"]["sha256"] == origins[1]["sha256"]
@@ -341,7 +340,7 @@ def test_features_of_images_of_another_size_are_refused(tmp_path):
     assert large["image_size"] == [2 * side, 2 * side]
     for call in (
         lambda: predict(tmp_path / "run", larger),
-        lambda: extend(tmp_path / "run", larger, out=tmp_path / "bad"),
+        lambda: update(tmp_path / "run", larger, out=tmp_path / "bad", known=False),
         lambda: update(tmp_path / "run", larger, out=tmp_path / "bad"),
     ):
         with pytest.raises(
@@ -531,4 +530,4 @@ def test_patches_are_learnt_from_the_training_split_without_labels(store, tmp_pa
     assert data.origin["weights"] == "learnt from the images of the training split, without labels"
     result = run({"benchmark": str(tmp_path / "f"), "method": "exact", "stream": {"tasks": 2}})
     assert result.macro_auc > 75
-    assert result.learner.exact.learner.features.dimension == 256
+    assert result.learner.head.sums["head"].learner.features.dimension == 256

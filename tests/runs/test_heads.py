@@ -11,11 +11,10 @@ import torch
 from helpers import SMALL, SMALL_IMAGES, label_settings, label_store, small_benchmark
 from mlcl.config.resolve import config_from, merge
 from mlcl.errors import InputError
-from mlcl.runs.export import export
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.update import update
+from mlcl.taggers.export import export
 from mlcl.training.callbacks import Callback, Interrupted
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -131,7 +130,7 @@ def test_new_labels_are_learnt_and_old_scores_stay_with_lanes(kind, tmp_path):
         {"kind": "fixed"} if kind == "lanes" else {"kind": "mlp", "hidden": 16, "depth": 1, "head": "graph"}
     )
     run(label_settings(old, KINDS[kind]["method"], model=model), out=tmp_path / "first")
-    result = extend(tmp_path / "first", new, out=tmp_path / "second")
+    result = update(tmp_path / "first", new, out=tmp_path / "second", known=False)
     assert result.matrix.shape == (3, 3)
     assert np.isfinite(result.matrix[2]).all()
     assert result.matrix[2, 2] > 60

@@ -12,8 +12,8 @@ from helpers import EXACT, label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.runs import folder as files
+from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.runs.update import update
 from mlcl.runs.versions import make_current
 from mlcl.training.callbacks import Callback, Interrupted
 

@@ -18,12 +18,12 @@ from mlcl.datasets import open_store, prepare_source
 from mlcl.errors import InputError
 from mlcl.models import MODELS, build_model
 from mlcl.models.packages import PackageBackbone, PackageError, Weights
-from mlcl.runs.export import export
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import update
 from mlcl.runs.features import embed_store
-from mlcl.runs.predict import predict
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
+from mlcl.taggers.export import export
+from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
@@ -130,7 +130,7 @@ def test_a_whole_life_with_one_fetch(fetched, store, tmp_path):
     assert np.allclose(scores, whole.learner.predict(inputs), atol=1e-4)
     assert export(tmp_path / "b", tmp_path / "net.pt2") < 1e-4
     more = make_store(tmp_path, "more", [4, 5])
-    extended = extend(tmp_path / "b", more, out=tmp_path / "c")
+    extended = update(tmp_path / "b", more, out=tmp_path / "c", known=False)
     assert json.loads((tmp_path / "c" / "result.json").read_text())["weights"] == record
     assert extended.matrix.shape == (3, 3)
     assert len(fetched) == 2
@@ -271,6 +271,6 @@ def test_a_pretrained_encoder_in_a_committee_is_fetched_once_and_recorded(fetche
     page = (tmp_path / "page.html").read_text()
     assert "Encoder weights" in page
     assert "no measure of continual learning" in page
-    extended = extend(tmp_path / "b", make_store(tmp_path, "more", [4, 5]), out=tmp_path / "c")
+    extended = update(tmp_path / "b", make_store(tmp_path, "more", [4, 5]), out=tmp_path / "c", known=False)
     assert extended.learner.encoder_provenance == record["encoder_weights"]
     assert len(fetched) == 2

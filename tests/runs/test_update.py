@@ -16,15 +16,13 @@ from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, solve
 from mlcl.metrics import Goal
-from mlcl.runs.added import extended_benchmark
-from mlcl.runs.base import begin_from, load_base
-from mlcl.runs.decide import set_thresholds
-from mlcl.runs.gate import judge, release
-from mlcl.runs.predict import predict
+from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import current_folder, make_current, next_folder, rollback, versions
+from mlcl.taggers.gate import judge, release
+from mlcl.taggers.predict import predict
+from mlcl.taggers.thresholds import set_thresholds
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 
@@ -71,7 +69,7 @@ def test_a_row_contributes_for_the_classes_of_its_own_store(trained, stores):
     expected = np.zeros((3, 5), bool)
     for task, ids in enumerate([*load_trained(trained).tasks, [4, 1, 2]]):
         expected[task, ids] = True
-    assert np.array_equal(learner.annotated.numpy(), expected)
+    assert np.array_equal(learner.setup.known.of_tasks.numpy(), expected)
     # Counts of a known class are those of both stores; the labels of a new row are those of its store, by name.
     data = load_dataset(str(stores["both"]))
     before = learner.memory.tasks

@@ -20,13 +20,13 @@ from mlcl.datasets import load_dataset, prepare_source
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.runs import folder as files
-from mlcl.runs import gate as gates
 from mlcl.runs import versions as chain
-from mlcl.runs.forget import forget
-from mlcl.runs.gate import check_gate, is_waiting, release
+from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.runs.update import update
 from mlcl.runs.versions import claimed, current_number, make_current, next_folder, rollback, versions
+from mlcl.taggers import gate as gates
+from mlcl.taggers.forget import forget
+from mlcl.taggers.gate import check_gate, is_waiting, release
 from mlcl.training.callbacks import Callback, Interrupted
 
 TOLD = Path(__file__).parents[1] / "support" / "update_when_told.py"

@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from mlcl.cli.main import main
+from mlcl.runs.continuing import update
 from mlcl.runs.result import Result
-from mlcl.runs.update import update
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback, CallbackList
 from mlcl.training.learner import Learner

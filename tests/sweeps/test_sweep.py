@@ -194,8 +194,8 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
             loss=replace(exploding.config.loss, base="squared-hinge"),
         ),
     )
-    # A model of many terabytes: an unexpected error.
-    odd = replace(odd, config=replace(odd.config, model=replace(odd.config.model, hidden=2**40)))
+    # More threads than a number of torch holds: an unexpected error.
+    odd = replace(odd, config=replace(odd.config, train=replace(odd.config.train, threads=2**70)))
     long = QUICK | {"train": QUICK["train"] | {"epochs": 500}}
     victim = planned(store, tmp_path / "victim", given=long)[0]
     corrupt.folder.mkdir(parents=True)
@@ -410,7 +410,8 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
     )
     out = tmp_path / "two"
     given = ["--benchmark", str(store), "--seeds", "2", "--jobs", "1", "--out", str(out), *FLAGS]
-    alone = [*given, "--out", str(tmp_path / "alone"), "--done"]  # a table of copies, with nothing run
+    # A table of copies, with nothing run.
+    alone = [*given[: -len(FLAGS) - 2], "--out", str(tmp_path / "alone"), "--done", *FLAGS]
     assert main(["reproduce", str(table), *alone, "--reuse", str(finished)]) == 0
     assert "2 of 4 runs are there" in " ".join(capsys.readouterr().err.split())
     assert main(["reproduce", str(table), *given, "--reuse", str(finished)]) == 0

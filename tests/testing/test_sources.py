@@ -20,6 +20,7 @@ from mlcl.testing import SOURCE_RULES, check_source
 CALLS = itertools.count()
 CSV = "file,split,cat,dog\n0.png,train,0,1\n1.png,test,1,1\n2.png,train,1,0\n"
 ARFF = "@relation 'x: -C 2'\n@attribute y {0,1}\n@attribute z {0,1}\n@attribute a real\n@data\n1,0,2.5\n0,1,3\n1,1,4\n"
+TEXTS = "id,text,tags\n" + "".join(f"{k},word{k} text,{'ab'[k % 2]}\n" for k in range(6))
 LABELS = np.asarray([[1, 0], [0, 1], [1, 1], [0, 0]], dtype=np.uint8)
 
 
@@ -68,6 +69,7 @@ LAYOUTS = {
     "arrays": ("x.npz", write_arrays),
     "arff": ("x.arff", lambda folder: write_tree(folder, {"x.arff": ARFF})),
     "parquet": ("x.parquet", write_parquet),
+    "table": ("x.csv", lambda folder: write_tree(folder, {"x.csv": TEXTS})),
     "huggingface": ("saved", write_huggingface),
 }
 

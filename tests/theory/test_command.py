@@ -26,7 +26,7 @@ from mlcl.memories import MEMORIES
 from mlcl.reports import theory as report
 from mlcl.reports.drawing import to_file
 from mlcl.reports.theory_figure import diagnosis_figure
-from mlcl.runs.extend import extend
+from mlcl.runs.continuing import update
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.run import run
 from mlcl.streams import Benchmark
@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
     for method in ("rldam-wru", "er", "krt-r", "joint"):
         model = {"memory": {"kind": "herding"}, "method": "er"} if method == "krt-r" else {"method": method}
         run(merge(shared, model), out=base / method)
-    extend(base / "rldam-wru", str(more), out=base / "extended")
+    update(base / "rldam-wru", str(more), out=base / "extended", known=False)
     return base
 
 

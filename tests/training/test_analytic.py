@@ -37,7 +37,7 @@ def test_the_head_has_the_weights_of_the_sums():
     weights = learner.network.head.linear.weight.detach().numpy()
     np.testing.assert_allclose(weights, sums.solve(0.5).T, rtol=1e-3, atol=1e-5)
     assert not learner.network.head.linear.bias.any()
-    assert learner.exact.nbytes == sums.nbytes
+    assert learner.head.sums["head"].nbytes == sums.nbytes
     assert learner.steps == 0
 
 
@@ -48,8 +48,8 @@ def test_a_stopped_run_ends_with_the_same_bits(tmp_path):
         run(config, benchmark=benchmark, out=tmp_path / "run", callback=StopAfterTheFirstTask())
     again = resume(tmp_path / "run", benchmark=benchmark)
     assert again.matrix.tobytes() == whole.matrix.tobytes()
-    for name, value in whole.learner.exact.state().items():
-        assert torch.equal(value, again.learner.exact.state()[name])
+    for name, value in whole.learner.head.state().items():
+        assert torch.equal(value, again.learner.head.state()[name])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, solve
 from mlcl.metrics import macro_auc
 from mlcl.training.callbacks import Callback, Interrupted
+from mlcl.training.heads import CommitteeHead
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
 
@@ -36,6 +37,11 @@ def config(**changes):
     return config_from(merge(SMALL, EXACT, {"method": "committee", "committee": {"moments": 0.5}}, changes))
 
 
+def committee_head(learner) -> CommitteeHead:
+    assert isinstance(learner.head, CommitteeHead)
+    return learner.head
+
+
 @pytest.fixture(scope="module")
 def learnt():
     """A network with both members, at the end of three tasks."""
@@ -53,9 +59,9 @@ def test_the_member_on_the_encoder_ranks_as_the_exact_method_does(learnt):
     """Its scores are those of method exact, on another scale per class."""
     exact = train(Learner(config_from(merge(EXACT, {"method": "exact"})), small_benchmark()))
     inputs = learnt.data.test.inputs
-    found = learnt._evaluate(
-        lambda x: learnt.committee.committee.of_encoder(
-            learnt.committee.committee.member("encoder").features(x)
+    found = learnt.setup.scorer(
+        lambda x: committee_head(learnt).committee.of_encoder(
+            committee_head(learnt).committee.member("encoder").features(x)
         ),
         inputs,
         np.arange(len(inputs)),
@@ -73,20 +79,22 @@ def test_members_have_the_scale_of_the_networks_logits(learnt):
     stored = earlier.memory.tasks
     rows = [task.train, *(one.rows for one in stored)]
     shares = [np.ones(len(task.train)), *(np.full(len(one), one.counts.total / len(one)) for one in stored)]
-    logits = learnt._evaluate(learnt.network, inputs, np.concatenate(rows)).astype(np.float64)
+    logits = learnt.setup.scorer(learnt.network, inputs, np.concatenate(rows)).astype(np.float64)
     weights = np.concatenate(shares)
     mean = np.average(logits, axis=0, weights=weights)
     deviation = np.sqrt(np.average((logits - mean) ** 2, axis=0, weights=weights))
     every = np.concatenate([one.train for one in learnt.tasks])
-    member = learnt.committee.committee.member("encoder")
-    scores = learnt._evaluate(lambda x: member.linear(member.features(x)), inputs, every).astype(np.float64)
+    member = committee_head(learnt).committee.member("encoder")
+    scores = learnt.setup.scorer(lambda x: member.linear(member.features(x)), inputs, every).astype(
+        np.float64
+    )
     np.testing.assert_allclose(scores.mean(0), mean, atol=1e-4)
     np.testing.assert_allclose(scores.std(0), deviation, rtol=1e-4)
 
 
 def test_cached_features_give_the_scores_that_the_committee_gives(learnt):
     inputs = learnt.data.test.inputs
-    cached = learnt._scores("test", np.arange(len(inputs)))
+    cached = learnt.head.scores("test", np.arange(len(inputs)))
     np.testing.assert_allclose(cached, learnt.predict(inputs), atol=1e-5)
     first = np.ix_(learnt.tasks[0].test, learnt.tasks[0].classes)
     measured = macro_auc(cached[first], learnt.data.test.labels[first])
@@ -99,7 +107,7 @@ def test_moments_of_a_network_that_stands_still_are_those_of_its_features():
     learner = train(Learner(config(train={"lr": 0.0}, memory={"size": 60}), benchmark))
     rows = [task.train for task in benchmark.tasks]
     features = [
-        learner._evaluate(learner.network.features, benchmark.dataset.train.inputs, one) for one in rows
+        learner.setup.scorer(learner.network.features, benchmark.dataset.train.inputs, one) for one in rows
     ]
     direct = ExactLearner.begin(features[0])
     for task, found in zip(benchmark.tasks, features, strict=True):
@@ -107,16 +115,16 @@ def test_moments_of_a_network_that_stands_still_are_those_of_its_features():
         direct = direct.learn(found, labels, task.classes.tolist())
     options = Options(unlabelled=0.3, ridge=0.3, exponent=0.0)
     wanted = solve(direct, options).scores(np.concatenate(features))
-    carried = solve(learner.committee.heads["moments"].learner, options).scores(np.concatenate(features))
+    carried = solve(learner.head.sums["moments"].learner, options).scores(np.concatenate(features))
     for mine, theirs in zip(carried.T, wanted.T, strict=True):
         assert np.corrcoef(mine, theirs)[0, 1] > 0.999
 
 
 def test_moments_are_carried_where_the_network_drifts(learnt):
     """The map differs from the identity, and old classes are still told apart on the new features."""
-    head = learnt.committee.heads["moments"]
+    head = learnt.head.sums["moments"]
     inputs, task = learnt.data.test.inputs, learnt.tasks[0]
-    features = learnt._evaluate(learnt.network.features, inputs, task.test)
+    features = learnt.setup.scorer(learnt.network.features, inputs, task.test)
     labels = learnt.data.test.labels[np.ix_(task.test, task.classes)]
     options = Options(ridge=0.3, exponent=0.0)
     assert macro_auc(solve(head.learner, options).scores(features)[:, task.classes], labels) > 0.85
@@ -136,7 +144,7 @@ def test_stored_images_are_looked_at_as_they_are_stored():
     first = learner.tasks[0]
     learner.start_task(first)
     learner.finish_task(first)
-    found = learner._of_rows_at_hand(learner.tasks[1], lambda x: x.flatten(1))[len(learner.tasks[1].train) :]
+    found = learner._of_available(learner.tasks[1], lambda x: x.flatten(1))[len(learner.tasks[1].train) :]
     images = learner.data.train.inputs[learner.memory.rows].astype(np.float64)
     small = images.reshape(len(images), 3, 8, 2, 8, 2).mean((3, 5)).round().repeat(2, 2).repeat(2, 3)
     expected = learner.normaliser(torch.from_numpy(small.astype(np.uint8))).flatten(1).numpy()
@@ -226,18 +234,16 @@ def test_a_lesson_is_what_the_exact_method_says_after_the_task():
     counts = [task.counts for task in learner.tasks[:2]]
     positive = np.concatenate([one.positive for one in counts]) + 0.5
     negative = np.concatenate([one.negative for one in counts]) + 0.5
-    found = learner.lesson.scores.numpy()[:, seen]
+    found = committee_head(learner).targets.scores.numpy()[:, seen]
     np.testing.assert_allclose(found, wanted - np.log(positive / negative), atol=1e-3)
-    assert learner.lesson.defined.numpy()[seen].all()
-    assert not learner.lesson.defined.numpy()[learner.tasks[2].classes].any()
+    assert committee_head(learner).targets.defined.numpy()[seen].all()
+    assert not committee_head(learner).targets.defined.numpy()[learner.tasks[2].classes].any()
 
 
-def batch_of(learner):
-    """The first step's rows and slots, with labels, the classes that each row was annotated for, and the others."""
-    rows, tags, slots = learner.plan.step(0)
-    own = learner.annotated[torch.from_numpy(tags)]
-    labels = learner.labels[torch.from_numpy(rows)] * own
-    return rows, slots, labels.float(), own, learner.context.seen & ~own
+def first_step(learner):
+    """The first step, and which cells of it have no label."""
+    step = learner._forward(*learner.plan.step(0))
+    return step, learner.context.seen & ~step.own
 
 
 def balanced_loss(scores, labels, own):
@@ -254,13 +260,15 @@ def balanced_loss(scores, labels, own):
 def test_the_penalty_is_the_loop_over_cells_without_a_label(size):
     """A network that ranks the labels of the batch better than its teacher listens less."""
     learner = begun_at(1)
-    rows, slots, labels, own, missing = batch_of(learner)
+    step, missing = first_step(learner)
+    rows, slots, labels, own = step.rows, step.slots, step.known, step.own
     n, train_rows = len(learner.tasks[1].train), list(learner.tasks[1].train)
     at = [n + slot if slot >= 0 else train_rows.index(row) for row, slot in zip(rows, slots, strict=True)]
-    taught = learner.lesson.scores[at].numpy().astype(np.float64)
+    taught = committee_head(learner).targets.scores[at].numpy().astype(np.float64)
     torch.manual_seed(0)
     logits = (size * (2 * labels - 1) + 0.1 * torch.randn(labels.shape)).requires_grad_()
-    found = learner.lesson.penalty(logits, labels, own, missing, rows, slots)
+    step.logits = logits
+    found = committee_head(learner).targets.penalty(step)
     values, marks = logits.detach().numpy().astype(np.float64), (labels.numpy(), own.numpy())
     gaps = np.abs(values - taught)[missing.numpy()]
     ratio = balanced_loss(values, *marks) / balanced_loss(taught, *marks)
@@ -275,8 +283,7 @@ def test_the_penalty_is_the_loop_over_cells_without_a_label(size):
 
 def test_nothing_is_taught_in_the_first_task_where_no_label_is_missing():
     learner = begun_at(0)
-    rows, slots, labels, own, missing = batch_of(learner)
-    assert learner.lesson.penalty(torch.zeros(missing.shape), labels, own, missing, rows, slots) is None
+    assert committee_head(learner).targets.penalty(first_step(learner)[0]) is None
 
 
 def test_a_loss_that_is_not_balanced_is_taught_log_odds_with_the_prior():
@@ -285,18 +292,19 @@ def test_a_loss_that_is_not_balanced_is_taught_log_odds_with_the_prior():
     prior = np.log((counts.positive + 0.5) / (counts.negative + 0.5))
     # Networks differ, and so may their memories: the rows of the task are the same.
     n, classes = len(plain.tasks[1].train), plain.tasks[1].classes
-    found = (plain.lesson.scores - balanced.lesson.scores[: len(plain.lesson.scores)]).numpy()[:n, classes]
+    mine, theirs = (committee_head(one).targets.scores for one in (plain, balanced))
+    found = (mine - theirs[: len(mine)]).numpy()[:n, classes]
     np.testing.assert_allclose(found, np.broadcast_to(prior, found.shape), atol=1e-3)
 
 
 def test_the_network_learns_what_it_is_taught(learnt):
     taught = train(Learner(config(**TAUGHT), small_benchmark()))
     inputs, rows = learnt.data.test.inputs, np.arange(len(learnt.data.test))
-    member = taught.committee.committee.member("encoder")
+    member = committee_head(taught).committee.member("encoder")
 
     def agreement(learner):
-        logits = learner._evaluate(learner.network, inputs, rows)
-        scores = taught._evaluate(lambda x: member.linear(member.features(x)), inputs, rows)
+        logits = learner.setup.scorer(learner.network, inputs, rows)
+        scores = taught.setup.scorer(lambda x: member.linear(member.features(x)), inputs, rows)
         return np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(logits.T, scores.T, strict=True)])
 
     assert agreement(taught) > agreement(learnt) + 0.02
@@ -330,16 +338,16 @@ def test_stored_images_teach_as_they_are_stored(memory):
     learner.start_task(first)
     learner.finish_task(first)
     learner.start_task(then)
-    assert len(learner.lesson.scores) == len(then.train) + len(learner.memory)
+    assert len(committee_head(learner).targets.scores) == len(then.train) + len(learner.memory)
     if len(learner.memory):
         images = learner.data.train.inputs[learner.memory.rows].astype(np.float64)
         small = images.reshape(len(images), 3, 8, 2, 8, 2).mean((3, 5)).round().repeat(2, 2).repeat(2, 3)
         scores = []
         for rows in (images, small):
-            member = learner.committee.committee.member("encoder")
-            features = learner._evaluate(member.features, rows.astype(np.uint8), np.arange(len(rows)))
-            solved = learner.committee.heads["encoder"].solution(learner.committee.begun)
+            member = committee_head(learner).committee.member("encoder")
+            features = learner.setup.scorer(member.features, rows.astype(np.uint8), np.arange(len(rows)))
+            solved = learner.head.sums["encoder"].solution(committee_head(learner).ahead)
             scores.append(solved.scores(features) - np.log(solved.prior / (1 - solved.prior)))
-        found = learner.lesson.scores.numpy()[len(then.train) :]
+        found = committee_head(learner).targets.scores.numpy()[len(then.train) :]
         np.testing.assert_allclose(found, scores[1], atol=1e-3)
         assert np.abs(found - scores[0]).max() > 0.01

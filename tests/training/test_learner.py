@@ -21,7 +21,7 @@ def test_only_the_rows_own_task_enters_the_loss():
         learner.start_task(stage)
         if flip:
             others = np.setdiff1d(np.arange(6), stage.classes)
-            learner.labels[:, others] = 1 - learner.labels[:, others]
+            learner.setup.known.on_device[:, others] = 1 - learner.setup.known.on_device[:, others]
         learner.learn(*learner.plan.step(0))
         gradients.append(torch.cat([p.grad.flatten() for p in learner.network.parameters()]))
         head = learner.network.head.linear.weight.grad
@@ -45,7 +45,7 @@ def test_memory_weights_are_those_of_the_specification(kind, expected):
     if expected is None:
         stored = [len(samples.rows) for samples in learner.memory.tasks]
         expected = [3 * stored[0] / len(stage.train), 3 * stored[1] / len(stage.train), 1]
-    assert learner.weights.tolist() == pytest.approx(expected)
+    assert learner.optimisation.weights.tolist() == pytest.approx(expected)
 
 
 def test_optimiser_and_schedule_restart_with_each_task():
@@ -53,7 +53,7 @@ def test_optimiser_and_schedule_restart_with_each_task():
     rates = []
     for stage in learner.tasks[:2]:
         learner.start_task(stage)
-        assert not learner.optimiser.state_dict()["state"]
+        assert not learner.optimisation.optimiser.state_dict()["state"]
         for learner.epoch in range(8):
             learner.start_epoch(stage)
             rates.append(learner.lr)

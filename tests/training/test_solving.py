@@ -179,10 +179,10 @@ def test_the_method_chooses_what_suits_the_data_unless_the_user_does():
 def test_dimensions_project_features_and_patches_keep_theirs():
     benchmark = small_benchmark(images=True)
     settings = {"model": {"kind": "patches", "centres": 80, "dimensions": 300}}
-    assert learnt(benchmark, **settings).exact.learner.features.dimension == 300
+    assert learnt(benchmark, **settings).head.sums["head"].learner.features.dimension == 300
     settings = {"model": {"kind": "patches", "centres": 20}, "exact": {"dimensions": 7}}
     learner = learnt(benchmark, **settings)
-    assert learner.exact.learner.features.dimension == 7
+    assert learner.head.sums["head"].learner.features.dimension == 7
     assert learner.network.head.linear.weight.shape == (6, 100)  # folded back
     assert learner.evaluations.matrix[-1][0] > 0.7
 
@@ -206,28 +206,28 @@ def test_features_are_computed_once_and_scores_are_the_networks():
     benchmark = small_benchmark(images=True)
     learner = Learner(exact_config(model={"kind": "patches", "centres": 20}), benchmark)
     seen = []
-    compute = learner.caches["train"].compute
+    compute = learner.head.caches["train"].compute
 
     def recorded(batches):
         seen.extend(np.concatenate(batches))
         return compute(batches)
 
-    learner.caches["train"].compute = recorded
+    learner.head.caches["train"].compute = recorded
     train(learner)
     assert sorted(seen) == np.unique(np.concatenate([task.train for task in benchmark.tasks])).tolist()
     inputs = benchmark.dataset.test.inputs
-    cached = learner._scores("test", np.arange(len(inputs)))
+    cached = learner.head.scores("test", np.arange(len(inputs)))
     np.testing.assert_allclose(cached, learner.predict(inputs), atol=1e-4)
 
 
 def test_a_state_that_is_no_sums_is_refused():
     learner = learnt(small_benchmark())
-    state = learner.exact.state()
+    state = learner.head.state()
     with pytest.raises(InputError, match=r"have no 'sums.counts'"):
-        learner.exact.load_state({name: value for name, value in state.items() if name != "sums.counts"})
+        learner.head.load_state({name: value for name, value in state.items() if name != "sums.counts"})
     state["sums.sums"] = state["sums.sums"][:, :2]
     with pytest.raises(InputError):
-        learner.exact.load_state(state)
+        learner.head.load_state(state)
 
 
 def test_defaults_say_what_the_validation_part_chose():

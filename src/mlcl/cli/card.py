@@ -11,8 +11,8 @@ from mlcl.reports.card import render_card
 from mlcl.reports.examine import examine_or_say
 from mlcl.reports.records import read_run
 from mlcl.runs.folder import CARD, require_finished
-from mlcl.runs.predict import check_out
 from mlcl.runs.versions import current_folder
+from mlcl.taggers.predict import check_out
 
 
 def main(arguments: list[str]) -> int:

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from mlcl.arrays import ENDING
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.datasets import open_store, read_ids
 from mlcl.datasets.store import MANIFEST
 from mlcl.errors import InputError
-from mlcl.runs.check import Finding, check_run, in_turn, left_behind, looks_like_run, read_or_say
-from mlcl.sklearn import saving
-from mlcl.sklearn.array_files import read_header
 from mlcl.sklearn.exact_saving import read_exact
 from mlcl.sklearn.shard_folder import BEGUN, PARTS, TAGGER, read_begun, read_tagger
-from mlcl.sklearn.shard_parts import ENDING, read_part
+from mlcl.sklearn.shard_parts import read_part
 from mlcl.sweeps.record import FILE, read_record
+from mlcl.taggers.check import Finding, check_run, in_turn, left_behind, looks_like_run, read_or_say
 
 _LEFT_BY_LEARN = re.compile(r"\w+\.safetensors\.tmp")
 
@@ -53,7 +52,7 @@ def main(arguments: list[str]) -> int:
 def check(path: Path, *, repair: bool = False) -> list[Finding]:
     """Return what is wrong with whatever of mlcl is at a path."""
     if path.is_file():
-        return list(read_or_say(path, partial(_read_tagger, path)))
+        return list(read_or_say(path, partial(read_exact, path)))
     if (path / FILE).exists() or (path / "runs").is_dir():
         return _check_sweep(path, repair=repair)
     if (path / MANIFEST).exists():
@@ -63,16 +62,6 @@ def check(path: Path, *, repair: bool = False) -> list[Finding]:
     if looks_like_run(path):
         return check_run(path, repair=repair)
     raise InputError(f"{path} holds no run, sweep, tagger or store of mlcl.")
-
-
-def _read_tagger(path: Path) -> None:
-    """Read the file of either kind of tagger."""
-    try:
-        read_header(path, format=saving.FORMAT, version=saving.VERSION, kind="a ContinualTagger")
-    except InputError:
-        read_exact(path)
-    else:
-        saving.read_tagger(path)
 
 
 def _check_sweep(path: Path, *, repair: bool) -> list[Finding]:

@@ -11,8 +11,8 @@ from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.files import write_json
 from mlcl.reports.rendering import Table
-from mlcl.runs.drift import LEVEL, Drift, drift
-from mlcl.runs.predict import check_out
+from mlcl.taggers.drift import LEVEL, Drift, drift
+from mlcl.taggers.predict import check_out
 
 SHOWN = 12
 """Labels that the table shows, the most certain changes first."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from mlcl.cli.messages import fail, note, say
 from mlcl.cli.verbs import verb_parser
-from mlcl.runs.export import SUFFIXES, ExportError, export, format_of
 from mlcl.runs.folder import require_finished
-from mlcl.runs.predict import check_out
+from mlcl.taggers.export import SUFFIXES, ExportError, export, format_of
+from mlcl.taggers.predict import check_out
 
 
 def main(arguments: list[str]) -> int:

@@ -9,8 +9,8 @@ from mlcl.cli.messages import say
 from mlcl.cli.update import finish
 from mlcl.cli.verbs import verb_parser
 from mlcl.files import plain
-from mlcl.runs.forget import forget
 from mlcl.runs.versions import claimed
+from mlcl.taggers.forget import forget
 
 
 def main(arguments: list[str]) -> int:

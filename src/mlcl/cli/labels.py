@@ -12,8 +12,8 @@ from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
 from mlcl.reports.rendering import Table, decimals
 from mlcl.runs import folder as files
-from mlcl.runs.names import rename
 from mlcl.runs.versions import claimed, current_folder
+from mlcl.taggers.labels import rename
 
 
 def main(arguments: list[str]) -> int:

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from mlcl.training.launching import endings
 HELD_OUT = 0.1
 OF_SHARDS = ("engine", "jobs", "address", "vectors", "annotated", "dimensions", "unlabelled")
 """Options that only shards have."""
+OF_TEXTS = ("text", "id", "group", "encoder")
 
 
 def main(arguments: list[str]) -> int:
@@ -30,10 +31,10 @@ def main(arguments: list[str]) -> int:
     parser = verb_parser(
         "learn",
         "Learn a tagger from labelled data, and say how good it is on rows that were held out. DATA is a store, a "
-        "folder of images with a CSV, arrays (.npz, .mat), an ARFF file, or Parquet files of vectors and tags, of any "
-        "number: these are counted in one pass and bounded memory, each exactly once, and more may be added by the "
-        "same command. Stopped at any moment, the same command goes on. DIR is a tagger: mlcl predict, serve, update, "
-        "thresholds, report, versions, forget and card take it.",
+        "folder of images with a CSV, a table of texts (.csv, .jsonl, .parquet), arrays (.npz, .mat), an ARFF file, or "
+        "Parquet files of vectors and tags, of any number: these are counted in one pass and bounded memory, each "
+        "exactly once, and more may be added by the same command. Stopped at any moment, the same command goes on. DIR "
+        "is a tagger: mlcl predict, serve, update, thresholds, report, versions, forget and card take it.",
     )
     _add_options(parser)
     given = vars(parser.parse_args(arguments))
@@ -44,7 +45,8 @@ def main(arguments: list[str]) -> int:
     if given["jobs"] is not None:
         check_int("--jobs", given["jobs"], 1)
     again = shlex.join(["mlcl", "learn", *(word for word in arguments if word != "--overwrite")])
-    if _are_shards(given["data"]):
+    texts = given["text"] or _is_texts(given["data"])
+    if not texts and _are_shards(given["data"]):
         return _learn_shards(given, again=again)
     return _learn_store(given)
 
@@ -67,11 +69,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="see mlcl ls methods (default: best, which fits the kind of data: exact on vectors)",
     )
-    parser.add_argument("--tags", metavar="COLUMN", help="of tags (default: labels, label, tags or classes)")
-    parser.add_argument("--separator", metavar="TEXT", help="between the names in a text of tags")
+    add_data_options(parser)
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="of texts: words, minilm, wordllama, a folder, or several, such as words+minilm (default: words)",
+    )
     parser.add_argument("--size", type=int, metavar="N", help="of images: side in pixels (default: 224)")
-    parser.add_argument("--x", metavar="NAME", help="of arrays in one file: the inputs")
-    parser.add_argument("--y", metavar="NAME", help="of arrays in one file: the labels")
     parser.add_argument(
         "--vectors",
         metavar="COLUMN",
@@ -107,6 +111,55 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
 
 
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how data that are no store are read."""
+    parser.add_argument("--tags", metavar="COLUMN", help="of tags (default: labels, label, tags or classes)")
+    parser.add_argument("--separator", metavar="TEXT", help="between the names in a text of tags")
+    parser.add_argument("--x", metavar="NAME", help="of arrays in one file: the inputs")
+    parser.add_argument("--y", metavar="NAME", help="of arrays in one file: the labels")
+    parser.add_argument(
+        "--text",
+        metavar="COLUMNS",
+        help="of texts: their columns, with commas between (default: those of usual names)",
+    )
+    parser.add_argument(
+        "--id", metavar="COLUMN", help="of texts: names of the rows (default: id, key, name or package)"
+    )
+    parser.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="of texts: rows with the same cell, such as near copies, are never split",
+    )
+
+
+def as_store(
+    data: str,
+    given: Mapping[str, Any],
+    *,
+    size: int | None,
+    encoder: bytes | None = None,
+    gate: bool = False,
+    announce: Callable[[str], None] | None = None,
+) -> tuple[str, Path]:
+    """Return how data are read, and the store that they are or that was made of them; ``given`` has the options."""
+    from mlcl.taggers.learning import prepared
+
+    options = {"labels": given["tags"]} | {
+        name: given.get(name) for name in ("separator", "x", "y", *OF_TEXTS)
+    }
+    with progress_shown("reading", quiet=announce is None) as progress:
+        return prepared(
+            data, options, size=size, encoder=encoder, gate=gate, announce=announce, progress=progress
+        )
+
+
+def _is_texts(data: list[str]) -> bool:
+    from mlcl.datasets.table import has_texts, is_table
+
+    path = Path(data[0]).expanduser()
+    return len(data) == 1 and path.is_file() and is_table(path) and has_texts(path)
+
+
 def _are_shards(data: list[str]) -> bool:
     """Return whether data are counted shard by shard: several files, an address, a glob, or Parquet without images."""
     if len(data) > 1 or "://" in data[0] or any(mark in data[0] for mark in "*?["):
@@ -127,7 +180,7 @@ def _learn_shards(given: dict[str, Any], *, again: str) -> int:
             f"--method is {method!r}; expected exact for Parquet files, which are counted: make a store of them for "
             "other methods (mlcl data prepare parquet)"
         )
-    for name in ("size", "x", "y"):
+    for name in ("size", "x", "y", *OF_TEXTS):
         if given.pop(name) is not None:
             raise InputError(f"--{name} was given, but Parquet files of vectors have no such option")
     given["engine"] = given["engine"] or "local"
@@ -153,8 +206,7 @@ def _learn_shards(given: dict[str, Any], *, again: str) -> int:
 def _learn_store(given: dict[str, Any]) -> int:
     """Learn by a run; torch is loaded here, and not where shards are counted."""
     from mlcl.cli.run import follow
-    from mlcl.runs.learn import choose, learn, prepared
-    from mlcl.runs.quality import quality_line
+    from mlcl.taggers.learning import choose, learn, quality_line
 
     if len(given["data"]) > 1:
         raise InputError(
@@ -164,16 +216,8 @@ def _learn_store(given: dict[str, Any]) -> int:
         if name not in ("unlabelled", "dimensions", "jobs") and given[name] is not None:
             raise InputError(f"--{name} was given, but only Parquet files of vectors have it")
     quiet, out = given["quiet"], given["out"]
-    options = {"labels": given["tags"], "separator": given["separator"], "x": given["x"], "y": given["y"]}
-
-    def announce(text: str) -> None:
-        if not quiet:
-            note(text)
-
-    with progress_shown("reading", quiet=quiet) as progress:
-        kind, store = prepared(
-            given["data"][0], options, size=given["size"], announce=announce, progress=progress
-        )
+    announce = None if quiet else note
+    kind, store = as_store(given["data"][0], given, size=given["size"], announce=announce)
     exact = {name: given[name] for name in ("unlabelled", "dimensions") if given[name] is not None}
     chosen = choose(
         kind,
@@ -182,7 +226,8 @@ def _learn_store(given: dict[str, Any]) -> int:
         held_out=given["held_out"],
         exact={"unlabelled": 1.0} | exact,
     )
-    announce(str(chosen))
+    if announce is not None:
+        announce(str(chosen))
     code = follow(
         lambda callback: learn(chosen, out, overwrite=given["overwrite"], callback=callback),
         out,

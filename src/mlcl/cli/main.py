@@ -33,6 +33,7 @@ VERBS = {
     "run": "train and evaluate one method on one benchmark",
     "resume": "continue a run that was stopped",
     "predict": "probabilities or tags of images, arrays or a store by a finished run",
+    "why": "show what each word of a text adds to the log-odds of a label",
     "thresholds": "choose which probabilities are tags: for F1, a precision, a recall or a cost",
     "export": "write the network of a finished run for other programs",
     "serve": "serve a finished run over HTTP: images or vectors in, tags out",

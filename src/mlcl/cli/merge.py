@@ -8,7 +8,8 @@ from pathlib import Path
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
-from mlcl.sklearn import ExactTagger
+from mlcl.runs.folder import claim_folder
+from mlcl.taggers.sums import merge_sums, read_sums, write_sums
 
 
 def main(arguments: list[str]) -> int:
@@ -25,7 +26,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if len(given.folders) < 2:
         raise InputError(f"{given.folders[0]} is one tagger; expected at least two to merge.")
-    taggers = [ExactTagger.load(folder) for folder in given.folders]
-    functools.reduce(ExactTagger.merge, taggers).save(given.out, overwrite=given.overwrite)
+    merged = functools.reduce(merge_sums, map(read_sums, given.folders))
+    claim_folder(given.out, overwrite=given.overwrite)
+    write_sums(given.out, merged, command="mlcl merge")
     say(given.out)
     return 0

@@ -21,6 +21,7 @@ from mlcl.config.resolve import (
     one_sentence,
     read_config_file,
     resolve,
+    warn_of_rate,
 )
 from mlcl.config.schema import PARTS, Config
 from mlcl.config.unused import warn_of_unused
@@ -83,6 +84,7 @@ def parse_run(arguments: list[str]) -> RunCommand | None:
         file = {}
         config = resolve(name=source, given=given)
     warn_of_unused(config, file=file, given=given)
+    warn_of_rate(config, file, given)
     out = Path(own["out"]) if own.get("out") else None
     return RunCommand(config, out, bool(own.get("overwrite")), bool(own.get("quiet")), own.get("track", ""))
 

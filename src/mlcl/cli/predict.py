@@ -7,7 +7,7 @@ from pathlib import Path
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
-from mlcl.runs.predict import check_out, predict, write_scores, write_tags
+from mlcl.taggers.predict import check_out, predict, write_scores, write_tags
 from mlcl.texts import csv_line
 
 
@@ -19,7 +19,11 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
     parser.add_argument(
-        "inputs", type=Path, metavar="INPUT", help="an image, a folder of images, an .npy or .npz, or a store"
+        "inputs",
+        type=Path,
+        metavar="INPUT",
+        help="an image, a folder of images, an .npy or .npz, or a store; for a tagger of texts a table, a .txt with "
+        "one text per line, or - for the lines of standard input",
     )
     parser.add_argument(
         "--tags",
@@ -28,6 +32,7 @@ def main(arguments: list[str]) -> int:
         "line per input on stdout",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="a .csv or .npz to write; .csv with --tags")
+    parser.add_argument("--text", metavar="COLUMNS", help="of a table: columns of text, with commas between")
     parser.add_argument("--logits", action="store_true", help="logits instead of probabilities")
     parser.add_argument(
         "--for-spreadsheet",
@@ -48,7 +53,7 @@ def main(arguments: list[str]) -> int:
         check_out(given.out, suffixes=suffixes, overwrite=given.overwrite)
     if given.for_spreadsheet and (given.out is None or given.out.suffix.lower() != ".csv"):
         raise InputError("--for-spreadsheet is for a .csv that --out names.")
-    found = predict(given.folder, given.inputs, logits=given.logits)
+    found = predict(given.folder, given.inputs, logits=given.logits, text=given.text)
     if given.out is None:
         for name, tags in zip(found.ids, found.tags(), strict=True):
             say(name, ", ".join(csv_line([tag]) for tag in tags))

@@ -237,7 +237,7 @@ def _tuned(
     """
     _, layers = plan_rows(command.experiment, benchmark=command.benchmark, given=command.given)
     tuning = Tuning(rows, layers, plan, out=command.out)
-    _print_budget(command, plan, tuning, len(rows))
+    _print_budget(command, plan, tuning, chosen)
 
     def execute(wanted: list[PlannedRun], mine: set[PlannedRun]) -> list[Finished]:
         reuse(wanted, command.reuse)
@@ -266,14 +266,16 @@ def _layers(choice: Mapping[str, Any]) -> list[Layer]:
     return [nested(name, value) for name, value in choice.items()]
 
 
-def _print_budget(command: ReproduceCommand, plan: TuningPlan, tuning: Tuning, rows: int) -> None:
-    runs = tuning.runs()
+def _print_budget(
+    command: ReproduceCommand, plan: TuningPlan, tuning: Tuning, chosen: Collection[str]
+) -> None:
+    runs = tuning.runs(chosen)
     done = sum(has_result(run.folder) for run in runs)
-    names, seeds = " and ".join(plan.settings), len(plan.rule.seeds)
+    names, seeds, rows = " and ".join(plan.settings), len(plan.rule.seeds), len(chosen)
     note(
-        f"tuning {names} of {rows} rows on validation rows, {seeds} seeds: at most {len(runs)} runs for the first "
-        f"grid of {next(iter(plan.settings))} ({done} are done), and up to {seeds} per value added where an end "
-        f"is best; then {rows * command.seeds} runs of the table"
+        f"tuning {names} on validation rows (rows of the table: {rows}, seeds: {seeds}): at most {len(runs)} runs for "
+        f"the first grid of {next(iter(plan.settings))} ({done} are done), and up to {seeds} per value added where an "
+        f"end is best; then {rows * command.seeds} runs of the table"
     )
 
 

@@ -9,10 +9,10 @@ from mlcl.cli.run import follow
 from mlcl.cli.update import finish
 from mlcl.cli.verbs import verb_parser
 from mlcl.runs.folder import is_finished, read_config, read_extends
-from mlcl.runs.gate import is_waiting
 from mlcl.runs.result import Result
 from mlcl.runs.run import resume
 from mlcl.runs.trackers import known_trackers, parse_trackers, tracked
+from mlcl.taggers.gate import is_waiting
 from mlcl.training.callbacks import Callback, CallbackList
 from mlcl.training.portable import require_portable
 

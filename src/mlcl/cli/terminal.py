@@ -125,7 +125,7 @@ def result_lines(result: Result) -> list[str]:
         lines[-1] += f" (undefined: no {_noun(result.learner)} has the labels of both old and new classes)"
     if problem := benchmark.headline_problem:
         lines.append(f"{problem}.")
-    if solved := result.learner.solved():
+    if solved := result.learner.head.choices():
         lines.append(f"solved with {describe_solved(solved)}")
     if (weights := result.learner.network.backbone.provenance) is not None:
         lines.append(f"backbone: {describe(weights)}")

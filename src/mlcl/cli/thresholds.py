@@ -10,7 +10,7 @@ from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.metrics import Goal
 from mlcl.reports.rendering import Table, decimals
-from mlcl.runs.decide import Decided, set_thresholds
+from mlcl.taggers.thresholds import Decided, set_thresholds
 
 
 def main(arguments: list[str]) -> int:

@@ -1,58 +1,68 @@
-"""``mlcl update``: a finished run learns from one more store, behind a gate."""
+"""``mlcl update``: a tagger learns from more data, behind a gate."""
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from pathlib import Path
 
-from mlcl.cli.extend import parse_more
 from mlcl.cli.helping import wants_help
+from mlcl.cli.learn import add_data_options, as_store
 from mlcl.cli.messages import fail, page
+from mlcl.cli.options import RunCommand, parse_run
 from mlcl.cli.progress import make_console
 from mlcl.cli.run import follow
-from mlcl.cli.verbs import verb_parser
+from mlcl.cli.verbs import VerbParser, verb_parser
+from mlcl.errors import InputError
 from mlcl.reports.changes import change_lines, change_table, points
-from mlcl.runs.folder import read_extends
-from mlcl.runs.gate import ALLOW, Verdict, check_gate, release
-from mlcl.runs.update import update
-from mlcl.runs.versions import claimed, parent_number, root_of
+from mlcl.runs.continuing import update
+from mlcl.runs.folder import CONFIG, read_config, read_encoder, read_extends, read_result, require_finished
+from mlcl.runs.versions import claimed, current_folder, parent_number, root_of
+from mlcl.taggers.gate import ALLOW, Verdict, check_gate, release
 from mlcl.training.launching import rank
+from mlcl.training.portable import require_portable
 
-HELP = f"""usage: mlcl update DIR --data STORE [--gate STORE] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
+DATA_HELP = """
+Where DATA is no store:
+  --tags COLUMN, --separator TEXT, --x NAME, --y NAME, --text COLUMNS, --id COLUMN, --group COLUMN    as in mlcl learn
+"""
+HELP = f"""usage: mlcl update DIR --data DATA [--gate DATA] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
 
-Train a finished run on one more store: more rows of labels that it knows, new labels, or both. The result is a new
-version of the run, in DIR/versions, and becomes the current one: the one that `mlcl predict DIR`, `serve` and the other
+Learn from more data: more rows of labels that a tagger knows, new labels, or both. The result is a new
+version of it, in DIR/versions, and becomes the current one: the one that `mlcl predict DIR`, `serve` and the other
 commands use; if another version came into use meanwhile, it is kept and not taken into use (exit code 4). What DIR
 holds stays as it is; `mlcl versions DIR` lists all versions and `mlcl rollback DIR` goes back.
 Options of `mlcl run` that begin with --train or --checkpoint override those of the run.
 
-  DIR            the folder of a finished run; an update begins from its current version
-  --data STORE   the store to learn from, by folder or name
-  --gate STORE   compare the AUC of each label before and after on the test rows of this store; the new version is not
+  DIR            the folder of a tagger; an update begins from its current version
+  --data DATA    what to learn from: a store, or anything that mlcl learn takes
+  --gate DATA    compare the AUC of each label before and after on the test rows of this, or on all rows of a
+                 table; the new version is not
                  taken into use (exit code 4) if a label lost more than allowed, beyond the noise of the test rows
   --allow POINTS points of AUC (x 100) that a label may lose (default: {ALLOW:g})
   --out DIR2     write a run folder of its own instead of a version of DIR; what is current does not change
   --overwrite    replace DIR2 if it holds a run
   --quiet        print the folder's path only
   --plugin FILE.py | package.module    load parts of your own first
-"""
+{DATA_HELP}"""
 
 
 def main(arguments: list[str]) -> int:
-    """Update: ``mlcl update DIR --data STORE [--gate STORE] [--allow POINTS] [--out DIR2] ...``."""
+    """Update: ``mlcl update DIR --data DATA [--gate DATA] [--allow POINTS] [--out DIR2] ...``."""
     if wants_help(arguments):
         page(HELP)
         return 0
-    parser = verb_parser("update", "")
+    parser = more_parser("update")
     parser.add_argument("--gate")
     parser.add_argument("--allow", type=float, default=ALLOW)
-    given, rest = parser.parse_known_args(arguments)
-    more = parse_more("update", rest)
+    more = parse_more(parser, arguments)
     if more is None:
         return 0
-    folder, command = more
-    gate = None if given.gate is None else check_gate(folder, given.gate, allow=given.allow)
+    folder, command, given = more
+    gate = None
+    if given.gate is not None:
+        gate = check_gate(folder, _store(folder, given.gate, given, gate=True), allow=given.allow)
     with claimed(folder, command.out) as out:
         code = follow(
             lambda callback: update(
@@ -67,6 +77,42 @@ def main(arguments: list[str]) -> int:
             quiet=command.quiet,
         )
     return code or finish(out, quiet=command.quiet)
+
+
+def more_parser(verb: str) -> VerbParser:
+    """Return the parser of a verb that learns from more data."""
+    parser = verb_parser(verb, "")
+    parser.add_argument("--data", required=True)
+    add_data_options(parser)
+    return parser
+
+
+def parse_more(
+    parser: VerbParser, arguments: list[str]
+) -> tuple[Path, RunCommand, argparse.Namespace] | None:
+    """Parse ``DIR --data DATA`` and settings that override those of the run in DIR; None if help was asked for."""
+    if not arguments or arguments[0].startswith("-"):
+        raise InputError(
+            f"{parser.prog}: the following arguments are required: DIR, the folder of a finished run."
+        )
+    folder = Path(arguments[0])
+    given, rest = parser.parse_known_args(arguments[1:])
+    now = current_folder(folder)
+    require_finished(now)
+    read_config(now)  # loads the plugins that the run was made with
+    command = parse_run([str(now / CONFIG), "--data", str(_store(now, given.data, given)), *rest])
+    if command is not None:
+        require_portable(command.config.train)
+    return None if command is None else (folder, command, given)
+
+
+def _store(folder: Path, data: str, given: argparse.Namespace, *, gate: bool = False) -> Path:
+    """Return the store that data are, or that is made of them, as the tagger takes them."""
+    now = current_folder(folder)
+    result = read_result(now)
+    shape = result.input_shape or ()
+    size = shape[-1] if len(shape) > 1 else None
+    return as_store(data, vars(given), size=size, encoder=read_encoder(now, result), gate=gate)[1]
 
 
 def finish(out: Path, *, quiet: bool = False) -> int:

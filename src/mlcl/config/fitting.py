@@ -1,4 +1,4 @@
-"""What fits the data where nobody has chosen: a ResNet for images, an MLP for vectors; and the recommended method."""
+"""What fits the data where nobody has chosen: the model, its learning rate, and the recommended method."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from mlcl.errors import InputError
 
 OF_VECTORS = ("mlp", "linear")
 """Models that take vectors; the first is the default."""
+RATES: Mapping[Kind, float] = {"features": 0.05, "images": 0.2}
+"""Learning rates of SGD where nobody has chosen one: for vectors the best over several sets on validation rows
+(docs/rates.md); for images that of c-digits, which is no photograph (`warn_of_rate`)."""
 
 
 def data_kind(data: str) -> Kind | None:
@@ -28,18 +31,24 @@ def data_kind(data: str) -> Kind | None:
         return None  # whoever opens the data says what is wrong with them
 
 
-def with_fitting_model(layer: Mapping[str, Any], kind: Kind | None) -> dict[str, Any]:
-    """Return a layer of defaults with a model that takes data of this kind.
+def with_fitting_defaults(layer: Mapping[str, Any], kind: Kind | None) -> dict[str, Any]:
+    """Return a layer of defaults with a model that takes data of this kind, and a learning rate for it.
 
-    >>> with_fitting_model({"model": {"kind": "resnet8", "width": 16}}, "features")
-    {'model': {'kind': 'mlp'}}
-    >>> with_fitting_model({"model": {"kind": "resnet34"}}, "images")
-    {'model': {'kind': 'resnet34'}}
+    >>> with_fitting_defaults({"model": {"kind": "resnet8", "width": 16}, "train": {"lr": 0.2}}, "features")
+    {'model': {'kind': 'mlp'}, 'train': {'lr': 0.05}}
+    >>> with_fitting_defaults({"model": {"kind": "resnet34"}, "train": {"lr": 0.1}}, "images")
+    {'model': {'kind': 'resnet34'}, 'train': {'lr': 0.1}}
     """
+    out, train = dict(layer), layer.get("train", {})
+    if kind is None:
+        return out
     chosen = layer.get("model", {}).get("kind", ModelConfig.default)
-    if kind is None or (chosen in OF_VECTORS) == (kind == "features"):
-        return dict(layer)
-    return {**layer, "model": {"kind": OF_VECTORS[0] if kind == "features" else ModelConfig.default}}
+    fits = (chosen in OF_VECTORS) == (kind == "features")
+    if not fits:
+        out["model"] = {"kind": OF_VECTORS[0] if kind == "features" else ModelConfig.default}
+    if not fits or "lr" not in train:
+        out["train"] = {**train, "lr": RATES[kind]}
+    return out
 
 
 def fixed_features(model: Mapping[str, Any], kind: Kind | None) -> bool:

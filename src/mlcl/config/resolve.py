@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import inspect
 import re
+import shlex
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +24,10 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from mlcl.config.fitting import data_kind, fixed_features, with_fitting_model
+from mlcl.config.fitting import RATES, data_kind, fixed_features, with_fitting_defaults
 from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
-from mlcl.config.unused import warn_of_unused
+from mlcl.config.unused import unused_settings, warn_of_unused
 from mlcl.datasets import absolute_data
 from mlcl.datasets.base import Kind
 from mlcl.errors import InputError, nearest, one_line
@@ -276,7 +277,7 @@ def resolve(
     elif "benchmark" in file and "data" not in file:
         file = merge(file, {"benchmark": lower["benchmark"]})
     kind = kind or data_kind(merge({"data": Config().data}, lower, file, given)["data"])
-    lower = with_fitting_model(lower, kind)
+    lower = with_fitting_defaults(lower, kind)
     asked = merge(to_dict(Config()), lower, file, given)
     method = method_name(asked["method"], features=fixed_features(asked["model"], kind))
     preset = _preset(method)
@@ -388,6 +389,32 @@ def config_from(source: Config | Mapping[str, Any] | str | Path, *, kind: Kind |
         return resolve(name=str(source), kind=kind)
     warn_of_unused(config, file=layer)
     return config
+
+
+def warn_of_rate(config: Config, *layers: Layer) -> None:
+    """Warn, with the command that helps, where the learning rate was never chosen for such data.
+
+    That is, neither in these layers nor by the benchmark, the method or the default for vectors.
+    """
+    kind = data_kind(config.data)
+    chosen = any("lr" in layer.get("train", {}) for layer in layers) or config.benchmark in shipped()
+    known = kind == "features" and config.train.optimiser == "sgd"
+    if (
+        chosen
+        or known
+        or kind is None
+        or config.train.lr != RATES[kind]
+        or "train.lr" in unused_settings(config)
+    ):
+        return
+    command = ["mlcl", "reproduce", "presets", "--benchmark", config.data, "--rows", config.method]
+    warnings.warn(
+        f"train.lr is {config.train.lr}, which was not chosen for {'vectors' if kind == 'features' else 'images'} "
+        f"like these with {config.train.optimiser}; `{shlex.join([*command, '--tune', 'train.lr'])}` chooses it on "
+        "validation rows",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def to_yaml(config: Config) -> str:

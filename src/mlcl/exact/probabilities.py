@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr
+from scipy.special import ndtr
 
 from mlcl.exact.moments import Floats
 from mlcl.metrics.decisions import Goal
+from mlcl.metrics.scaling import log_odds, logistic_lines
 
 NODES = 41
 """Points of the quadrature over a Gaussian."""
@@ -84,27 +85,17 @@ def log_odds_line(
     """
     nodes, shares = np.polynomial.hermite_e.hermegauss(NODES)
     shares = shares / shares.sum()
-    prior_odds = np.log(prior) - np.log1p(-prior)
+    prior_odds = log_odds(prior)
     sp, sn = _deviations(scores)
     # Standardised scores: the middle of the means is 0, the mean of the standard deviations 1.
     middle, unit = (scores.positive_mean + scores.negative_mean) / 2, (sp + sn) / 2
     gap = (scores.positive_mean - scores.negative_mean) / unit
-    points = np.stack(
-        [gap / 2 + np.outer(nodes, sp / unit), -gap / 2 + np.outer(nodes, sn / unit)]
-    )  # [2, nodes, K]
-    masses = shares[:, None] * np.stack([prior, 1 - prior])[:, None, :]
-    target = np.array([1.0, 0.0])[:, None, None]
-    slope, offset = gap.copy(), prior_odds.copy()
-    for _ in range(STEPS):
-        chance = expit(slope * points + offset)
-        error, curve = masses * (chance - target), masses * chance * (1 - chance)
-        g1, g0 = (error * points).sum((0, 1)), error.sum((0, 1))
-        h11, h10, h00 = (curve * points**2).sum((0, 1)), (curve * points).sum((0, 1)), curve.sum((0, 1))
-        h11, h00 = h11 + 1e-12, h00 + 1e-12
-        determinant = h11 * h00 - h10**2
-        step = np.stack([h00 * g1 - h10 * g0, h11 * g0 - h10 * g1]) / np.maximum(determinant, 1e-30)
-        step /= np.maximum(np.abs(step).max(0) / 2, 1.0)  # far from the solution, no further than 2 at a time
-        slope, offset = slope - step[0], offset - step[1]
+    points = np.concatenate([gap / 2 + np.outer(nodes, sp / unit), -gap / 2 + np.outer(nodes, sn / unit)])
+    masses = np.concatenate([shares[:, None] * prior, shares[:, None] * (1 - prior)])  # [2 nodes, K]
+    target = np.repeat([1.0, 0.0], NODES)[:, None]
+    slope, offset = logistic_lines(
+        points, masses, target, gap, prior_odds, damping=1e-12, steps=STEPS, tolerance=0.0
+    )
     useless = slope < LEAST_SLOPE
     slope = np.where(scores.varies, np.maximum(slope, LEAST_SLOPE), 0.0) / unit
     offset = np.where(useless, prior_odds, offset) - slope * middle

@@ -21,6 +21,7 @@ from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, choose
 from mlcl.exact.solution import class_ridge, direction, feature_scale, quadratic
 from mlcl.exact.sums import Sums
 from mlcl.metrics.decisions import Goal
+from mlcl.metrics.scaling import share_of_positives
 
 MEASURED = {"in-task": 0.0, "pooled": 1.0}
 TRUSTED, LEAST_TRUST = 10.0, 0.02
@@ -186,4 +187,4 @@ def _fewest(sums: Sums, unlabelled: float) -> Floats:
 def _prior(sums: Sums) -> Floats:
     positive = np.array([one.count for one in sums.positive])
     annotated = np.array([sums.annotated_for(k).count for k in range(sums.classes)])
-    return (positive + 0.5) / (annotated + 1.0)
+    return share_of_positives(positive, annotated)

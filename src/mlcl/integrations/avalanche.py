@@ -151,11 +151,11 @@ class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
     def __init__(self, max_size: int, kind: str = "wru", *, seed: int = 0, **options: Any) -> None:
         super().__init__(max_size)
         self.memory = Memory(kind, max_size, seed=seed, **options)
-        if self.memory.needs_features:
-            fitting = [name for name in MEMORIES.names() if not Memory(name, 1).needs_features]
+        if self.memory.needs:
+            fitting = [name for name in MEMORIES.names() if not Memory(name, 1).needs]
             raise InputError(
-                f"memory {kind!r} needs features, which a storage policy does not receive; expected one of: "
-                f"{', '.join(fitting)}"
+                f"memory {kind!r} needs {self.memory.needs[0]}, which a storage policy does not receive; expected one "
+                f"of: {', '.join(fitting)}"
             )
 
     def update(self, strategy: Any, **_: Any) -> None:

@@ -5,10 +5,11 @@ A strategy is one pure function in one file, decorated with ``MEMORIES.register`
     update(stored, new, size, rng, *, options...) -> one `TaskSamples` per task, old tasks first
 
 ``stored`` is what is kept of the past tasks, ``new`` holds all rows of the task that has just ended. A strategy that
-selects by features takes them as a fifth positional parameter named ``features``. The options are keyword-only; each
-has a type, a default, and a line in the Args section of the docstring, which becomes its help text on the command
-line. The strategy raises `mlcl.errors.InputError` for a bad value; `Memory` calls it once with an empty task when it is
-built, so that a bad value is found before training.
+selects by what the network makes of these rows takes it as further positional parameters, by name (`WANTED`):
+``features`` ``[n, D]``, ``logits`` or ``losses`` (binary cross-entropy), both ``[n, Kt]``. The options are
+keyword-only; each has a type, a default, and a line in the Args section of the docstring, which becomes its help text
+on the command line. The strategy raises `mlcl.errors.InputError` for a bad value; `Memory` calls it once with an empty
+task when it is built, so that a bad value is found before training.
 
 Rules (docs/specification.md#memories), which ``mlcl.testing.check_memory`` tests:
 
@@ -124,17 +125,21 @@ def joined_task(stored: TaskSamples, more: TaskSamples) -> TaskSamples:
             f"classes {stored.classes.tolist()} was expected"
         )
     share = stored.counts.total / max(len(stored), 1)
+    parts = [one.extra.get("known", np.ones(one.labels.shape, np.bool_)) for one in (stored, more)]
+    known = {"known": np.concatenate(parts)} if "known" in {*stored.extra, *more.extra} else {}
     return TaskSamples(
         task=stored.task,
         classes=stored.classes,
         counts=stored.counts + more.counts,
         rows=np.concatenate([stored.rows, more.rows]),
         labels=np.concatenate([stored.labels, more.labels]),
-        extra={"mass": np.repeat([share, 1.0], [len(stored), len(more)])},
+        extra=known | {"mass": np.repeat([share, 1.0], [len(stored), len(more)])},
     )
 
 
 Strategy: TypeAlias = Callable[..., tuple[TaskSamples, ...]]
+WANTED = ("features", "logits", "losses")
+"""What a strategy may ask for of the rows of a task."""
 MEMORIES: Registry[Strategy] = Registry("memory")
 
 
@@ -210,32 +215,37 @@ class Memory:
         given = {name: value for name, value in options.items() if value is not None}
         MEMORIES.check(kind, given)
         self.options = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
-        self.needs_features = "features" in inspect.signature(self._strategy).parameters
+        self.needs = tuple(name for name in WANTED if name in inspect.signature(self._strategy).parameters)
         self.tasks: tuple[TaskSamples, ...] = ()
         # A dry run on an empty task: the strategy itself checks the values of its options, now and not after the
         # first task has been trained.
-        nothing = np.zeros(0, dtype=np.int64)
-        empty = TaskSamples(
-            0, nothing, LabelCounts(nothing, nothing, 0), nothing, np.zeros((0, 0), dtype=np.uint8)
-        )
-        self._choose(empty, np.zeros((0, 1)) if self.needs_features else None)
+        empty = TaskSamples.of(0, [], [], np.zeros((0, 0), np.uint8))
+        self._choose(empty, {name: np.zeros((0, int(name == "features"))) for name in self.needs})
 
-    def _choose(self, new: TaskSamples, features: NDArray[Any] | None) -> tuple[TaskSamples, ...]:
+    def _choose(self, new: TaskSamples, given: Mapping[str, NDArray[Any]]) -> tuple[TaskSamples, ...]:
         rng = np.random.default_rng([self.seed, len(self.tasks)])
-        if self.needs_features:
-            return self._strategy(self.tasks, new, self.size, rng, features, **self.options)
-        return self._strategy(self.tasks, new, self.size, rng, **self.options)
+        return self._strategy(self.tasks, new, self.size, rng, **given, **self.options)
 
-    def update(self, samples: TaskSamples, features: NDArray[Any] | None = None) -> None:
-        """Take in a finished task: ``samples`` holds all its rows, ``features`` is ``[n, D]`` if needed."""
+    def update(
+        self,
+        samples: TaskSamples,
+        features: NDArray[Any] | None = None,
+        *,
+        logits: NDArray[Any] | None = None,
+        losses: NDArray[Any] | None = None,
+    ) -> None:
+        """Take in a finished task: ``samples`` holds all its rows, and what `needs` names is given of them."""
         if any(samples.task == known.task for known in self.tasks):
             raise InputError(
                 f"task {samples.task + 1} (task={samples.task}) is in the memory already, expected a task it has not "
                 "seen"
             )
-        if features is not None and not self.needs_features:
-            raise InputError(f"features given, but memory {self.kind!r} does not use any")
-        self.tasks = self._choose(samples, features)
+        found = {"features": features, "logits": logits, "losses": losses}
+        given = {name: value for name, value in found.items() if value is not None}
+        if wrong := sorted(set(given) ^ set(self.needs)):
+            does = "was given, but is not used" if wrong[0] in given else "is missing, but is needed"
+            raise InputError(f"{wrong[0]} {does} by memory {self.kind!r}")
+        self.tasks = self._choose(samples, given)
 
     def __len__(self) -> int:
         return sum(len(samples) for samples in self.tasks)

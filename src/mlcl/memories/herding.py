@@ -25,11 +25,9 @@ def update_herding(
     new: TaskSamples,
     size: int,
     rng: np.random.Generator,
-    features: NDArray[Any] | None,
+    features: NDArray[Any],
 ) -> tuple[TaskSamples, ...]:
     """Cut old tasks to the first rows of their order, as iCaRL does; choose the new quota by herding."""
-    if features is None:
-        raise InputError(f"features of task {new.task + 1} are missing: memory 'herding' chooses by them")
     *old, fresh = quotas(size, [len(samples) for samples in (*stored, new)])
     kept = [samples.take(np.arange(quota)) for samples, quota in zip(stored, old, strict=True)]
     return (*kept, new.take(select_herding(features, new.labels, fresh, rng)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.models import Network
@@ -24,7 +26,7 @@ class TaskContext:
         model: the network.
         teacher: the frozen network as it was before the task, where a part asked for it.
         batches: iterates over the task's training data in order, without augmentation: inputs and the labels of all K
-            columns, zero outside the task's classes.
+            columns, zero outside the task's classes, nan where they are not known.
         generator: random numbers for this task's parts.
         lr: learning rate that the task starts with; 0 if not known.
     """
@@ -66,9 +68,21 @@ def _as_they_are(logits: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
     return logits, embeddings
 
 
-@dataclass(frozen=True)
+def _no_rows() -> NDArray[np.int64]:
+    return np.zeros(0, np.int64)
+
+
+def _nothing() -> Tensor:
+    return torch.zeros(0)
+
+
+def _no_criterion(*_: Tensor, **__: Tensor | None) -> Tensor:
+    raise RuntimeError("this step has no loss")
+
+
+@dataclass
 class Step:
-    """One training step: the inputs of current and memory rows, and what the network made of them.
+    """One training step: the inputs of current and memory rows, what the network made of them, and how they are judged.
 
     Attributes:
         context: the task.
@@ -77,6 +91,15 @@ class Step:
         embeddings: of all rows, [B, sessions, d].
         stored: the logits that memory rows were stored with, [B, K]; nan for current rows and classes unknown then.
         gather: turns outputs for this process's rows into those of all rows.
+        rows: row numbers in the training split, [B].
+        slots: places in the memory, -1 for rows of the current task, [B].
+        known: the labels that are known, 0 elsewhere, [B, K].
+        own: which labels are known, bool [B, K].
+        labels: targets that the label policy made of them, [B, K].
+        mask: which cells contribute to the loss, bool [B, K].
+        groups: the task of each row [B], or of each class [1, K].
+        weights: w_i of each task so far.
+        criterion: the loss.
     """
 
     context: TaskContext
@@ -85,6 +108,20 @@ class Step:
     embeddings: Tensor | None
     stored: Tensor | None = None
     gather: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _as_they_are
+    rows: NDArray[np.int64] = field(default_factory=_no_rows)
+    slots: NDArray[np.int64] = field(default_factory=_no_rows)
+    known: Tensor = field(default_factory=_nothing)
+    own: Tensor = field(default_factory=_nothing)
+    labels: Tensor = field(default_factory=_nothing)
+    mask: Tensor = field(default_factory=_nothing)
+    groups: Tensor | None = None
+    weights: Tensor | None = None
+    criterion: Callable[..., Tensor] = _no_criterion
+
+    @cached_property
+    def memory(self) -> Tensor:
+        """Which rows are the memory's, bool [B]."""
+        return torch.from_numpy(self.slots >= 0).to(self.logits.device)
 
     @cached_property
     def teacher_output(self) -> tuple[Tensor, Tensor | None]:
@@ -94,3 +131,18 @@ class Step:
             raise RuntimeError("this part did not ask for a teacher")
         with torch.no_grad():
             return self.gather(*teacher.forward_with_embeddings(self.inputs))
+
+    def loss(self, rows: Tensor | None = None) -> Tensor:
+        """Return the loss of all rows, or of those that a mask [B] marks, without a penalty.
+
+        Of some rows every task has weight 1: the weights say how the memory's part compares with the current one.
+        """
+        if rows is None:
+            return self.criterion(
+                self.logits, self.labels, mask=self.mask, groups=self.groups, group_weights=self.weights
+            )
+        groups = self.groups if self.groups is None or self.groups.ndim == 2 else self.groups[rows]
+        even = None if self.weights is None else torch.ones_like(self.weights)
+        return self.criterion(
+            self.logits[rows], self.labels[rows], mask=self.mask[rows], groups=groups, group_weights=even
+        )

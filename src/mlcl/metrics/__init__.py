@@ -9,12 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlcl.metrics.bootstrap import bootstrap_interval, bootstrap_macro_auc
-from mlcl.metrics.calibration import Reliability, brier_score, calibration_error, log_loss, reliability
+from mlcl.metrics.calibration import (
+    Reliability,
+    brier_score,
+    calibration_error,
+    log_loss,
+    measure,
+    reliability,
+)
 from mlcl.metrics.decisions import Goal, Thresholds, choose_thresholds
 from mlcl.metrics.intervals import Interval, mean_std, paired_interval
 from mlcl.metrics.matrix import ResultMatrix
 from mlcl.metrics.ranking import AucReport, auc_report, average_precision, batch_mean_auc, macro_auc
-from mlcl.metrics.scaling import LogOddsLines, fit_lines, prior_shift
+from mlcl.metrics.scaling import (
+    Calibration,
+    HeldOut,
+    LogOddsLines,
+    cross_fitted,
+    fit_lines,
+    prior_shift,
+)
 from mlcl.metrics.sessions import (
     false_positive_rate,
     precision_forgetting,
@@ -29,8 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AucReport",
+    "Calibration",
     "F1Scores",
     "Goal",
+    "HeldOut",
     "Interval",
     "LogOddsLines",
     "Reliability",
@@ -46,12 +62,14 @@ __all__ = [
     "by_frequency",
     "calibration_error",
     "choose_thresholds",
+    "cross_fitted",
     "f1_scores",
     "false_positive_rate",
     "fit_lines",
     "log_loss",
     "macro_auc",
     "mean_std",
+    "measure",
     "paired_interval",
     "precision_forgetting",
     "prior_shift",

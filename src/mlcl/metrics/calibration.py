@@ -6,12 +6,13 @@ All of them are means over cells (row, class) whose label is known. See docs/cal
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mlcl.errors import InputError, check_choice, check_int
+from mlcl.labels import Labels
 from mlcl.metrics.columns import mean_defined
 from mlcl.metrics.inputs import Bools, Floats, check_scores
 
@@ -190,6 +191,36 @@ def reliability(
     """
     values, truth, known = check_probabilities(probabilities, labels, mask)
     return _bins(values[known], truth[known], bins, binning)
+
+
+def measure(
+    probabilities: Floats, labels: Labels, *, prior: Floats, known: Bools | None = None
+) -> dict[str, Any]:
+    """Return what ``result.json`` says of probabilities: over all cells, and per class.
+
+    Args:
+        probabilities: ``[n, K]``.
+        labels: 0 or 1, ``[n, K]``.
+        prior: the share of positives of each class, ``[K]``: what its Brier score is compared with.
+        known: which labels are known; all by default.
+
+    >>> found = measure(np.array([[0.9], [0.2]]), np.array([[1], [0]], np.uint8), prior=np.array([0.5]))
+    >>> round(found["brier"], 3), found["brier_prior"], round(found["calibration_error"], 3)
+    (0.025, 0.25, 0.15)
+    """
+    constant = np.broadcast_to(prior, probabilities.shape)
+    return {
+        "brier": brier_score(probabilities, labels, average="pooled", mask=known),
+        "brier_prior": brier_score(constant, labels, average="pooled", mask=known),
+        "log_loss": log_loss(probabilities, labels, average="pooled", mask=known),
+        "calibration_error": calibration_error(probabilities, labels, average="pooled", mask=known),
+        "calibration_error_classes": calibration_error(probabilities, labels, average="macro", mask=known),
+        "per_class": {
+            "brier": brier_score(probabilities, labels, average=None, mask=known),
+            "log_loss": log_loss(probabilities, labels, average=None, mask=known),
+            "calibration_error": calibration_error(probabilities, labels, average=None, mask=known),
+        },
+    }
 
 
 def check_probabilities(

@@ -12,11 +12,15 @@ Three things are known of a class, from rough to fine, and each is used as far a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from mlcl.errors import InputError
+from mlcl.labels import Labels
+from mlcl.metrics.decisions import Goal, Thresholds, choose_thresholds
 from mlcl.metrics.inputs import Bools, Floats, check_scores, to_array
 
 LEAST = 5
@@ -75,14 +79,23 @@ class LogOddsLines:
         return np.asarray(expit(self.log_odds(scores)))
 
 
-def expit(log_odds: Floats) -> Floats:
-    """Return ``1 / (1 + exp(-x))``.
+def share_of_positives(positive: ArrayLike, annotated: ArrayLike) -> Floats:
+    """Return the share of positives among annotated rows, with half a row more on either side: never 0 or 1.
 
-    >>> expit(np.array([-1000.0, 0.0, 1000.0]))
-    array([0. , 0.5, 1. ])
+    >>> share_of_positives([0, 3], [9, 3])
+    array([0.05 , 0.875])
     """
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-log_odds)))
+    return np.asarray((np.asarray(positive) + 0.5) / (np.asarray(annotated) + 1.0))
+
+
+def log_odds(share: ArrayLike) -> Floats:
+    """Return ``log(p / (1 - p))``.
+
+    >>> log_odds([0.5, 0.1]).round(3)
+    array([ 0.   , -2.197])
+    """
+    share = np.asarray(to_array(share), np.float64)
+    return np.asarray(np.log(share) - np.log1p(-share))
 
 
 def prior_shift(trained: ArrayLike, wanted: ArrayLike) -> Floats:
@@ -97,9 +110,7 @@ def prior_shift(trained: ArrayLike, wanted: ArrayLike) -> Floats:
     >>> prior_shift([0.5, 0.1], [0.1, 0.1]).round(3)
     array([-2.197,  0.   ])
     """
-    return _logit(np.asarray(to_array(wanted), np.float64)) - _logit(
-        np.asarray(to_array(trained), np.float64)
-    )
+    return log_odds(wanted) - log_odds(trained)
 
 
 def fit_lines(
@@ -141,37 +152,35 @@ def fit_lines(
     slope, level = spread.copy(), centre.copy()  # of z: the theory, and the log-odds of the mean score
     if own.any():
         usual = np.full(len(own), USUAL_SLOPE)
-        first, _ = _newton(
-            z,
-            truth,
-            cells,
-            usual,
-            _matched(z, cells, share, usual),
-            slope_spread=2 * usual,
-            offset_spread=10.0,
-        )
+        first, _ = _drawn(z, truth, cells, usual, _matched(z, cells, share, usual), 2 * usual, 10.0)
         slope = spread * np.median((first / spread)[own])
     level = np.where(some, _matched(z, cells, share, slope), level)
     if own.any():
-        fitted = _newton(
-            *(z[:, own], truth[:, own], cells[:, own], slope[own], level[own]),
-            slope_spread=SLOPE_SPREAD * slope[own],
-            offset_spread=OFFSET_SPREAD,
-        )
-        slope[own], level[own] = fitted
+        around = slope[own], level[own], SLOPE_SPREAD * slope[own], OFFSET_SPREAD
+        slope[own], level[own] = _drawn(z[:, own], truth[:, own], cells[:, own], *around)
     slope = np.where(some, slope / spread, 1.0)  # of the log-odds in theory
     offset = np.where(some, level - slope * centre, 0.0)
     return LogOddsLines(slope * start.slope, slope * start.offset + offset), own
 
 
-def _logit(share: Floats) -> Floats:
-    return np.asarray(np.log(share) - np.log1p(-share))
+def _drawn(
+    z: Floats,
+    truth: Bools,
+    cells: Bools,
+    slope: Floats,
+    offset: Floats,
+    slope_spread: Floats,
+    offset_spread: float,
+) -> tuple[Floats, Floats]:
+    """Return the lines of the penalised likelihood, drawn towards ``slope`` and ``offset``; no slope is too flat."""
+    spread = slope_spread, offset_spread
+    return logistic_lines(z, cells, truth, slope, offset, spread=spread, floor=FLATTEST * slope, reach=slope)
 
 
 def _matched(z: Floats, cells: Bools, share: Floats, slope: Floats) -> Floats:
     """Return the offset at which the mean probability over the rows known is ``share``: Newton, kept in a bracket."""
     reach = 40.0 + np.abs(slope * z).max(axis=0, initial=0.0)
-    low, high, offset = -reach, reach, _logit(share)
+    low, high, offset = -reach, reach, log_odds(share)
     count = np.maximum(cells.sum(axis=0), 1)
     for _ in range(STEPS):
         chance = expit(slope * z + offset) * cells
@@ -186,32 +195,132 @@ def _matched(z: Floats, cells: Bools, share: Floats, slope: Floats) -> Floats:
     return np.asarray(offset)
 
 
-def _newton(
-    z: Floats,
-    truth: Bools,
-    cells: Bools,
-    slope0: Floats,
-    offset0: Floats,
+def logistic_lines(
+    points: Floats,
+    mass: Floats | Bools,
+    target: Floats | Bools,
+    slope: Floats,
+    offset: Floats,
     *,
-    slope_spread: Floats,
-    offset_spread: float,
+    spread: tuple[Floats | float, float] = (np.inf, np.inf),
+    floor: Floats | float = -np.inf,
+    reach: Floats | float = 1.0,
+    damping: float = 0.0,
+    steps: int = STEPS,
+    tolerance: float = TOLERANCE,
 ) -> tuple[Floats, Floats]:
-    """Return slope and offset of the penalised likelihood of each class; the slope is at least a part of ``slope0``."""
-    floor = FLATTEST * slope0
-    slope, offset = slope0.copy(), offset0.copy()
-    for _ in range(STEPS):
-        chance = expit(slope * z + offset)
-        error, curve = (chance - truth) * cells, chance * (1 - chance) * cells
-        g1 = (error * z).sum(0) + (slope - slope0) / slope_spread**2
-        g0 = error.sum(0) + (offset - offset0) / offset_spread**2
-        h11 = (curve * z**2).sum(0) + 1 / slope_spread**2
-        h10, h00 = (curve * z).sum(0), curve.sum(0) + 1 / offset_spread**2
+    """Return slope and offset of the logistic regression of each class on its one score, by Newton's method.
+
+    Args:
+        points: scores, ``[n, K]``.
+        mass: the weight of each of them, ``[n, K]``.
+        target: 1 for positives, 0 for negatives; anything that broadcasts to ``[n, K]``.
+        slope: where it begins, ``[K]``.
+        offset: where it begins.
+        spread: how far slope and offset are expected to be from there; by default nothing draws them back.
+        floor: the least slope.
+        reach: the slope moves at most twice this in one step, the offset by 2.
+        damping: is added to the curvature.
+        steps: at most so many.
+        tolerance: until no step is longer; slopes are measured in ``reach``.
+
+    >>> x = np.array([[-1.0], [0.0], [1.0], [2.0]])
+    >>> y = np.array([[0], [1], [0], [1]])
+    >>> slope, offset = logistic_lines(x, np.ones_like(x), y, np.zeros(1), np.zeros(1))
+    >>> (y - expit(slope * x + offset)).sum().round(9) + 0, ((y - expit(slope * x + offset)) * x).sum().round(9) + 0
+    (np.float64(0.0), np.float64(0.0))
+    """
+    slope0, offset0, pull = slope, offset, [1 / np.square(one) for one in spread]
+    for _ in range(steps):
+        chance = expit(slope * points + offset)
+        error, curve = mass * (chance - target), mass * chance * (1 - chance)
+        g1 = (error * points).sum(0) + (slope - slope0) * pull[0]
+        g0 = error.sum(0) + (offset - offset0) * pull[1]
+        h11 = (curve * points**2).sum(0) + pull[0] + damping
+        h10, h00 = (curve * points).sum(0), curve.sum(0) + pull[1] + damping
         pinned = (slope <= floor) & (g1 > 0)  # it would fall further, so only the offset moves
-        determinant = h11 * h00 - h10**2
+        determinant = np.maximum(h11 * h00 - h10**2, 1e-30)
         step1 = np.where(pinned, 0.0, (h00 * g1 - h10 * g0) / determinant)
         step0 = np.where(pinned, g0 / h00, (h11 * g0 - h10 * g1) / determinant)
-        shrink = np.maximum(np.maximum(np.abs(step1) / (2 * slope0), np.abs(step0) / 2), 1.0)
+        # Far from the solution, not the whole way.
+        shrink = np.maximum(np.maximum(np.abs(step1 / reach), np.abs(step0)) / 2, 1.0)
         slope, offset = np.maximum(slope - step1 / shrink, floor), offset - step0 / shrink
-        if max(np.abs(step1 / slope0).max(initial=0.0), np.abs(step0).max(initial=0.0)) < TOLERANCE:
+        if max(np.abs(step1 / reach).max(initial=0.0), np.abs(step0).max(initial=0.0)) < tolerance:
             break
     return slope, offset
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What the network says of the held-out rows: all that is needed to choose other thresholds.
+
+    Attributes:
+        logits: ``[n, K]``.
+        labels: 0 or 1, ``[n, K]``.
+        known: which labels are known, bool ``[n, K]``.
+        rows: rows of the training split of the run's dataset, ``[n]``.
+    """
+
+    logits: NDArray[np.float32]
+    labels: Labels
+    known: Bools
+    rows: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        shapes = {part.shape for part in (self.logits, self.labels, self.known)}
+        if len(shapes) != 1 or self.logits.ndim != 2 or self.rows.shape != self.logits.shape[:1]:
+            raise InputError("logits, labels, known and rows of the held-out rows do not fit together")
+        if self.logits.dtype != np.float32 or not np.isfinite(self.logits[self.known]).all():
+            raise InputError("the logits of the held-out rows are not finite float32")
+
+    def take(self, chosen: NDArray[Any]) -> HeldOut:
+        """Return some of the rows."""
+        return HeldOut(self.logits[chosen], self.labels[chosen], self.known[chosen], self.rows[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How the logits of a run become probabilities.
+
+    Attributes:
+        lines: from logits to log-odds, per class.
+        prior: the share of positives of each class that they were made for, ``[K]``.
+        own: whether a class's line was fitted to its own held-out labels, bool ``[K]``; see `mlcl.metrics.fit_lines`.
+        rows: the number of held-out rows; 0: the lines follow from counts alone.
+    """
+
+    lines: LogOddsLines
+    prior: Floats
+    own: Bools
+    rows: int
+
+    @classmethod
+    def from_counts(cls, lines: LogOddsLines, prior: Floats) -> Calibration:
+        """Return the calibration in theory, where no rows are held out."""
+        return cls(lines, prior, np.zeros(len(lines), np.bool_), 0)
+
+    @classmethod
+    def fit(cls, held_out: HeldOut, *, start: LogOddsLines, prior: Floats) -> Calibration:
+        """Fit the lines on held-out rows; see `fit_lines`."""
+        lines, own = fit_lines(
+            held_out.logits, held_out.labels, start=start, prior=prior, mask=held_out.known
+        )
+        return cls(lines, prior, own, len(held_out.labels))
+
+    def probabilities(self, logits: ArrayLike) -> Floats:
+        """Return the probabilities of logits ``[n, K]``."""
+        return self.lines.probabilities(logits)
+
+    def thresholds(self, held_out: HeldOut, goal: Goal | None = None) -> Thresholds:
+        """Return the thresholds that are best for a goal on the held-out rows."""
+        found = self.probabilities(held_out.logits)
+        return choose_thresholds(found, held_out.labels, goal=goal, mask=held_out.known)
+
+
+def cross_fitted(held_out: HeldOut, *, start: LogOddsLines, prior: Floats) -> Floats:
+    """Return the probabilities of each half of held-out rows by the lines that were fitted on the other half."""
+    found, halves = np.empty(held_out.logits.shape), np.arange(len(held_out.labels)) % 2
+    for half in (0, 1):
+        fitted = Calibration.fit(held_out.take(halves != half), start=start, prior=prior)
+        found[halves == half] = fitted.probabilities(held_out.logits[halves == half])
+    return found

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlcl.errors import InputError, check_choice
+from mlcl.errors import InputError
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
 from mlcl.models.committee import Committee, Member, build_committee
@@ -18,7 +18,9 @@ from mlcl.models.distributed import share_statistics
 from mlcl.models.graph import GraphHead
 from mlcl.models.lanes import LaneHead
 from mlcl.models.network import (
+    HEADS,
     MODELS,
+    AvailableRows,
     Backbone,
     Bounded,
     Head,
@@ -33,14 +35,10 @@ from mlcl.registry import discover
 
 discover(__name__, __path__)
 
-HEADS = ("linear", "attention", "lanes", "graph", "exact")
-"""The heads of `build_model`: one linear layer of width K, KRT's incremental cross-attention, a lane per session
-(MULTI-LANE), a linear layer with a graph over the classes (CSC), or a linear layer whose weights somebody solves for:
-zero until then."""
-
 __all__ = [
     "HEADS",
     "MODELS",
+    "AvailableRows",
     "Backbone",
     "Committee",
     "GraphHead",
@@ -82,8 +80,8 @@ def build_model(
         input_shape: of one sample, (C, H, W) or (D,).
         classes: K.
         seed: of the initial weights.
-        head: one of `HEADS`. Before ``"attention"`` and ``"lanes"`` can be used, ``network.head.add_session`` must be
-            called with the classes of the first task; ``"graph"`` connects the classes that were added so.
+        head: its name in `HEADS`. Before ``"attention"`` and ``"lanes"`` can be used, ``network.head.add_session`` must
+            be called with the classes of the first task; ``"graph"`` connects the classes that were added so.
         load: False skips loading pre-trained weights, for callers that load a whole state right afterwards.
         options: options of the model, such as ``width``, ``hidden`` or ``pretrained``; None keeps the default.
 
@@ -100,32 +98,14 @@ def build_model(
         raise InputError(f"input_shape is {input_shape}, expected sides of at least 1")
     if classes < 1:
         raise InputError(f"classes is {classes}, expected at least 1")
-    check_choice("head", head, HEADS)
+    make = HEADS.get(head)
     with seeded(seed), Bounded():
         backbone: Backbone = MODELS.build(name, input_shape, **options)
-        network = Network(backbone, _build_head(head, name, backbone, input_shape, classes, seed))
+        backbone.name = name
+        network = Network(backbone, make(backbone, input_shape, classes, seed))
     if load:
         backbone.load_pretrained()
     return network
-
-
-def _build_head(
-    head: str, name: str, backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int
-) -> Head:
-    if head in ("linear", "exact"):
-        linear = LinearHead(backbone.width, classes)
-        if head == "exact":
-            nn.init.zeros_(linear.linear.weight)
-            nn.init.zeros_(linear.linear.bias)
-        return linear
-    on_map = backbone.use_map()
-    if head == "lanes":
-        return LaneHead(backbone.width, classes, on_map=on_map, seed=seed)
-    if head == "graph":
-        return GraphHead(backbone.width, classes)
-    if not on_map:
-        raise InputError(f"the attention head needs a feature map; model {name!r} gives vectors")
-    return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)
 
 
 def fast_layout(network: Network, *, learns: bool = True) -> torch.memory_format:

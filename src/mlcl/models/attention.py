@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mlcl.errors import InputError
-from mlcl.models.network import seeded
+from mlcl.models.network import HEADS, Backbone, seeded
 from mlcl.models.sessions import SessionHead, token
 
 
@@ -148,3 +148,17 @@ class IncrementalAttentionHead(SessionHead):
         embeddings = self.embeddings(features)
         parts = [head(e) for head, e in zip(self.classifiers, embeddings.unbind(1), strict=True)]
         return self.join(parts), embeddings
+
+
+@HEADS.register(
+    "attention",
+    summary="KRT's incremental cross-attention: a token and a classifier per session; needs a feature map.",
+    reference="Dong et al., ICCV 2023",
+)
+def attention_head(
+    backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int
+) -> IncrementalAttentionHead:
+    """Return the head, without a session."""
+    if not backbone.use_map():
+        raise InputError(f"the attention head needs a feature map; model {backbone.name!r} gives vectors")
+    return IncrementalAttentionHead(backbone.width, classes, backbone.map_size(input_shape), seed=seed)

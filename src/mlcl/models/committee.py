@@ -1,7 +1,7 @@
 """A committee: a trained network, and linear layers beside it that are solved in closed form, joined as one score.
 
 Two kinds of layers can be members: one on the features of a fixed encoder, which drift with nothing that is learnt,
-and one on the network's own features. Whoever solves them (`mlcl.training.committee`) brings their scores to the scale
+and one on the network's own features. Whoever solves them (`mlcl.training.heads`) brings their scores to the scale
 of the network's logits, so that the committee's score is a weighted mean of logits. Members are never trained, and the
 network does not see them: unless a member teaches it, it learns the same weights as without a committee.
 """

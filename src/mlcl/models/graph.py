@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mlcl.errors import check_int
-from mlcl.models.network import Head, pool
+from mlcl.models.network import HEADS, Backbone, Head, pool
 
 SLOPE = 0.2
 """Of the leaky ReLU."""
@@ -76,3 +76,14 @@ class GraphHead(Head):
         nodes = nodes + F.leaky_relu(self.mix(taken), SLOPE)
         related = (nodes * self.output.weight).sum(-1) + self.output.bias
         return (self.linear(pooled) + related) / 2, pooled.unsqueeze(1)
+
+
+@HEADS.register(
+    "graph",
+    summary="One linear layer, and a learnable graph over the classes.",
+    reference="after CSC: Du et al., ECCV 2024",
+)
+def graph_head(backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int) -> GraphHead:  # noqa: ARG001
+    """Return the head, without an edge."""
+    backbone.use_map()
+    return GraphHead(backbone.width, classes)

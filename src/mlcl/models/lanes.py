@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.errors import InputError, check_int
+from mlcl.models.network import HEADS, Backbone
 from mlcl.models.sessions import SessionHead, token
 
 
@@ -109,3 +110,13 @@ class LaneHead(SessionHead):
         cells = features.flatten(2).transpose(1, 2) if self.on_map else features.unsqueeze(1)
         parts, embeddings = zip(*(lane(cells) for lane in self.lanes), strict=True)
         return self.join(parts), torch.stack(embeddings, 1)
+
+
+@HEADS.register(
+    "lanes",
+    summary="A lane per session on the features of a frozen encoder; lanes share nothing.",
+    reference="after MULTI-LANE: De Min et al., CoLLAs 2024",
+)
+def lane_head(backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int) -> LaneHead:  # noqa: ARG001
+    """Return the head, without a session."""
+    return LaneHead(backbone.width, classes, on_map=backbone.use_map(), seed=seed)

@@ -26,6 +26,8 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -35,6 +37,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mlcl.errors import InputError
+from mlcl.labels import Labels
+from mlcl.memories import Memory, TaskSamples
 from mlcl.registry import Registry
 
 MOST = 2**29
@@ -93,6 +97,7 @@ class Backbone(nn.Module):
     width: int
     kind: Literal["map", "vector"]
     stride: int = 1
+    name: str = ""
     normalises: bool = False
     fits: bool = False
     projects: bool = False
@@ -124,7 +129,9 @@ class Head(nn.Module):
     """Backbone features -> logits, through embeddings: one per session, or one for all classes.
 
     A head that grows with the classes overrides `add_session`; if it freezes what earlier sessions learnt
-    (``freezes``), no later session can bring more rows of their classes.
+    (``freezes``), no later session can bring more rows of their classes. One that computes something when a task ends
+    overrides `finish_task`. Training uses `forward_with_embeddings`; what is measured, predicted and exported is
+    `forward`, which may be something else, such as the distance to the mean of a class.
     """
 
     freezes: bool = False
@@ -132,8 +139,11 @@ class Head(nn.Module):
     def add_session(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> None:
         """Take in the class ids of a task before it is learnt; nothing to do where all K are there from the start."""
 
+    def finish_task(self, rows: AvailableRows) -> None:
+        """Look back at a learnt task; the network is in evaluation mode. What is found belongs into buffers."""
+
     def forward(self, features: Tensor) -> Tensor:
-        """Return the logits [B, K] of features [B, C, h, w] or [B, d]."""
+        """Return the scores [B, K] of features [B, C, h, w] or [B, d]: the logits, unless a head overrides it."""
         return self.forward_with_embeddings(features)[0]
 
     def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,6 +153,9 @@ class Head(nn.Module):
 
 MODELS: Registry[Callable[..., Backbone]] = Registry("model")
 """Model names; an entry maps ``input_shape`` and keyword options to a `Backbone`."""
+HEADS: Registry[Callable[..., Head]] = Registry("head")
+"""Heads by name; an entry is called as ``head(backbone, input_shape, classes, seed)``, and draws from torch's CPU
+generator, which `build_model` seeds, or from a generator of its own made of ``seed``."""
 
 
 def pool(features: Tensor) -> Tensor:
@@ -165,6 +178,8 @@ class LinearHead(Head):
     torch.Size([2, 3])
     """
 
+    linear: nn.Linear
+
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
         self.linear = nn.Linear(width, classes)
@@ -173,6 +188,23 @@ class LinearHead(Head):
         """Return the logits [B, K] and the pooled features as one session's embedding, [B, 1, d]."""
         pooled = pool(features)
         return self.linear(pooled), pooled.unsqueeze(1)
+
+
+@HEADS.register("linear", summary="One linear layer of width K on the pooled features.")
+def linear_head(backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int) -> LinearHead:  # noqa: ARG001
+    """Return a linear layer with PyTorch's initial weights."""
+    return LinearHead(backbone.width, classes)
+
+
+@HEADS.register(
+    "exact", summary="One linear layer whose weights are solved in closed form; nothing is trained."
+)
+def exact_head(backbone: Backbone, input_shape: tuple[int, ...], classes: int, seed: int) -> LinearHead:  # noqa: ARG001
+    """Return a linear layer that scores 0 until somebody solves for its weights."""
+    head = LinearHead(backbone.width, classes)
+    nn.init.zeros_(head.linear.weight)
+    nn.init.zeros_(head.linear.bias)
+    return head
 
 
 class Network(nn.Module):
@@ -205,6 +237,49 @@ class Network(nn.Module):
     def features(self, inputs: Tensor) -> Tensor:
         """Return the pooled backbone features [B, d], whatever the head (herding selects by them)."""
         return pool(self.backbone(inputs))
+
+
+@dataclass(frozen=True, eq=False)
+class AvailableRows:
+    """The rows that can still be read when a task ends: the task's own, then those of the memory.
+
+    Attributes:
+        task: rows and labels of the task.
+        known: which of these labels are known, ``[n, len(task.classes)]``; None: all.
+        memory: samples of earlier tasks.
+        network: as it has learnt the task, in evaluation mode.
+        teacher: the network as it was before the task; None in the first task, and where nothing asked for it.
+        apply: applies a function of inputs to all rows, ``[n + m, ...]``.
+    """
+
+    task: TaskSamples
+    known: NDArray[np.bool_] | None
+    memory: Memory
+    network: Network
+    teacher: Network | None
+    apply: Callable[[Callable[[Tensor], Tensor]], NDArray[np.float32]]
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the network's features of all rows, ``[n + m, d]``."""
+        return self.apply(self.network.features)
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """How many rows each row stands for: a stored one for as many of its task as the task had per stored row."""
+        stored = [np.full(len(one), one.counts.total / max(len(one), 1)) for one in self.memory.tasks]
+        return np.concatenate([np.ones(len(self.task)), *stored])
+
+    def labels(self, classes: int) -> tuple[Labels, NDArray[np.bool_]]:
+        """Return the labels of all rows and ``classes`` classes, and which of them are known; others are 0."""
+        own = np.ones(self.task.labels.shape, np.bool_) if self.known is None else self.known
+        parts = [(self.task, own), *((one, np.ones(one.labels.shape, np.bool_)) for one in self.memory.tasks)]
+        labels = np.zeros((len(self.weights), classes), np.uint8)
+        known, start = np.zeros(labels.shape, np.bool_), 0
+        for samples, cells in parts:
+            place = np.ix_(np.arange(start, start + len(samples)), samples.classes)
+            labels[place], known[place] = samples.labels * cells, cells
+            start += len(samples)
+        return labels, known
 
 
 @contextmanager

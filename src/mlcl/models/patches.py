@@ -32,6 +32,8 @@ DRAWN, PATCHES, IMAGES = 2_000, 50_000, 8_000
 """How many images patches are drawn from, how many patches, and how many images show the principal components."""
 POOLED = 5
 """Numbers per patch: the means of four quadrants and the maximum."""
+EMPTY = 2.0**-20
+"""Directions that vary by less of the first one are the rounding of float32."""
 PIECE = 8
 """Images at once: their maps of responses fit into a core's cache, which is 1.5 times faster than 64 at once."""
 
@@ -118,6 +120,9 @@ class Patches(Backbone):
             scale = torch.ones(pooled.shape[1], dtype=pooled.dtype)
             scale[means:] = spread(pooled[:, :means]) / spread(pooled[:, means:])
             centre, directions = principal_components(pooled * scale, self.width)
+            # A direction in which these images do not vary is rounding alone: fewer images than components.
+            varies = (pooled * scale @ directions.T).std(0)
+            directions[varies < EMPTY * varies.max()] = 0
             self.components.copy_(directions * scale)
             self.offset.copy_(-directions @ centre)
 

@@ -14,10 +14,11 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
+from mlcl.arrays import ENDING, read_foreign
 from mlcl.errors import InputError
 from mlcl.files import open_regular
 
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+SUFFIXES = (ENDING, ".pth", ".pt", ".bin")
 _EXPECTED = "expected tensors by name, as safetensors or torch.save(model.state_dict(), FILE) write them"
 _ZIP = b"PK\x03\x04"
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "net")
@@ -62,10 +63,8 @@ def read_weight_file(path: Path) -> tuple[dict[str, Tensor], str]:
 
 def _content(path: Path) -> Any:
     """Return what a file holds, read without running code."""
-    if path.suffix.lower() == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
+    if path.suffix.lower() == ENDING:
+        return read_foreign(path)
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "Detected pickle protocol"
@@ -79,7 +78,7 @@ def _reason(path: Path, error: Exception) -> str:
         head = file.read(4)
     if not head:
         return "it is empty"
-    if path.suffix.lower() == ".safetensors":
+    if path.suffix.lower() == ENDING:
         return "it is cut short, or not in the format of safetensors"
     if head == _ZIP and not zipfile.is_zipfile(path):
         return "it is cut short: the end of the archive that torch.save writes is missing"

@@ -16,14 +16,13 @@ import yaml
 from mlcl._version import __version__
 from mlcl.errors import InputError
 from mlcl.files import read_bounded
-from mlcl.metrics import Interval, average_precision, bootstrap_interval
+from mlcl.metrics import Calibration, Interval, average_precision, bootstrap_interval
 from mlcl.models.provenance import describe_in_full
 from mlcl.reports.card_header import card_header, card_title, data_field, input_kind
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
 from mlcl.reports.markdown import escaped, fenced, table
 from mlcl.reports.records import Run
 from mlcl.reports.rendering import decimals
-from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import WARNINGS, WEIGHTS, read_calibration, read_thresholds
 
 FEW = 20

@@ -31,12 +31,11 @@ from mlcl.metrics import (
 from mlcl.metrics.bootstrap import bootstrap_class_auc
 from mlcl.metrics.suspicion import suspected_errors
 from mlcl.reports.data import load_quietly
-from mlcl.runs.added import benchmark_of
-from mlcl.runs.base import load_base
+from mlcl.runs.continuing import benchmark_of, load_base
 from mlcl.runs.folder import read_config, read_data_record, read_extends, read_receipt
-from mlcl.runs.gate import check_inputs
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.streams import Benchmark
+from mlcl.taggers.gate import check_inputs
 
 RESAMPLES = 400
 LEVEL = 0.95
@@ -301,11 +300,12 @@ def _own_rows(trained: Trained) -> _Found:
     rows = np.unique(np.concatenate([task.test for task in benchmark.tasks]))
     if not len(rows):
         raise InputError(f"the data of {trained.folder} have no test rows.")
-    known = None
+    known = data.test.known
     if not getattr(benchmark, "complete", True):  # a row is annotated for the labels of its own tasks
-        known = np.zeros(data.test.labels.shape, np.bool_)
+        every, known = known, np.zeros(data.test.labels.shape, np.bool_)
         for task in benchmark.tasks:
             known[np.ix_(task.test, task.classes)] = True
+        known = known if every is None else known & every
     names, stores = _names_of(trained.folder, trained.config, len(data.test))
     return data, rows, names, " and ".join(stores), known
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.metrics import Reliability, reliability
+from mlcl.metrics import Reliability, measure, reliability
 from mlcl.reports.drawing import shown
 from mlcl.reports.examine import (
     LEVEL,
@@ -21,7 +21,6 @@ from mlcl.reports.examine import (
 )
 from mlcl.reports.rendering import decimals, page_template
 from mlcl.reports.thumbnails import Album
-from mlcl.runs.calibration import measure
 
 COUNT = 6
 """Rows per list."""

@@ -1,6 +1,6 @@
-"""Runs: from a config to a result and to a run folder, and what can be done with a finished run.
+"""Runs: from a config to a result and to a run folder.
 
-``run`` starts and resumes; ``folder`` is the one module that reads and writes the run folder; ``checkpoints``,
-``environment`` and ``result`` are what it holds; ``trackers`` report a run to other services. ``trained`` loads a
-finished run, which ``predict``, ``export``, ``extend`` and ``features`` put to use.
+``run`` starts and resumes, ``continuing`` goes on from a finished run; ``folder`` is the one module that reads and
+writes the run folder; ``checkpoints``, ``environment`` and ``result`` are what it holds; ``trackers`` report a run to
+other services. ``trained`` loads a finished run. What is done with what was learnt is in `mlcl.taggers`.
 """

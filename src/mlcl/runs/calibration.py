@@ -13,73 +13,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlcl.errors import InputError, check_int
-from mlcl.labels import Labels
 from mlcl.losses import LOSSES
-from mlcl.metrics import (
-    Goal,
-    LogOddsLines,
-    Thresholds,
-    brier_score,
-    calibration_error,
-    choose_thresholds,
-    fit_lines,
-    log_loss,
-    prior_shift,
-)
+from mlcl.metrics import Calibration, Goal, HeldOut, LogOddsLines, Thresholds, measure, prior_shift
 from mlcl.metrics.inputs import Bools, Floats
+from mlcl.metrics.scaling import share_of_positives
 from mlcl.training.learner import Learner
 
 FORMAT = 1
 MOST_CELLS = 500_000
 """Of more held-out rows times classes some rows are left out: a line has two unknowns, and the folder stays small."""
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """How the logits of a run become probabilities.
-
-    Attributes:
-        lines: from logits to log-odds, per class.
-        prior: the share of positives of each class that they were made for, ``[K]``.
-        own: whether a class's line was fitted to its own held-out labels, bool ``[K]``; see `mlcl.metrics.fit_lines`.
-        rows: the number of held-out rows; 0: the lines follow from counts alone.
-    """
-
-    lines: LogOddsLines
-    prior: Floats
-    own: Bools
-    rows: int
-
-    def probabilities(self, logits: NDArray[Any]) -> Floats:
-        """Return the probabilities of logits ``[n, K]``."""
-        return self.lines.probabilities(logits)
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """What the network says of the held-out rows: all that is needed to choose other thresholds.
-
-    Attributes:
-        logits: ``[n, K]``.
-        labels: 0 or 1, ``[n, K]``.
-        known: which labels are known, bool ``[n, K]``.
-        rows: rows of the training split of the run's dataset, ``[n]``.
-    """
-
-    logits: NDArray[np.float32]
-    labels: Labels
-    known: Bools
-    rows: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        shapes = {part.shape for part in (self.logits, self.labels, self.known)}
-        if len(shapes) != 1 or self.logits.ndim != 2 or self.rows.shape != self.logits.shape[:1]:
-            raise InputError("logits, labels, known and rows of the held-out rows do not fit together")
-        if self.logits.dtype != np.float32 or not np.isfinite(self.logits[self.known]).all():
-            raise InputError("the logits of the held-out rows are not finite float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +57,11 @@ def calibrate(
     held_out = _held_out(learner)
     classes = len(prior)
     if held_out is None:
-        calibration = Calibration(start, prior, np.zeros(classes, np.bool_), 0)
+        calibration = Calibration.from_counts(start, prior)
         thresholds = Thresholds.half(classes)
     else:
-        truth = held_out.labels
-        lines, own = fit_lines(held_out.logits, truth, start=start, prior=prior, mask=held_out.known)
-        calibration = Calibration(lines, prior, own, len(truth))
-        goal = None if decided is None else decided.goal
-        thresholds = rechoose(calibration, held_out, goal or Goal())
+        calibration = Calibration.fit(held_out, start=start, prior=prior)
+        thresholds = calibration.thresholds(held_out, None if decided is None else decided.goal)
     if decided is not None:
         thresholds = _kept(thresholds, decided)
     return Calibrated(calibration, thresholds, held_out, _measured(learner, calibration))
@@ -141,12 +82,6 @@ def _kept(thresholds: Thresholds, before: Thresholds) -> Thresholds:
     return Thresholds(values, own, reached, thresholds.goal or before.goal, thresholds.rows or before.rows)
 
 
-def rechoose(calibration: Calibration, held_out: HeldOut, goal: Goal) -> Thresholds:
-    """Return the thresholds for a goal on the held-out rows of a run."""
-    found = calibration.probabilities(held_out.logits)
-    return choose_thresholds(found, held_out.labels, goal=goal, mask=held_out.known)
-
-
 def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tuple[LogOddsLines, Floats]:
     """Return the lines that follow from the counts of labels alone, and the share of positives of each class.
 
@@ -161,9 +96,9 @@ def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tupl
     """
     counts = learner.counts
     annotated = counts.positive + counts.negative
-    inside: Floats = (counts.positive + 0.5) / (annotated + 1.0)  # never 0 or 1
+    inside = share_of_positives(counts.positive, annotated)
     rows = len(np.unique(np.concatenate([task.train for task in learner.tasks])))
-    prior = np.asarray((counts.positive + 0.5) / ((rows if _complete(learner) else annotated) + 1.0))
+    prior = share_of_positives(counts.positive, rows if _complete(learner) else annotated)
     learnt_at = np.full(len(counts), 0.5) if _is_balanced(learner) else inside
     slope, offset = np.ones(len(counts)), prior_shift(learnt_at, prior)
     if before is not None:
@@ -175,7 +110,7 @@ def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tupl
 
 def _is_balanced(learner: Learner) -> bool:
     """Return whether the loss gives positives and negatives of a class the same total weight."""
-    if learner.exact is not None:
+    if not learner.head.trains:
         return False  # its logits are log-odds in the rows of the class's own task
     loss = learner.config.loss
     with warnings.catch_warnings():
@@ -199,10 +134,13 @@ def _held_out(learner: Learner) -> HeldOut | None:
     most = max(MOST_CELLS // classes, 1)
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-    labels = np.asarray(benchmark.dataset.train.labels[rows])
+    train = benchmark.dataset.train
+    labels = np.asarray(train.labels[rows])
     known = np.full(labels.shape, _complete(learner))
     if not _complete(learner):  # held-out rows of an extended run are of its last task
         known[:, benchmark.tasks[-1].classes] = True
+    if train.known is not None:
+        known &= train.known[rows]
     return HeldOut(learner.held_out_scores(rows), labels, known, rows)
 
 
@@ -215,38 +153,10 @@ def _measured(learner: Learner, calibration: Calibration) -> dict[str, Any]:
         known[np.ix_(task.test, task.classes)] = True
     if _complete(learner):
         known[known.any(axis=1)] = True
+    if test.known is not None:
+        known &= test.known
     found = calibration.probabilities(learner.test_scores())
     return measure(found, np.asarray(test.labels), prior=calibration.prior, known=known)
-
-
-def measure(
-    probabilities: Floats, labels: Labels, *, prior: Floats, known: Bools | None = None
-) -> dict[str, Any]:
-    """Return what ``result.json`` says of probabilities: over all cells, and per class.
-
-    Args:
-        probabilities: ``[n, K]``.
-        labels: 0 or 1, ``[n, K]``.
-        prior: the share of positives of each class, ``[K]``: what its Brier score is compared with.
-        known: which labels are known; all by default.
-
-    >>> found = measure(np.array([[0.9], [0.2]]), np.array([[1], [0]], np.uint8), prior=np.array([0.5]))
-    >>> round(found["brier"], 3), found["brier_prior"], round(found["calibration_error"], 3)
-    (0.025, 0.25, 0.15)
-    """
-    constant = np.broadcast_to(prior, probabilities.shape)
-    return {
-        "brier": brier_score(probabilities, labels, average="pooled", mask=known),
-        "brier_prior": brier_score(constant, labels, average="pooled", mask=known),
-        "log_loss": log_loss(probabilities, labels, average="pooled", mask=known),
-        "calibration_error": calibration_error(probabilities, labels, average="pooled", mask=known),
-        "calibration_error_classes": calibration_error(probabilities, labels, average="macro", mask=known),
-        "per_class": {
-            "brier": brier_score(probabilities, labels, average=None, mask=known),
-            "log_loss": log_loss(probabilities, labels, average=None, mask=known),
-            "calibration_error": calibration_error(probabilities, labels, average=None, mask=known),
-        },
-    }
 
 
 def calibration_json(calibration: Calibration, classes: Sequence[str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from mlcl._version import __version__
+from mlcl.arrays import ENDING, Format, to_arrays, to_tensors
 from mlcl.config.schema import Config, flat, to_dict
 from mlcl.errors import InputError, one_line
 from mlcl.files import (
@@ -41,7 +42,8 @@ from mlcl.training.state import State
 
 FORMAT, VERSION = "mlcl-checkpoint", 1
 KEPT = 2
-_MAX_MANIFEST_BYTES, _MAX_TENSORS_BYTES = 256 << 20, 64 << 30
+_MAX_MANIFEST_BYTES = 256 << 20
+TENSORS = Format("mlcl-checkpoint-tensors", 1, what="the tensors of a checkpoint", plain=True)
 OWN = re.compile(r"\d{6,}\.(json|safetensors)(\.tmp)?")
 """The names of files of checkpoints; an older mlcl wrote them by way of the name and .tmp."""
 _FREE = ("data", "train.in_memory", "train.devices", "train.compile", "checkpoint.every")
@@ -89,12 +91,10 @@ class Checkpoint:
 
 def write_checkpoint(folder: Path, state: State, identity: Identity, *, metrics_bytes: int) -> Path:
     """Write a checkpoint, read it back, and only then drop all but the newest two; return its manifest."""
-    from safetensors.torch import save
-
     own_folder(folder)
     number = max(_numbers(folder), default=0) + 1
-    manifest, tensors = folder / f"{number:06d}.json", folder / f"{number:06d}.safetensors"
-    content = save({name: value.detach().contiguous() for name, value in state.tensors.items()})
+    manifest, tensors = folder / f"{number:06d}.json", folder / f"{number:06d}{ENDING}"
+    content = TENSORS.pack(to_arrays(state.tensors))
     task, epoch, step, in_task = state.values["position"]
     fields = {
         "format": FORMAT,
@@ -146,11 +146,9 @@ def read_checkpoint(manifest: Path) -> Checkpoint:
     """Read a checkpoint; files that are not what was written raise `CorruptCheckpoint`, another version
     an `InputError`.
     """
-    from safetensors.torch import load
-
     fields, content = _verify(manifest)
     try:
-        loaded = load(content)
+        loaded = to_tensors(TENSORS.unpack(content, source=manifest)[1])
         # The file sorts its tensors; sums over them (the penalty of EWC) are the same bits in the same order only.
         tensors = {name: loaded[name] for name in fields["names"]}
         identity = Identity(**{name: fields[name] for name in ("run", "config", "data", "tasks")})
@@ -226,10 +224,10 @@ def _verify(manifest: Path) -> tuple[dict[str, Any], bytes]:
         raise InputError(
             f"{manifest} has the format version {fields.get('version')!r}, but this mlcl reads {VERSION}."
         )
-    tensors = manifest.with_suffix(".safetensors")
+    tensors = manifest.with_suffix(ENDING)
     entry = fields.get("tensors")
     try:
-        content = read_bounded(tensors, limit=_MAX_TENSORS_BYTES, expected="the tensors of a checkpoint")
+        content = read_bounded(tensors, limit=TENSORS.limit, expected=TENSORS.what)
     except InputError as error:
         raise CorruptCheckpoint(str(error)) from None
     found = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

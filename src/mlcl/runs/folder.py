@@ -3,7 +3,8 @@
 A run folder holds ``config.yaml`` (every setting), ``environment.json`` (versions, commit, machine, data fingerprint,
 plugins), ``metrics.jsonl`` (one line per measured value), ``result.json``, ``weights.safetensors``,
 ``memory.safetensors``, ``calibration.json`` (from logits to probabilities), ``thresholds.json`` (from probabilities to
-tags) and, if rows were held out, their scores in ``held-out.safetensors``. While it is not finished it also holds
+tags), if rows were held out, their scores in ``held-out.safetensors`` and, if its vectors were made of other inputs,
+what made them in ``encoder.safetensors``. While it is not finished it also holds
 ``checkpoints`` (see `checkpoints`) and the lock of the process that works on it; a run that began from another has
 ``extends.json``, and one whose tasks lack something ``warnings.txt``, one line each. A run with later versions has them
 in ``versions``, each a run folder, and ``current.json`` says which one is in use (see `mlcl.runs.versions`); a version
@@ -35,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlcl.arrays import Format, section, to_arrays, to_tensors
 from mlcl.config.resolve import config_from, to_yaml
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import is_given_arrays
@@ -62,21 +64,18 @@ from mlcl.files import (
 )
 from mlcl.labels import LabelCounts
 from mlcl.memories import Memory
-from mlcl.metrics import LogOddsLines, Thresholds
+from mlcl.metrics import Calibration, HeldOut, LogOddsLines, Thresholds
 from mlcl.plugins import Plugin, load_entry_points, load_recorded
 from mlcl.runs.calibration import (
-    Calibration,
-    HeldOut,
     calibration_json,
     parse_calibration,
     parse_thresholds,
     thresholds_json,
 )
 from mlcl.runs.checkpoints import OWN
-from mlcl.runs.kept import kept_arrays
-from mlcl.runs.result import Result, SavedResult, check_result, result_json
+from mlcl.runs.result import Result, SavedResult, check_result, kept_arrays, result_json
 from mlcl.training.batches import enlarged
-from mlcl.training.state import with_prefix, without_prefix
+from mlcl.training.state import with_prefix
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.yaml", "environment.json", "metrics.jsonl", "result.json"
 WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
@@ -88,9 +87,10 @@ WEIGHTS, MEMORY, EXTENDS, TRACKERS = (
 CHECKPOINTS, WARNINGS = "checkpoints", "warnings.txt"
 VERSIONS, CURRENT, GATE, RECEIPT = "versions", "current.json", "gate.json", "receipt.json"
 CALIBRATION, THRESHOLDS, HELD_OUT = "calibration.json", "thresholds.json", "held-out.safetensors"
+ENCODER = "encoder.safetensors"
 FILES = (
     *(CONFIG, ENVIRONMENT, METRICS, RESULT, WEIGHTS, MEMORY, EXTENDS, WARNINGS, GATE, RECEIPT),
-    *(CALIBRATION, THRESHOLDS, HELD_OUT),
+    *(CALIBRATION, THRESHOLDS, HELD_OUT, ENCODER),
 )
 OLD_TAGGER = "tagger.safetensors"
 """What `mlcl learn` of version 0.1 wrote alone."""
@@ -103,7 +103,12 @@ MAX_RESULT_BYTES = 64 << 20
 MAX_METRICS_BYTES = 256 << 20
 MAX_MEMORY_BYTES = 16 << 30
 MAX_WEIGHTS_BYTES = 16 << 30
-MAX_HELD_OUT_BYTES = 64 << 20
+FORMATS = {
+    WEIGHTS: Format("mlcl-weights", 1, what="the weights of a run", limit=MAX_WEIGHTS_BYTES, plain=True),
+    MEMORY: Format("mlcl-memory", 1, what="the memory of a run", limit=MAX_MEMORY_BYTES, plain=True),
+    HELD_OUT: Format("mlcl-held-out", 1, what="scores of held-out rows", limit=64 << 20, plain=True),
+}
+"""Version 0.1 wrote them without a header; ``result.json`` has their checksums."""
 
 T = TypeVar("T")
 _HELD_OUT_ARRAYS = ("logits", "labels", "known", "rows")
@@ -508,12 +513,11 @@ def write_finished(
         held_out: scores of held-out rows.
         classes: names of the classes.
     """
-    from safetensors.numpy import save as save_arrays
-
     written = dict(contents)
     if held_out is not None:
-        arrays = {name: np.ascontiguousarray(getattr(held_out, name)) for name in _HELD_OUT_ARRAYS}
-        written[HELD_OUT] = save_arrays(arrays)
+        written[HELD_OUT] = FORMATS[HELD_OUT].pack(
+            {name: getattr(held_out, name) for name in _HELD_OUT_ARRAYS}
+        )
     written[CALIBRATION] = json_text(calibration_json(calibration, classes)).encode()
     for name, content in written.items():
         write_bytes(path / name, content)
@@ -529,17 +533,22 @@ def remove_result(path: Path) -> None:
 
 def _contents(result: Result) -> dict[str, bytes]:
     """Return the files of a finished run that nothing changes any more."""
-    from safetensors.numpy import save as save_arrays
-    from safetensors.torch import save as save_tensors
-
     learner = result.learner
     tensors = dict(learner.network.state_dict())
-    if learner.committee is not None:
-        tensors |= with_prefix("committee", learner.committee.committee.members.state_dict())
-    tensors = {name: value.contiguous() for name, value in tensors.items()}
-    tensors["normaliser.scale"] = learner.normaliser.scale.contiguous()
-    tensors["normaliser.shift"] = learner.normaliser.shift.contiguous()
-    return {WEIGHTS: save_tensors(tensors), MEMORY: save_arrays(kept_arrays(learner))}
+    tensors |= with_prefix("committee", learner.head.weights())
+    tensors["normaliser.scale"] = learner.normaliser.scale
+    tensors["normaliser.shift"] = learner.normaliser.shift
+    return packed(to_arrays(tensors), kept_arrays(learner)) | encoder_file(learner.data.encoder)
+
+
+def packed(weights: Mapping[str, NDArray[Any]], memory: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
+    """Return the content of the files of weights and memory, by name."""
+    return {WEIGHTS: FORMATS[WEIGHTS].pack(weights), MEMORY: FORMATS[MEMORY].pack(memory)}
+
+
+def encoder_file(encoder: bytes | None) -> dict[str, bytes]:
+    """Return the file of an encoder by name; nothing without one."""
+    return {} if encoder is None else {ENCODER: encoder}
 
 
 def write_diverged(path: Path, config: Config, *, error: str) -> None:
@@ -561,8 +570,8 @@ def read_calibration(path: Path, result: SavedResult) -> Calibration:
     file = path / CALIBRATION
     content = _read_listed(file, result.sha256, limit=MAX_RESULT_BYTES)
     if content is None:
-        identity, classes = LogOddsLines.identity(len(result.classes)), len(result.classes)
-        return Calibration(identity, np.full(classes, 0.5), np.zeros(classes, np.bool_), 0)
+        classes = len(result.classes)
+        return Calibration.from_counts(LogOddsLines.identity(classes), np.full(classes, 0.5))
     return _parsed(file, parse_object(content, source=file), result, parse_calibration)
 
 
@@ -587,15 +596,20 @@ def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
     """Return the scores of a run's held-out rows; None if it held out none."""
     if HELD_OUT not in result.sha256 and not is_there(path / HELD_OUT):
         return None
-    tensors = _read_tensors(path / HELD_OUT, result.sha256, limit=MAX_HELD_OUT_BYTES)
+    arrays = _read_arrays(path / HELD_OUT, result.sha256)
     try:
-        held_out = HeldOut(**{name: tensors[name].numpy() for name in _HELD_OUT_ARRAYS})
+        held_out = HeldOut(**{name: arrays[name] for name in _HELD_OUT_ARRAYS})
         if held_out.logits.shape[1] != len(result.classes) or held_out.known.dtype != np.bool_:
             raise InputError(f"it has {held_out.logits.shape[1]} classes")
         LabelCounts.of(held_out.labels)
     except Exception as error:  # names, shapes and values come from files
         raise InputError(f"{path / HELD_OUT} does not fit the run: {one_line(error)}.") from None
     return held_out
+
+
+def read_encoder(path: Path, result: SavedResult) -> bytes | None:
+    """Return the file of what makes vectors of raw inputs, as it was written; None if inputs are scored as they are."""
+    return read_listed(path / ENCODER, result.sha256) if ENCODER in result.sha256 else None
 
 
 def _parsed(
@@ -627,13 +641,13 @@ def read_result(path: Path) -> SavedResult:
 
 def read_weights(path: Path, result: SavedResult) -> dict[str, Tensor]:
     """Read the network's tensors, and those of the normaliser."""
-    return _read_tensors(path / WEIGHTS, result.sha256, limit=MAX_WEIGHTS_BYTES)
+    return to_tensors(_read_arrays(path / WEIGHTS, result.sha256))
 
 
 def read_memory(path: Path, result: SavedResult) -> Kept:
     """Read all that a finished run keeps of the past; a file that does not fit the run is an `InputError`."""
-    tensors = _read_tensors(path / MEMORY, result.sha256, limit=MAX_MEMORY_BYTES)
-    state = {name: value.numpy() for name, value in tensors.items() if _of_memory(name)}
+    arrays = _read_arrays(path / MEMORY, result.sha256)
+    state = {name: value for name, value in arrays.items() if _of_memory(name)}
     try:
         memory = Memory.from_state(state)
         # In masked joint training a class is counted on the rows of its own task only.
@@ -641,7 +655,8 @@ def read_memory(path: Path, result: SavedResult) -> Kept:
         _check_memory(memory, len(result.classes), whole=not masked)
     except Exception as error:  # names, shapes and values come from files
         raise InputError(f"{path / MEMORY} does not fit the run: {one_line(error)}.") from None
-    regulariser, exact = (without_prefix(tensors, part) for part in ("regulariser", "exact"))
+    tensors = to_tensors(arrays)
+    regulariser, exact = (section(tensors, part) for part in ("regulariser", "exact"))
     return Kept(memory, tensors.get("inputs"), regulariser, exact)
 
 
@@ -656,23 +671,19 @@ def _check_memory(memory: Memory, classes: int, *, whole: bool) -> None:
         ids, total = samples.classes, samples.counts.positive + samples.counts.negative
         if not len(ids) or ids.min() < 0 or ids.max() >= classes or len(np.unique(ids)) != len(ids):
             raise ValueError(f"task {samples.task + 1} has the classes {ids.tolist()[:20]}")
-        wrong = total != samples.counts.total if whole else total > samples.counts.total
+        exact = whole and "known" not in samples.extra
+        wrong = total != samples.counts.total if exact else total > samples.counts.total
         if wrong.any() or len(samples) > samples.counts.total:
             raise ValueError(f"the counts of task {samples.task + 1} contradict each other")
         LabelCounts.of(samples.labels)
 
 
-def _read_tensors(path: Path, sums: Mapping[str, Any], *, limit: int) -> dict[str, Tensor]:
-    """Read a safetensors file, or say why not; ``sums`` are the checksums of ``result.json``, if it has any."""
-    from safetensors.torch import load
-
-    content = read_bounded(path, limit=limit, expected="a file of a finished run")
+def _read_arrays(path: Path, sums: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Read a file of arrays; ``sums`` are the checksums of ``result.json``, if it has any."""
+    content = read_bounded(path, limit=FORMATS[path.name].limit, expected="a file of a finished run")
     if sums:
         _check_sum(path, content, sums)
-    try:
-        return dict(load(content))
-    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{path}: is damaged: {one_line(error)}.") from None
+    return FORMATS[path.name].unpack(content, source=path)[1]
 
 
 def _read_listed(path: Path, sums: Mapping[str, Any], *, limit: int) -> bytes | None:

@@ -17,9 +17,9 @@ from mlcl.config.schema import Config, StreamConfig, to_dict
 from mlcl.datasets import given_arrays, load_dataset, published_differences
 from mlcl.errors import InputError
 from mlcl.files import FolderLock, remove_temporary
-from mlcl.metrics import Thresholds
+from mlcl.metrics import Calibration, Thresholds
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import Calibration, calibrate
+from mlcl.runs.calibration import calibrate
 from mlcl.runs.checkpoints import (
     Identity,
     newest_checkpoint,

@@ -17,8 +17,9 @@ from mlcl.metrics import ResultMatrix, by_frequency, precision_forgetting, sessi
 from mlcl.metrics.sessions import MEASURES
 from mlcl.runs.calibration import Calibrated
 from mlcl.runs.environment import data_record
-from mlcl.runs.kept import kept_bytes
+from mlcl.training.batches import gather, reduced
 from mlcl.training.learner import Learner
+from mlcl.training.state import with_prefix
 
 RESULT_FORMAT = 1
 SESSION_MEASURES = ("map", "cf1", "of1", "fpr")
@@ -108,6 +109,21 @@ def _points(values: Mapping[str, float]) -> dict[str, float]:
     return {name: 100 * value for name, value in values.items()}
 
 
+def kept_arrays(learner: Learner) -> dict[str, NDArray[Any]]:
+    """Return the memory with the inputs of its samples, what the regulariser keeps, and the sums of what is solved."""
+    found = dict(learner.memory.state())
+    stored = gather(learner.data.train.inputs, learner.memory.rows)
+    found["inputs"] = reduced(stored, learner.config.memory.downscale).numpy()
+    tensors = with_prefix("regulariser", learner.parts.regulariser.state())
+    tensors |= with_prefix("exact", learner.head.state())
+    return found | {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
+
+
+def kept_bytes(learner: Learner) -> int:
+    """Return the size of `kept_arrays` in bytes: what methods can be compared by that remember in different ways."""
+    return sum(value.nbytes for value in kept_arrays(learner).values())
+
+
 def describe_solved(solved: Mapping[str, Mapping[str, float]]) -> str:
     """Return in one line what solved layers were solved with.
 
@@ -159,7 +175,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "steps": result.steps,
         "rows": result.rows,
         "memory_bytes": result.memory_bytes,
-        "solved": result.learner.solved() or None,
+        "solved": result.learner.head.choices() or None,
         "weights": result.learner.network.backbone.provenance,
         "encoder_weights": result.learner.encoder_provenance,
         "features": benchmark.dataset.origin,

@@ -10,8 +10,7 @@ from typing import Any
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import Config
 from mlcl.errors import InputError
-from mlcl.runs.added import extended_benchmark
-from mlcl.runs.base import begin_from, read_base
+from mlcl.runs.continuing import begin_from, extended_benchmark, read_base
 from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends, read_receipt
 from mlcl.runs.recording import (
     Recorder,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,9 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mlcl.arrays import section
 from mlcl.config.schema import Config
+from mlcl.datasets.table import vectors
+from mlcl.encoders import Encoder, from_bytes
 from mlcl.errors import InputError, one_line
-from mlcl.metrics import Thresholds
+from mlcl.metrics import Calibration, Thresholds
 from mlcl.models import (
     Committee,
     Network,
@@ -23,12 +28,12 @@ from mlcl.models import (
 )
 from mlcl.models.network import Bounded
 from mlcl.models.packages import PackageError
-from mlcl.runs.calibration import Calibration
 from mlcl.runs.folder import (
     RESULT,
     WEIGHTS,
     read_calibration,
     read_config,
+    read_encoder,
     read_result,
     read_thresholds,
     read_weights,
@@ -37,8 +42,9 @@ from mlcl.runs.folder import (
 from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, gather, slices
-from mlcl.training.state import without_prefix
 
+TEXTS = 256
+"""So many texts are made vectors of at once."""
 SPARE = 2**24
 """So many numbers may be made beside those of the weights, before these replace them."""
 
@@ -59,6 +65,7 @@ class Trained:
         input_shape: of one raw input, (C, H, W) or (D,).
         calibration: from logits to probabilities.
         thresholds: from probabilities to tags.
+        encoder: the file of what makes vectors of raw inputs; None where the network takes them as they are.
     """
 
     folder: Path
@@ -72,6 +79,7 @@ class Trained:
     input_shape: tuple[int, ...]
     calibration: Calibration
     thresholds: Thresholds
+    encoder: bytes | None = None
 
     @property
     def scorer(self) -> Network | Committee:
@@ -96,6 +104,29 @@ class Trained:
                 raw = gather(inputs, rows[piece]).to(self.normaliser.scale.device)
                 found.append(self.network.features(self.normaliser(raw)).float().cpu().numpy())
         return np.concatenate(found)
+
+    def logits_of_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the logits [n, K] of texts."""
+        found = [np.zeros((0, len(self.classes)), np.float32)]
+        for piece in slices(len(texts), TEXTS):
+            found.append(self.logits(vectors(self.text_encoder, texts[piece])))
+        return np.concatenate(found)
+
+    def probabilities_of_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the probabilities [n, K] of texts."""
+        return self.calibration.probabilities(self.logits_of_texts(texts)).astype(np.float32)
+
+    @cached_property
+    def text_encoder(self) -> Encoder:
+        """Return what makes vectors of texts; an `InputError` if nothing does."""
+        if self.encoder is None:
+            raise InputError(f"{self.folder} takes no texts: its inputs have the shape {self.input_shape}")
+        found = from_bytes(self.encoder, where=f"the encoder of {self.folder}")
+        if (found.width,) != self.input_shape:
+            raise InputError(
+                f"the encoder of {self.folder} gives {found.width} numbers; expected {self.input_shape}"
+            )
+        return found
 
     def probabilities(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the probabilities [n, K] of raw inputs, see `mlcl.runs.calibration`."""
@@ -133,7 +164,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         normaliser = Normaliser(tensors.pop("normaliser.scale"), tensors.pop("normaliser.shift"), layout)
         if normaliser.scale.numel() != shape[0] or normaliser.shift.numel() != shape[0]:
             raise InputError(f"the normaliser is not one of inputs of shape {shape}")
-        solved = without_prefix(tensors, "committee")
+        solved = section(tensors, "committee")
         network.load_state_dict(
             {name: tensors[name] for name in tensors if not name.startswith("committee.")}
         )
@@ -161,6 +192,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
         shape,
         read_calibration(path, result),
         read_thresholds(path, result) if thresholds else Thresholds.half(len(classes)),
+        read_encoder(path, result),
     )
 
 

@@ -40,7 +40,7 @@ class Version:
         intact: whether the parent is still what this version began from; None without a parent.
         fingerprint: of its weights and memory; empty if it is not finished.
         kind: ``run``, ``update``, ``extend``, ``forget`` or ``rename``.
-        gate: whether it passed its gate; None if there was none. One that came too late, see `mlcl.runs.gate`, did not.
+        gate: whether it passed its gate; None if there was none. One that came too late did not.
         result: what it measured; None if it is not finished.
     """
 

@@ -1,7 +1,6 @@
-"""scikit-learn's interface: taggers on feature vectors that learn new labels call by call.
+"""scikit-learn's interface: a tagger on feature vectors that learns new labels call by call.
 
-`ExactTagger` needs no torch; `ContinualTagger` does. Both are imported on first use: the processes that count shards
-need neither, nor scikit-learn itself.
+It needs no torch, and is imported on first use: the processes that count shards need neither, nor scikit-learn itself.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlcl.sklearn.exact import ExactTagger
-    from mlcl.sklearn.tagger import ContinualTagger
 
-__all__ = ["ContinualTagger", "ExactTagger"]
-
-_MODULES = {"ContinualTagger": "tagger", "ExactTagger": "exact"}
+__all__ = ["ExactTagger"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name == "ContinualTagger":
+        raise AttributeError("ContinualTagger is gone; what to use instead: docs/taggers.md#networks")
+    if name not in __all__:
         raise AttributeError(f"module 'mlcl.sklearn' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"mlcl.sklearn.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module("mlcl.sklearn.exact"), name)

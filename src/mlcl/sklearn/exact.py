@@ -10,15 +10,16 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from mlcl.arrays import ENDING
 from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
 from mlcl.metrics import Goal, macro_auc
 from mlcl.metrics.decisions import GoalKind
-from mlcl.metrics.scaling import expit
 from mlcl.sklearn.array_files import names_of_features, set_features
 from mlcl.sklearn.exact_inputs import read_annotations, read_features
 from mlcl.sklearn.exact_saving import read_exact, write_exact
@@ -26,7 +27,6 @@ from mlcl.sklearn.rows import goal_of
 from mlcl.sklearn.targets import Name, check_names, class_array
 
 Floats = NDArray[np.float64]
-ENDING = ".safetensors"
 
 
 @dataclass
@@ -350,7 +350,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
     def _save_folder(self, path: Path, *, overwrite: bool) -> None:
         from mlcl.runs.folder import claim_folder  # of torch, which learning does not need
-        from mlcl.runs.sums import Learnt, write_sums
+        from mlcl.taggers.sums import Learnt, write_sums
 
         names = self.classes_.tolist()
         numbers = all(isinstance(name, int) for name in names)
@@ -391,7 +391,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
     @classmethod
     def _load_folder(cls, path: Path) -> Self:
-        from mlcl.runs.sums import read_sums
+        from mlcl.taggers.sums import read_sums
 
         found = read_sums(path)
         options, goal = found.options, found.goal

@@ -9,21 +9,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from mlcl.arrays import Format
 from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.sklearn.array_files import (
     check_target,
-    read_arrays,
     read_feature_names,
-    read_header,
     reading,
     tagger_header,
-    write_arrays,
 )
 from mlcl.sklearn.targets import Name, check_names
 
-FORMAT, VERSION = "mlcl-exact-tagger", 1
-KIND = "an ExactTagger"
+TAGGERS = Format("mlcl-exact-tagger", 1, what="an ExactTagger")
 _BESIDE = "beside."
 
 
@@ -53,11 +50,11 @@ def write_exact(
     """Write a tagger; a failure leaves no partial file."""
     check_target(path, overwrite=overwrite)
     arrays = learner.arrays()
-    header = tagger_header(FORMAT, VERSION, params, classes, feature_names)
+    header = tagger_header(params, classes, feature_names)
     if beside is not None:
         header["beside"] = dict(beside.header)
         arrays |= {_BESIDE + name: value for name, value in beside.arrays.items()}
-    write_arrays(path, header, arrays)
+    TAGGERS.write(path, arrays, header)
 
 
 def read_exact(path: Path) -> tuple[Learner, dict[str, Any], list[Name], list[str] | None]:
@@ -67,14 +64,14 @@ def read_exact(path: Path) -> tuple[Learner, dict[str, Any], list[Name], list[st
 
 def read_exact_header(path: Path) -> dict[str, Any]:
     """Return the header of a saved tagger alone; anything else is an `InputError`."""
-    return read_header(path, format=FORMAT, version=VERSION, kind=KIND)
+    return TAGGERS.read_header(path)
 
 
 def read_exact_beside(
     path: Path,
 ) -> tuple[Learner, dict[str, Any], list[Name], list[str] | None, Beside | None]:
     """Return what `read_exact` does, and what else was written into the file."""
-    header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind=KIND)
+    header, arrays = TAGGERS.read(path)
     with reading(path):
         return (*_restore(header, arrays), _read_beside(header, arrays))
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.arrays import ENDING
 from mlcl.datasets.shards import Columns
 from mlcl.errors import InputError
 from mlcl.exact import Learner
@@ -30,7 +31,7 @@ from mlcl.exact.moments import Moments
 from mlcl.exact.parts import Part
 from mlcl.files import LOCK, TEMPORARY, foreign_names, own_folder, remove_own
 from mlcl.sklearn.exact_saving import Beside, read_exact_beside, read_exact_header, write_exact
-from mlcl.sklearn.shard_parts import ENDING, OWN, Counted, read_counted
+from mlcl.sklearn.shard_parts import OWN, Counted, read_counted
 
 BEGUN, TAGGER, PARTS = "begun.safetensors", "tagger.safetensors", "parts"
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlcl.arrays import ENDING, Format
 from mlcl.datasets.addresses import fetched
 from mlcl.datasets.shards import Columns, Shard, describe, read_batches
 from mlcl.errors import InputError, one_line
@@ -16,12 +17,9 @@ from mlcl.exact.counting import Counter
 from mlcl.exact.digits import Seen
 from mlcl.exact.parts import Part
 from mlcl.files import remove_temporary
-from mlcl.sklearn.array_files import read_arrays, read_header, write_arrays
 from mlcl.sklearn.shard_tree import part_key
 
-FORMAT, VERSION = "mlcl-shard-sums", 1
-KIND = "the sums of shards"
-ENDING = ".safetensors"
+SUMS = Format("mlcl-shard-sums", 1, what="the sums of shards")
 OWN = re.compile(r"[0-9a-f]{32}\.safetensors(\.tmp)?")
 """The names of parts; an older mlcl wrote them by way of the name and .tmp."""
 
@@ -87,13 +85,8 @@ def count(job: Job) -> tuple[Part, list[Counted]]:
 def write_part(folder: Path, part: Part, counted: Sequence[Counted]) -> str:
     """Write a part under the name that its shards give it, whole or not at all; return the name."""
     key = part_key([one.address for one in counted])
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "names": list(part.names),
-        "shards": [asdict(one) for one in counted],
-    }
-    write_arrays(folder / f"{key}{ENDING}", header, part.arrays())
+    header = {"names": list(part.names), "shards": [asdict(one) for one in counted]}
+    SUMS.write(folder / f"{key}{ENDING}", part.arrays(), header)
     return key
 
 
@@ -101,7 +94,7 @@ def read_part(folder: Path, key: str) -> tuple[Part, list[Counted]]:
     """Return a part and what was counted; a damaged file is an `InputError` that says what to do."""
     path = folder / f"{key}{ENDING}"
     try:
-        header, arrays = read_arrays(path, format=FORMAT, version=VERSION, kind=KIND)
+        header, arrays = SUMS.read(path)
         return Part.from_arrays(header["names"], arrays), read_counted(header["shards"])
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"{one_line(error)}; delete {path} to have its shards counted again") from None
@@ -129,7 +122,7 @@ def list_parts(folder: Path) -> dict[str, list[Counted]]:
     found: dict[str, list[Counted]] = {}
     for path in sorted(folder.glob(f"*{ENDING}")):
         try:
-            header = read_header(path, format=FORMAT, version=VERSION, kind=KIND)
+            header = SUMS.read_header(path)
             counted = read_counted(header["shards"])
         except (InputError, KeyError, TypeError) as error:
             raise InputError(f"{one_line(error)}; delete {path} to have its shards counted again") from None

@@ -263,9 +263,9 @@ class _State:
     def _release(self, part: Part, *, changed: bool, seconds: float) -> str:
         """Write what verbs need beside the sums, unless it is there, and return how good the tagger is."""
         from mlcl.runs.folder import has_result
-        from mlcl.runs.quality import quality_line
-        from mlcl.runs.sums import HeldOutRows, chosen_goal, write_sums
-        from mlcl.runs.sums import Learnt as LearntSums
+        from mlcl.taggers.learning import quality_line
+        from mlcl.taggers.sums import HeldOutRows, chosen_goal, write_sums
+        from mlcl.taggers.sums import Learnt as LearntSums
 
         if changed or not has_result(self.out):
             held, goal = part.held.ordered(), chosen_goal(self.out) or Goal()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -137,12 +137,33 @@ class Benchmark:
                 test_rows=len(task.test),
                 positive=task.counts.positive,
                 negative=task.counts.negative,
-                test_positive=self.task_labels(task, split="test").sum(axis=0, dtype=np.int64),
+                test_positive=self.dataset.test.counts(task.test, task.classes).positive,
                 tau=task.counts.tau,
                 labels_per_row=float(task.counts.positive.sum() / task.counts.total),
             )
             for task in self.tasks
         ]
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return the benchmark with other names for some classes."""
+        classes = tuple(names.get(name, name) for name in self.classes)
+        return replace(self, dataset=replace(self.dataset, classes=classes))
+
+    def without(self, label: str) -> Self:
+        """Return the benchmark without one class, and without the task that had no other."""
+        data, k = self.dataset, self.classes.index(label)
+        digest = hashlib.sha256(f"{data.fingerprint} without {label}".encode()).hexdigest()[:16]
+        dataset = replace(
+            data,
+            classes=tuple(name for name in data.classes if name != label),
+            train=data.train.without(k),
+            test=data.test.without(k),
+            fingerprint=digest if data.fingerprint else "",
+        )
+        left = [task for task in self.tasks if set(task.classes.tolist()) != {k}]
+        return replace(
+            self, dataset=dataset, tasks=tuple(task.without(k, index=t) for t, task in enumerate(left))
+        )
 
     @classmethod
     def from_arrays(
@@ -152,6 +173,8 @@ class Benchmark:
         x_test: ArrayLike,
         y_test: ArrayLike,
         *,
+        known_train: ArrayLike | None = None,
+        known_test: ArrayLike | None = None,
         tasks: int | Sequence[Sequence[ClassRef]] | None,
         classes: Sequence[str] | None = None,
         name: str = "arrays",
@@ -170,6 +193,8 @@ class Benchmark:
             y_train: 0 or 1, ``[N, K]``; or a list or set of tags per row.
             x_test: like ``x_train``.
             y_test: like ``y_train``.
+            known_train: which labels are known, ``[N, K]``; all by default.
+            known_test: like ``known_train``.
             tasks: number of tasks, or the classes (ids or names) of each, such as ``[[0, 1], ["cat", "dog"]]``; None
                 if ``order`` or ``increment`` determines it.
             classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ..., or takes all tags,
@@ -192,7 +217,7 @@ class Benchmark:
                 raise InputError(f"tasks is {tasks!r}; expected a number, or one list of classes per task")
             order, tasks = list(tasks), None
         return build_benchmark(
-            Dataset.of(name, classes, x_train, y_train, x_test, y_test),
+            Dataset.of(name, classes, x_train, y_train, x_test, y_test, known_train, known_test),
             tasks=cast("int | None", tasks),  # anything else is refused there
             order=order,
             base=base,

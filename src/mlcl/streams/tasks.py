@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.base import Dataset
 from mlcl.errors import InputError, check_choice
-from mlcl.labels import LabelCounts, Labels
+from mlcl.labels import LabelCounts, Labels, numbers_without
 from mlcl.streams.draws import DISJOINT, IMBALANCE, generator
 from mlcl.streams.imbalance import official_imbalance
 
@@ -43,6 +43,12 @@ class Task:
             f"Task(index={self.index}, classes={self.classes.tolist()}, {len(self.train)} training and "
             f"{len(self.test)} test rows)"
         )
+
+    def without(self, k: int, *, index: int) -> Task:
+        """Return the task in a dataset without class ``k``, in another place of the stream."""
+        keep = self.classes != k
+        classes = numbers_without(self.classes, k)
+        return replace(self, index=index, classes=classes, counts=self.counts.select(keep))
 
 
 def build_tasks(
@@ -101,7 +107,7 @@ def build_tasks(
                 raise InputError(
                     f"task {index + 1} (classes {names}) has no {split} row, but at least one was expected"
                 )
-        counts = LabelCounts.of(labels["training"][np.ix_(found["training"], classes)])
+        counts = dataset.train.counts(found["training"], classes)
         tasks.append(Task(index, classes, found["training"], found["test"], counts))
     return tuple(tasks)
 

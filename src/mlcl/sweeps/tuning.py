@@ -191,11 +191,12 @@ class Tuning:
             out.grids[name], out.home[name] = grid, home
         return out
 
-    def runs(self) -> list[PlannedRun]:
-        """Return the runs of the first grid, at all seeds, each once: the budget, but for extensions."""
+    def runs(self, active: Collection[str]) -> list[PlannedRun]:
+        """Return the runs of the first grid of these rows, at all seeds, each once: the budget, but for extensions."""
         cells = [
             self._run(row, {name: value}, seed)
             for row in self.rows
+            if row.label in active
             for name, grid in list(row.grids.items())[:1]
             for value in grid
             for seed in self.plan.rule.seeds

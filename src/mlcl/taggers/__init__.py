@@ -1,20 +1,32 @@
-"""A tagger in Python: what was learnt, whoever learnt it, loaded from its folder."""
+"""A tagger in Python: what was learnt, whoever learnt it, loaded from its folder.
+
+    inputs -> encoder -> scorer -> calibration -> thresholds -> tags
+
+The scorer takes images or vectors. Where vectors were made of other inputs, such as texts, what made them is the
+encoder. It is one file, bytes to this room: ``Dataset.encoder`` on the way in (or `mlcl.taggers.sums.Learnt.encoder`),
+``encoder.safetensors`` with its checksum in the folder, carried on by every new version and copy, and
+``Tagger.encoder`` on the way out. `mlcl.taggers.learning.prepared` makes a store of vectors of any data, for `learn`
+and `update`, and `mlcl.taggers.predict.read_inputs` makes vectors of any inputs, for ``predict``, ``drift`` and others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mlcl.datasets.base import as_inputs
 from mlcl.errors import InputError
+from mlcl.runs.continuing import update
 from mlcl.runs.folder import copy_finished
-from mlcl.runs.gate import ALLOW, check_gate, release
 from mlcl.runs.trained import Trained, load_trained
-from mlcl.runs.update import update
 from mlcl.runs.versions import claimed
+from mlcl.taggers.gate import ALLOW, check_gate, release
+from mlcl.taggers.learning import prepared
 
 __all__ = ["Refused", "Tagger", "load"]
 
@@ -27,12 +39,14 @@ class Refused(RuntimeError):
 class Tagger(Trained):
     """What was learnt, to use; `load` makes it. Its ``classes`` name the columns of every output."""
 
-    def predict_proba(self, inputs: ArrayLike) -> NDArray[np.float32]:
+    def predict_proba(self, inputs: ArrayLike | Sequence[str]) -> NDArray[np.float32]:
         """Return the probability of each class, ``[n, K]``; labels are independent, so a row need not sum to 1.
 
         Args:
-            inputs: vectors ``[n, D]``, or images as uint8 ``[n, C, H, W]``.
+            inputs: vectors ``[n, D]``, images as uint8 ``[n, C, H, W]``, or a list of texts.
         """
+        if is_texts(inputs):
+            return self.probabilities_of_texts(list(inputs))
         found = as_inputs(np.asarray(inputs), name="inputs")
         if found.shape[1:] != self.input_shape:
             raise InputError(
@@ -40,24 +54,25 @@ class Tagger(Trained):
             )
         return self.probabilities(found)
 
-    def predict(self, inputs: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, inputs: ArrayLike | Sequence[str]) -> NDArray[np.int64]:
         """Return 1 for each class whose probability is above its threshold, ``[n, K]``."""
         return self.thresholds.tags(self.predict_proba(inputs)).astype(np.int64)
 
     def update(self, data: str | Path, *, gate: str | Path | None = None, allow: float = ALLOW) -> Tagger:
-        """Learn from a store: more rows of known labels, new labels, or both; return the tagger that is now in use.
+        """Learn from more data: rows of known labels, new labels, or both; return the tagger that is now in use.
 
         A new version is written beside this one, as by ``mlcl update``. If its gate refuses it, that is a `Refused`,
         and what was in use stays in use.
 
         Args:
-            data: a store, by folder or name.
-            gate: a store on whose test rows no label may lose more than ``allow``.
+            data: a store, by folder or name, or a file or folder that `mlcl learn` takes.
+            gate: the same; no label may lose more than ``allow`` on its test rows.
             allow: points of AUC.
         """
-        judge = None if gate is None else check_gate(self.folder, gate, allow=allow)
+        judge = None if gate is None else check_gate(self.folder, self._store(gate, gate=True), allow=allow)
+        store = self._store(data)
         with claimed(self.folder) as out:
-            update(self.folder, data, out=out, gate=judge)
+            update(self.folder, store, out=out, gate=judge)
         done = release(out)
         if not done.passed:
             lost = (
@@ -68,6 +83,11 @@ class Tagger(Trained):
             raise Refused(f"{out} was learnt and is not taken into use: {lost}")
         return load(self.folder)
 
+    def _store(self, data: str | Path, *, gate: bool = False) -> Path:
+        """Return the store that data are, or that is made of them, as this tagger takes them."""
+        size = self.input_shape[-1] if len(self.input_shape) > 1 else None
+        return prepared(str(data), {}, size=size, encoder=self.encoder, gate=gate)[1]
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write this version, with its past, as a tagger of its own.
 
@@ -76,6 +96,17 @@ class Tagger(Trained):
             overwrite: replace a tagger that is there.
         """
         copy_finished(self.folder, Path(folder), overwrite=overwrite)
+
+
+def is_texts(inputs: object) -> TypeGuard[Sequence[str]]:
+    """Return whether inputs are texts and not numbers.
+
+    >>> is_texts(["a", "b"]), is_texts(np.array(["a"])), is_texts([[1.0]]), is_texts([])
+    (True, True, False, False)
+    """
+    if isinstance(inputs, np.ndarray):
+        return inputs.dtype.kind in "UO" and is_texts(inputs.tolist())
+    return isinstance(inputs, list | tuple) and len(inputs) > 0 and isinstance(inputs[0], str)
 
 
 def load(folder: str | Path) -> Tagger:

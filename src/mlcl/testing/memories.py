@@ -90,11 +90,13 @@ def _case(rng: np.random.Generator, shapes: list[tuple[int, int]], size: int, ch
 
 
 def update_memory(memory: Memory, task: TaskSamples) -> None:
-    """Take in a task, with random features if the strategy looks at them, and without warnings of rare classes."""
-    features = np.random.default_rng(task.task).normal(size=(len(task), 3)) if memory.needs_features else None
+    """Take in a task, with random features or losses if the strategy asks for them, and without warnings."""
+    rng = np.random.default_rng(task.task)
+    widths = {"features": 3, "logits": len(task.classes), "losses": len(task.classes)}
+    given = {name: abs(rng.normal(size=(len(task), widths[name]))) for name in memory.needs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        memory.update(task, features)
+        memory.update(task, **given)
 
 
 def _updates(

@@ -48,9 +48,9 @@ def diagnose(
     """
     config = config_from(config)
     memory = build_memory(config)
-    if memory.needs_features:
+    if memory.needs:
         raise InputError(
-            f"memory.kind is {memory.kind!r}, which chooses by the features of a trained network; "
+            f"memory.kind is {memory.kind!r}, which chooses by the {memory.needs[0]} of a trained network; "
             f"expected another memory, or the folder of a finished run."
         )
     found = benchmark if benchmark is not None else load_benchmark(config)

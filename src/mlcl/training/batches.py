@@ -59,6 +59,15 @@ class Normaliser:
         """Move to a device."""
         return Normaliser(self.scale.to(device), self.shift.to(device), self.layout)
 
+    def load(self, scale: Tensor, shift: Tensor) -> None:
+        """Take the values of another one."""
+        if (scale.shape, shift.shape) != (self.scale.shape, self.shift.shape):
+            raise InputError(
+                f"the normaliser is for inputs of {scale.numel()} channels, not {self.scale.numel()}"
+            )
+        self.scale.copy_(scale)
+        self.shift.copy_(shift)
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return float inputs, images in the memory layout that the network wants."""
         if inputs.ndim == 4:
@@ -117,6 +126,12 @@ def reduced(images: Tensor, factor: int) -> Tensor:
 def enlarged(images: Tensor, factor: int) -> Tensor:
     """Return images at their full side again: every pixel a block, so that reducing them gives the same pixels."""
     return images.repeat_interleave(factor, 2).repeat_interleave(factor, 3) if factor > 1 else images
+
+
+def stored_inputs(inputs: NDArray[Any], rows: Rows, factor: int) -> NDArray[Any]:
+    """Return the inputs of a memory's rows as they are stored there, at 1/factor of their side."""
+    found: NDArray[Any] = enlarged(reduced(gather(inputs, rows), factor), factor).numpy()
+    return found
 
 
 def as_stored(raw: Tensor, in_memory: NDArray[np.bool_], factor: int) -> Tensor:

@@ -27,7 +27,6 @@ def _train(learner: Learner, callback: Callback) -> Learner:
     for task in learner.tasks[learner.task_index :]:
         if not learner.in_task:
             learner.start_task(task)
-        learner.begin_committee()  # where the run was resumed inside the task
         callback.on_task_start(learner, task, len(learner.plan))
         while learner.epoch < learner.epochs:
             started = time.perf_counter()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from mlcl.config.schema import TrainConfig
+from mlcl.labels import LabelCounts
+from mlcl.losses import LOSSES
+from mlcl.memories import Memory
+from mlcl.models import RunningAverage
+from mlcl.streams import Task
+from mlcl.training.setup import Setup, training_mode
+from mlcl.training.state import State, with_prefix
 
 
 class TrainingError(RuntimeError):
@@ -133,3 +141,96 @@ def load_optimiser_state(optimiser: torch.optim.Optimizer, state: dict[str, Tens
         same = value if value.shape != like.shape else torch.empty_like(like).copy_(value)
         slots.setdefault(int(number), {})[name] = same
     optimiser.load_state_dict(optimiser.state_dict() | {"state": slots})
+
+
+class Optimisation:
+    """How the network learns one task: loss, weights of the tasks in it, optimiser, running average of weights.
+
+    Args:
+        setup: of the run.
+        task: the task.
+        counts: of all classes so far.
+        memory: samples of earlier tasks.
+    """
+
+    def __init__(self, setup: Setup, task: Task, counts: LabelCounts, memory: Memory) -> None:
+        self.setup, self.task = setup, task
+        config, settings = setup.config, setup.config.train
+        with warnings.catch_warnings():
+            # Classes of later tasks have no counts yet; of classes that lack positives or negatives the stream warned.
+            warnings.simplefilter("ignore", UserWarning)
+            self.criterion: Any = LOSSES.build(config.loss.kind, counts, **config.loss.options)
+        self.criterion.to(setup.device)
+        fabric = setup.processes.fabric
+        self.model, self.optimiser = fabric.setup(setup.outputs, make_optimiser(settings, setup.network))
+        self.weights = self._task_weights(memory).to(setup.device)
+        decay = settings.average
+        self.average = None if decay is None else RunningAverage(setup.network, decay=decay)
+
+    def _task_weights(self, memory: Memory) -> Tensor:
+        """Return w_i of every task so far, times what makes up for the mean over its classes."""
+        config, index = self.setup.config, self.task.index
+        stored = [0] * index
+        for samples in memory.tasks:
+            stored[samples.task] = len(samples)
+        weights = memory_weights(
+            config.memory.weight, stored, len(self.task.train), scale=config.memory.weight_scale
+        )
+        classes = [len(each.classes) for each in self.setup.tasks[: index + 1]]
+        return weights * class_factors(classes, power=config.train.class_power)
+
+    @property
+    def balanced(self) -> bool:
+        """Return whether the loss gives positives and negatives of a class the same total weight."""
+        return bool(getattr(self.criterion, "balanced", False))
+
+    def start_epoch(self, epoch: int, epochs: int) -> float:
+        """Set the learning rate of an epoch, and return it."""
+        settings = self.setup.config.train
+        lr = learning_rate(settings, epoch, max(epochs, 1))
+        set_learning_rate(self.optimiser, lr)
+        training_mode(self.setup.network, self.setup.frozen, statistics=settings.freeze_statistics)
+        return lr
+
+    def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the network's logits and embeddings."""
+        try:
+            found: tuple[Tensor, Tensor] = self.model(inputs)
+        except ValueError as error:  # of batch normalisation: one row and a map of one pixel have no spread
+            if len(inputs) > 1:
+                raise
+            config = self.setup.config
+            raise TrainingError(
+                f"task {self.task.index + 1} has a step of one row, from which {config.model.kind} cannot learn "
+                f"({error}); larger images, or a train.batch_size (now {config.train.batch_size}) above 1, may help."
+            ) from None
+        return found
+
+    def step(self, loss: Tensor, adjust: Callable[[], None]) -> None:
+        """Change the weights; ``adjust`` may change the gradients first."""
+        self.optimiser.zero_grad()
+        self.setup.processes.fabric.backward(loss)
+        adjust()
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update()
+        self.criterion.validate = False  # shapes are those of the first step
+
+    def finish(self) -> None:
+        """Give the network its averaged weights, where they are averaged."""
+        if self.average is not None:
+            self.average.give()
+
+    def state(self) -> tuple[dict[str, Tensor], int]:
+        """Return what is needed to resume inside the task, and how many updates the average had."""
+        tensors = {} if self.average is None else with_prefix("average", self.average.state())
+        tensors |= with_prefix("optimiser", optimiser_state(self.optimiser))
+        tensors |= with_prefix("loss", self.criterion.state_dict())
+        return tensors, 0 if self.average is None else self.average.updates
+
+    def load_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        load_optimiser_state(self.optimiser, state.section("optimiser"))
+        self.criterion.load_state_dict(state.section("loss"))
+        if self.average is not None:
+            self.average.load_state(state.section("average"), updates=state.values["updates"])

@@ -1,8 +1,7 @@
-"""A linear layer that is solved inside a run: the sums of its features, and the weights that follow.
+"""Sums over the features of a linear layer, and its weights that follow: what is solved inside a run, and not trained.
 
-Nothing of it is trained. At the end of a task the features of its rows are added to the sums of the tasks before, and
-the weights of the layer are solved anew: see docs/specification.md#exact. The layer is the head of a network (method
-``exact``), or a member of a committee (`mlcl.training.committee`).
+At the end of a task the features of its rows are added to the sums of the tasks before, and the weights of the layer
+are solved anew: see docs/specification.md#exact. The layer is the head of a network, or a member of a committee.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from mlcl.config.schema import ExactConfig
 from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, carried, solve
+from mlcl.exact.analytic import Analytic
 from mlcl.exact.ridge import Choice
 from mlcl.exact.solving import Solution
 from mlcl.labels import Labels
@@ -28,29 +28,33 @@ Floats = NDArray[np.float32]
 
 DIMENSIONS = 256
 """Principal components of features, unless a setting or the backbone says otherwise."""
+PSEUDO = 0.7
+"""The threshold of pseudo-labels in L3A."""
+FIELDS = ("gram", "cross", "seen", "count")
+"""What is kept of L3A's sums."""
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class ScoreScale:
     """Mean and standard deviation of the scores of each class, ``[K]``.
 
-    >>> Spread.of(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))
-    Spread(means=array([2.]), deviations=array([1.41421356]))
+    >>> ScoreScale.of(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))
+    ScoreScale(means=array([2.]), deviations=array([1.41421356]))
     """
 
     means: NDArray[np.float64]
     deviations: NDArray[np.float64]
 
     @classmethod
-    def of(cls, scores: NDArray[np.floating], weights: NDArray[np.float64]) -> Spread:
+    def of(cls, scores: NDArray[np.floating], weights: NDArray[np.float64]) -> ScoreScale:
         """Return it for scores ``[n, K]`` of rows with a weight each."""
         shares = weights / weights.sum()
         means = shares @ scores
         return cls(means, np.sqrt(shares @ (scores - means) ** 2))
 
 
-class ExactHead:
-    """The sums behind a linear layer.
+class ExactSums:
+    """The sums of the exact learner behind a linear layer.
 
     Args:
         config: what is solved.
@@ -81,13 +85,13 @@ class ExactHead:
         return 0 if self.learner is None else self.learner.nbytes
 
     def learn(
-        self, features: Floats, labels: Labels, classes: Rows, annotated: NDArray[np.bool_] | None = None
+        self, features: Floats, labels: Labels, classes: Rows, known: NDArray[np.bool_] | None = None
     ) -> None:
         """Add the rows of a task to the sums; the arguments are those of `after`."""
-        self.learner = self.after(features, labels, classes, annotated)
+        self.learner = self.after(features, labels, classes, known)
 
     def after(
-        self, features: Floats, labels: Labels, classes: Rows, annotated: NDArray[np.bool_] | None = None
+        self, features: Floats, labels: Labels, classes: Rows, known: NDArray[np.bool_] | None = None
     ) -> ExactLearner:
         """Return the learner that has also seen the rows of a task; the first ones also fix the feature map.
 
@@ -95,13 +99,13 @@ class ExactHead:
             features: ``[n, D]``.
             labels: of the task's classes, ``[n, len(classes)]``.
             classes: their ids.
-            annotated: which labels are known; all by default.
+            known: which of these labels are known; all by default.
         """
         learner = self.learner or ExactLearner.begin(features, dimensions=self.dimensions, seed=self.seed)
         if (total := self.linear.out_features) > learner.classes:
             # All classes at once: those that no row was annotated for yet then share their empty sums.
             learner = learner.learn(features[:0], np.zeros((0, total), np.uint8), range(total))
-        return learner.learn(features, labels, classes.tolist(), annotated=annotated)
+        return learner.learn(features, labels, classes.tolist(), annotated=known)
 
     def carry(self, old: Floats, new: Floats) -> None:
         """Carry all sums over to features that have drifted; a head without sums has nothing to carry.
@@ -113,7 +117,7 @@ class ExactHead:
         if self.learner is not None:
             self.learner = carried(self.learner, old, new, dimensions=self.dimensions, seed=self.seed)
 
-    def solve(self, like: Spread | None = None) -> tuple[Floats, Floats]:
+    def solve(self, like: ScoreScale | None = None) -> tuple[Floats, Floats]:
         """Return weights ``[K, D]`` and biases ``[K]``; zeros for classes to come.
 
         Args:
@@ -141,12 +145,6 @@ class ExactHead:
             self._solved = learner, solve(learner, options)
         return self._solved[1]
 
-    def write(self, weights: Floats, bias: Floats) -> None:
-        """Put what `solve` found into the layer."""
-        with torch.no_grad():
-            self.linear.weight.copy_(torch.from_numpy(weights))
-            self.linear.bias.copy_(torch.from_numpy(bias))
-
     def state(self) -> dict[str, Tensor]:
         """Return the sums and the feature map as tensors by name: what a checkpoint and a run folder hold."""
         found = {} if self.learner is None else self.learner.arrays()
@@ -163,3 +161,78 @@ class ExactHead:
             )
         except KeyError as error:
             raise InputError(f"the sums of the exact head have no {error}.") from None
+
+
+class AnalyticSums:
+    """The two sums behind a linear layer that L3A solves, for ``exact.solver`` ``l3a``; there are no biases.
+
+    Args:
+        config: ridge and threshold of pseudo-labels.
+        linear: the layer.
+    """
+
+    choice = None
+
+    def __init__(self, config: ExactConfig, linear: nn.Linear) -> None:
+        self.ridge = float(config.ridge)
+        self.threshold = PSEUDO if config.pseudo is None else config.pseudo
+        self.linear = linear
+        self.sums = Analytic.begin(self.linear.in_features, self.linear.out_features)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of the sums in bytes: all that the head remembers."""
+        return self.sums.nbytes
+
+    def learn(
+        self, features: Floats, labels: Labels, classes: Rows, known: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Add the rows of a task to the sums, with pseudo-labels for the classes before.
+
+        Args:
+            features: ``[n, d]``.
+            labels: of the task's classes, ``[n, len(classes)]``.
+            classes: their ids.
+            known: is refused: every row of a task has all its labels.
+        """
+        if known is not None:
+            raise InputError("exact.solver 'l3a' learns task by task; protocol 'joint-masked' was given.")
+        self.sums = self.sums.learn(features, labels, classes, threshold=self.threshold, ridge=self.ridge)
+
+    def solve(self) -> tuple[Floats, Floats]:
+        """Return weights ``[K, d]``, and biases, which are 0."""
+        found = self.sums.solve(self.ridge)
+        return found.T.astype(np.float32), np.zeros(found.shape[1], np.float32)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the sums as tensors by name: what a checkpoint and a run folder hold."""
+        sums = self.sums
+        return {f"analytic.{name}": torch.from_numpy(getattr(sums, name)) for name in FIELDS}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take the sums from `state`; what does not fit is an `InputError`."""
+        if not state:
+            return
+        try:
+            gram, cross, seen, count = (state[f"analytic.{name}"].cpu().numpy() for name in FIELDS)
+        except KeyError as error:
+            raise InputError(f"the sums of the head have no {error}.") from None
+        width, before = len(self.sums.gram), len(seen)
+        classes = len(self.sums.seen)
+        fits = gram.shape == (width, width) and cross.shape == (width, before) and count.shape == seen.shape
+        if not fits or before > classes:
+            raise InputError(
+                f"the sums of the head have shapes {gram.shape} and {cross.shape}; expected {width} features and at "
+                f"most {classes} classes."
+            )
+        more = classes - before  # an extended run has more classes than those before it
+        self.sums = Analytic(
+            gram, np.pad(cross, ((0, 0), (0, more))), np.pad(seen, (0, more)), np.pad(count, (0, more))
+        )
+
+
+def write_weights(linear: nn.Linear, weights: Floats, bias: Floats) -> None:
+    """Put what was solved into a layer."""
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(np.ascontiguousarray(weights)))
+        linear.bias.copy_(torch.from_numpy(bias))

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from mlcl.arrays import section
+
 
 @dataclass(frozen=True)
 class State:
@@ -26,15 +28,9 @@ class State:
         >>> State({"memory.rows": torch.zeros(1), "network.w": torch.zeros(1)}, {}).section("memory")
         {'rows': tensor([0.])}
         """
-        return without_prefix(self.tensors, prefix)
+        return section(self.tensors, prefix)
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors under longer names: ``prefix.name``."""
     return {f"{prefix}.{name}": value for name, value in tensors.items()}
-
-
-def without_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors named ``prefix.name``, by ``name``."""
-    start = f"{prefix}."
-    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}

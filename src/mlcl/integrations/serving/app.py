@@ -177,8 +177,9 @@ def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> No
 
     async def answer(request: Request, kind: str) -> Response:
         started = time.perf_counter()
-        if kind != "batch" and (kind == "image") != (workers.about["takes"] == "images"):
-            raise Refused(400, f"the model takes {workers.about['takes']}, not {kind}s")
+        takes = workers.about["takes"]
+        if kind != "batch" and (kind == "image") != (takes == "images"):
+            raise Refused(400, f"the model takes {takes}, not {'images' if kind == 'image' else 'JSON'}")
         async with body(request, limits.body(kind, workers.about), limits.seconds, budget) as data:
             found = await workers.ask(kind, data, gone=request.is_disconnected)
         if found.status == 200:
@@ -188,20 +189,20 @@ def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> No
     @app.post(
         "/predict",
         response_model=None,
-        summary='One image (its bytes are the body) or {"vector": [...]}: tags.',
+        summary='One image (its bytes are the body), {"vector": [...]} or {"text": "..."}: tags.',
     )
     async def predict(request: Request) -> Response:
         kind = media_type(request)
         if kind.startswith("image/") or kind == "application/octet-stream":
             return await answer(request, "image")
         if kind != "application/json":
-            raise Refused(415, "the content type must be that of an image, or application/json with a vector")
-        return await answer(request, "vector")
+            raise Refused(415, "the content type must be that of an image, or application/json")
+        return await answer(request, "item")
 
     @app.post(
         "/batch",
         response_model=None,
-        summary='{"images": [base64, ...]} or {"vectors": [[...], ...]}: tags of each.',
+        summary='{"images": [base64, ...]}, {"vectors": [[...], ...]} or {"texts": [...]}: tags of each.',
     )
     async def batch(request: Request) -> Response:
         if media_type(request) != "application/json":

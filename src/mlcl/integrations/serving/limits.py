@@ -22,9 +22,10 @@ class Limits:
         image_bytes: of one encoded image.
         image_pixels: of one image, by its header; nothing of a larger one is decoded.
         request_pixels: that are decoded for one request, by the headers of all its images.
+        text_bytes: of one text.
         body_bytes: of one request; where vectors are taken, no more than its numbers need.
         waiting_bytes: of all requests at once, small ones not counted.
-        items: images or vectors of one request.
+        items: images, vectors or texts of one request.
         wait: seconds, by what was measured, for which a request may have to wait; others are turned away at once.
         seconds: for a client to send its request, and for an answer to be computed.
     """
@@ -32,6 +33,7 @@ class Limits:
     image_bytes: int = 10 << 20
     image_pixels: int = 40_000_000
     request_pixels: int = 40_000_000
+    text_bytes: int = 1 << 20
     body_bytes: int = 32 << 20
     waiting_bytes: int = 128 << 20
     items: int = 256
@@ -42,8 +44,8 @@ class Limits:
         """Return the bytes that a request of a kind may have; ``about`` is the model's."""
         if kind == "image":
             return min(self.image_bytes, self.body_bytes)
-        if about["takes"] == "images":
-            return self.body_bytes if kind == "batch" else FREE
+        if about["takes"] != "vectors":
+            return self.body_bytes if kind == "batch" else min(self.text_bytes, self.body_bytes)
         items = self.items if kind == "batch" else 1
         return min(self.body_bytes, 1024 + items * NUMBER * (1 + int(about["input_shape"][0])))
 

@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import socket
 import time
@@ -33,11 +34,15 @@ from mlcl.integrations.serving.limits import Limits
 from mlcl.integrations.serving.workers import ANSWER, HEAVY, KINDS, QUESTION, Answer
 from mlcl.plugins import ensure_loaded, find_plugin
 from mlcl.runs.folder import fingerprint
-from mlcl.runs.predict import decode_input
 from mlcl.runs.trained import load_trained
 from mlcl.runs.versions import current_folder
+from mlcl.taggers.predict import decode_input
 
 LIGHT_PIXELS = 4_000_000
+ONE, BATCH = ("vector", "text"), ("images", "vectors", "texts")
+"""What a request in JSON may hold."""
+STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""Strings of JSON, and the rest of a text in which one does not end."""
 
 
 class Heavy(Exception):
@@ -60,13 +65,10 @@ class Model:
         self.fingerprint = fingerprint(self.folder)
 
     @property
-    def kind(self) -> type:
-        """Return the kind of numbers in an input."""
-        return np.uint8 if self.takes == "images" else np.float32
-
-    @property
     def takes(self) -> str:
-        """Return what the tagger learnt from: ``images`` or ``vectors``."""
+        """Return what the tagger learnt from: ``images``, ``vectors`` or ``texts``."""
+        if self.trained.encoder is not None:
+            return "texts"
         return "images" if len(self.trained.input_shape) == 3 else "vectors"
 
     def about(self) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class Model:
             "labels": list(self.trained.classes),
             "limits": {
                 name: getattr(self.limits, name)
-                for name in ("image_bytes", "image_pixels", "request_pixels", "items")
+                for name in ("image_bytes", "image_pixels", "request_pixels", "text_bytes", "items")
             },
         }
 
@@ -88,7 +90,7 @@ class Model:
         """Answer one request; what is wrong with it is an answer too.
 
         Args:
-            kind: ``image`` (the body is one), ``vector`` or ``batch`` (JSON).
+            kind: see `mlcl.integrations.serving.workers.Job`.
             body: as it came.
             end: the time, of `time.monotonic`, after which nobody waits for an answer.
             light: leave what takes long, with the status `HEAVY`.
@@ -102,17 +104,17 @@ class Model:
         text = json.dumps({"results": found} if kind == "batch" else found[0]).encode()
         return Answer(200, text, len(found), sum(len(each["tags"]) for each in found))
 
-    def _read(self, kind: str, body: bytes, *, end: float, light: bool) -> NDArray[Any]:
+    def _read(self, kind: str, body: bytes, *, end: float, light: bool) -> NDArray[Any] | list[str]:
         if kind == "image":
             return self.images([body], end=end, light=light)
-        names = ("vector",) if kind == "vector" else ("images", "vectors")
-        name, values = parse(body, *names, lists=1 if kind == "vector" else self.limits.items + 1)
-        if kind == "vector":
-            return self.vectors([values])
-        if not isinstance(values, list) or not 1 <= len(values) <= self.limits.items:
-            raise InputError(f"{name} must be a list of 1 to {self.limits.items} items")
-        if name == "vectors":
-            return self.vectors(values)
+        items = self.limits.items if kind == "batch" else 1
+        name, values = parse(body, *(BATCH if kind == "batch" else ONE), lists=items + 1)
+        if kind != "batch":
+            name, values = f"{name}s", [values]
+        elif not isinstance(values, list) or not 1 <= len(values) <= items:
+            raise InputError(f"{name} must be a list of 1 to {items} items")
+        if name != "images":
+            return self.vectors(values) if name == "vectors" else self.texts(values)
         return self.images([decoded(value, place) for place, value in enumerate(values)], end=end)
 
     def images(
@@ -163,7 +165,7 @@ class Model:
     def vectors(self, values: Any) -> NDArray[np.float32]:
         """Return vectors from lists of numbers; anything else is an `InputError`."""
         if self.takes != "vectors":
-            raise InputError("the model takes images, not vectors")
+            raise InputError(f"the model takes {self.takes}, not vectors")
         (width,) = self.trained.input_shape
         try:
             array = np.array(values)
@@ -177,11 +179,30 @@ class Model:
             raise InputError("vectors holds a value that is not finite")
         return found
 
-    def _tag(self, inputs: NDArray[Any]) -> list[dict[str, Any]]:
+    def texts(self, values: list[Any]) -> list[str]:
+        """Return texts; anything else is an `InputError`."""
+        if self.takes != "texts":
+            raise InputError(f"the model takes {self.takes}, not texts")
+        if not all(isinstance(value, str) and len(value) <= self.limits.text_bytes for value in values):
+            raise InputError(f"texts is no list of texts of at most {self.limits.text_bytes} letters each")
+        return values
+
+    def probabilities(self, inputs: NDArray[Any] | list[str]) -> NDArray[np.float32]:
+        """Return the probability of every label, for each input."""
+        if isinstance(inputs, list):
+            return self.trained.probabilities_of_texts(inputs)
+        return self.trained.probabilities(inputs)
+
+    def warm_up(self) -> None:
+        """Compute once: the first time takes longer than all later ones."""
+        kind = np.uint8 if self.takes == "images" else np.float32
+        self.probabilities([""] if self.takes == "texts" else np.zeros((1, *self.trained.input_shape), kind))
+
+    def _tag(self, inputs: NDArray[Any] | list[str]) -> list[dict[str, Any]]:
         """Return tags, the surest first, and the probability of every label, for each input."""
         names, limits = self.trained.classes, self.trained.thresholds.values
         found = []
-        for row in self.trained.probabilities(inputs):
+        for row in self.probabilities(inputs):
             values = [round(float(value), 6) for value in row]
             chosen = sorted(np.flatnonzero(row > limits), key=lambda k: -row[k])
             tags = [{"label": names[k], "probability": values[k]} for k in chosen]
@@ -206,7 +227,8 @@ def parse(data: bytes, *names: str, lists: int) -> tuple[str, Any]:
     mlcl.errors.InputError: the request is no JSON object with 'vector' alone and at most 1 lists in it
     """
     expected = " or ".join(repr(name) for name in names)
-    if data.count(b"{") == 1 and data.count(b"[") <= lists:
+    outline = STRINGS.sub(b"", data)
+    if outline.count(b"{") == 1 and outline.count(b"[") <= lists:
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):  # of bytes that are no UTF-8, too
@@ -261,9 +283,7 @@ def _loaded(settings: dict[str, Any]) -> tuple[Model | None, Answer]:
         torch.set_num_threads(max(1, torch.get_num_threads() // settings["workers"]))
         limits = Limits(**settings["limits"])
         model = Model(settings["folder"], limits=limits, current=settings["current"])
-        model.trained.probabilities(
-            np.zeros((1, *model.trained.input_shape), model.kind)
-        )  # the first one takes longer
+        model.warm_up()
     except Exception as error:  # files from anywhere, plugins: the process that asked says what to do
         return None, Answer(400, one_line(error, limit=1000).encode())
     return model, Answer(200, json.dumps([str(model.folder), model.about()]).encode())

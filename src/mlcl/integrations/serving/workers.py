@@ -36,7 +36,7 @@ LOOK = 0.2
 """Seconds of waiting after which it is asked whether the client is still there."""
 PROGRAM = "import sys; from mlcl.integrations.serving.model import work; work(int(sys.argv[1]))"
 
-KINDS = ("load", "image", "vector", "batch")
+KINDS = ("load", "image", "item", "batch")
 QUESTION = struct.Struct("!BdI")
 """What precedes a request on its way to a process: kind, seconds, bytes that follow."""
 ANSWER = struct.Struct("!HIII")
@@ -152,7 +152,7 @@ class Job:
     """A request that waits, or is worked on.
 
     Attributes:
-        kind: ``image``, ``vector`` or ``batch``.
+        kind: ``image`` (the body is one), ``item`` (a vector or a text, in JSON) or ``batch``.
         body: as it came.
         since: when it came.
         gone: whether its client has left.
@@ -256,7 +256,7 @@ class Workers:
         """Return the answer to a request, once it is its turn.
 
         Args:
-            kind: ``image``, ``vector`` or ``batch``.
+            kind: ``image`` (the body is one), ``item`` (a vector or a text, in JSON) or ``batch``.
             body: as it came.
             gone: whether its client has left; asked before anything is computed, if the request had to wait.
         """

@@ -38,6 +38,9 @@ class Regulariser:
         """Return what is added to the loss, or None for nothing."""
         return None
 
+    def after_backward(self, step: Step) -> None:
+        """Change the gradients of ``step.context.model``, if at all, before the optimiser makes its step with them."""
+
     def end_task(self, context: TaskContext) -> None:
         """Look back at a learnt task; the network is in evaluation mode."""
 
