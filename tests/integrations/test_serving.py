@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import csv
 import io
 import json
 import re
@@ -18,6 +19,7 @@ from PIL import Image
 
 from children import LIMIT
 from helpers import label_settings, label_store
+from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.integrations.serving import model as model_module
@@ -26,6 +28,7 @@ from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refused
 from mlcl.integrations.serving.model import LIGHT_PIXELS, Model, parse
 from mlcl.integrations.serving.workers import HEAVY
 from mlcl.runs.run import run
+from mlcl.taggers import load
 from mlcl.taggers.predict import predict
 
 SMALL = Limits(
@@ -145,6 +148,40 @@ def test_vectors_get_the_scores_of_predict(vectors, runs, tmp_path):
     assert np.allclose([list(found["probabilities"].values()) for found in many], expected, atol=2e-6)
     one = vectors.post("/predict", json={"vector": rows[0].tolist()}).json()
     assert np.allclose(list(one["probabilities"].values()), expected[0], atol=2e-6)
+
+
+def test_texts_get_the_scores_of_predict(tmp_path):
+    rows = [
+        ("a [red] {ball}", "red"),
+        ("the blue sky", "blue"),
+        ('red "and" blue', "red|blue"),
+        ("none", ""),
+    ] * 12
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [("text", "tags"), *((f"{text} {k}", tags) for k, (text, tags) in enumerate(rows))]
+        )
+    folder = tmp_path / "tagger"
+    assert main(["learn", str(tmp_path / "table.csv"), "--out", str(folder), "--quiet"]) == 0
+    client = Client(make_app(Here(Model(folder))))
+    assert client.get("/version").json()["takes"] == "texts"
+    texts = ["a [red] {ball}", 'blue \\ "quoted\n', ""]
+    expected = load(folder).predict_proba(texts)
+    many = client.post("/batch", json={"texts": texts}).json()["results"]
+    assert np.allclose([list(found["probabilities"].values()) for found in many], expected, atol=2e-6)
+    one = client.post("/predict", json={"text": texts[1]}).json()
+    assert one == many[1]
+    for content, words in (
+        ({"texts": ["a", 1]}, "no list of texts"),
+        ({"texts": "a"}, "a list of 1 to 256"),
+        ({"texts": ["a"] * 257}, "a list of 1 to 256"),
+        ({"vectors": [[1.0]]}, "takes texts, not vectors"),
+        ({"images": [""]}, "not images"),
+        ({"texts": [["a"]] * 300}, "at most 257 lists"),
+    ):
+        found = client.post("/batch", json=content)
+        assert (found.status_code, words in found.json()["error"]) == (400, True), found.text
+    assert client.post("/predict", content=b"x", headers=PNG).status_code == 400
 
 
 def test_what_machines_ask(images, runs):

@@ -1,4 +1,4 @@
-"""A tagger as a service over HTTP: images or vectors in, tags with probabilities out (extra ``serve``).
+"""A tagger as a service over HTTP: images, vectors or texts in, tags with probabilities out (extra ``serve``).
 
 One process talks to clients (`server`: who may connect; `app`: the routes; `limits`; `counters`: what ``/metrics``
 shows) and reads nothing of what they send. Others (`workers`) parse, decode and compute (`model`). Nothing that a
