@@ -24,9 +24,9 @@ from mlcl.cli.messages import (
     say,
     show_warning,
 )
+from mlcl.engines.cores import share_cores
+from mlcl.engines.launching import leave, rank, torchrun
 from mlcl.errors import InputError, nearest
-from mlcl.training.cores import share_cores
-from mlcl.training.launching import leave, rank, torchrun
 from mlcl.training.portable import NotPortable, restart
 
 VERBS = {

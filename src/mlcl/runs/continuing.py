@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import Dataset, Split, absolute_data, is_given_arrays, load_dataset, shown_data
 from mlcl.datasets.base import ConcatRows, known_labels
+from mlcl.engines.launching import launched
 from mlcl.errors import InputError, one_line
 from mlcl.exact import Learner as ExactLearner
 from mlcl.labels import Labels
@@ -35,7 +36,6 @@ from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import current_folder
 from mlcl.streams import Benchmark, Task, build_tasks, keep_out, task_notes
 from mlcl.training.callbacks import Callback
-from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
 from mlcl.training.state import State, with_prefix

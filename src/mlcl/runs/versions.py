@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlcl.engines.launching import rank
 from mlcl.errors import InputError
 from mlcl.files import FolderLock, own_folder, refuse_link
 from mlcl.runs import folder as files
 from mlcl.runs.result import SavedResult
-from mlcl.training.launching import rank
 
 MAX_VERSIONS = 100_000
 
