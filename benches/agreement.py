@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from mlcl.config.schema import Config, StreamConfig, TrainConfig
+from mlcl.engines.launching import launched
 from mlcl.runs.recording import load_benchmark
-from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 
 STEPS = (1, 2, 5, 10, 20, 40)

@@ -6,7 +6,7 @@ terminal or a service, the demo so has half of the cores; beside loops of its ow
 has threads. Both are timed.
 
 ``python -m benches.busy`` prints, instead, milliseconds per step of a small network beside the loops under several
-settings of OpenMP, in turns: how the settings of `mlcl.training.cores` were chosen.
+settings of OpenMP, in turns: how the settings of `mlcl.engines.cores` were chosen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTINGS = {
 }
 STEPS = """
 import sys, time
-from mlcl.training.cores import ask_for_short_slices
+from mlcl.engines.cores import ask_for_short_slices
 if sys.argv[1] == "True":
     ask_for_short_slices()
 import torch

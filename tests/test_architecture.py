@@ -22,6 +22,7 @@ PACKAGE = ROOT / "src" / "mlcl"
 FOUNDATIONS = ("_version", "errors", "files", "arrays", "registry", "labels", "seeds", "plugins", "texts")
 ROOMS = (
     *(
+        "engines",
         "losses",
         "metrics",
         "memories",

@@ -64,7 +64,7 @@ ALLOWED = {
     "print": set(),
     "csv.writer": {"texts"},
     "sys.stdout.write": {"cli.messages"},
-    "sys.stderr.write": {"cli.messages", "training.launching"},
+    "sys.stderr.write": {"cli.messages", "engines.launching"},
     "Environment": {"reports.rendering"},
 }
 """What shows or writes text, and the modules that may use it: they make text from outside safe."""

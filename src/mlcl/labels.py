@@ -110,11 +110,16 @@ class LabelCounts:
         object.__setattr__(self, "total", int(self.total))
 
     @classmethod
-    def of(cls, labels: ArrayLike) -> LabelCounts:
-        """Count a label matrix ``[n, K]``."""
+    def of(cls, labels: ArrayLike, known: NDArray[np.bool_] | None = None) -> LabelCounts:
+        """Count a label matrix ``[n, K]``, or the cells of it that are known.
+
+        >>> LabelCounts.of([[1, 0], [0, 0]], np.array([[True, True], [False, True]])).negative
+        array([0, 2])
+        """
         matrix = as_labels(labels)
-        positive = matrix.sum(axis=0, dtype=np.int64)
-        return cls(positive, len(matrix) - positive, len(matrix))
+        positive = (matrix if known is None else matrix * known).sum(axis=0, dtype=np.int64)
+        counted = len(matrix) if known is None else known.sum(axis=0, dtype=np.int64)
+        return cls(positive, counted - positive, len(matrix))
 
     def __add__(self, other: LabelCounts) -> LabelCounts:
         if not isinstance(other, LabelCounts):

@@ -167,3 +167,14 @@ def test_tables_of_other_things_are_not_taken_for_texts(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"vector": [[1.0]], "text": ["a"]}), tmp_path / "v.parquet")
     assert not has_texts(tmp_path / "images.csv")
     assert not has_texts(tmp_path / "v.parquet")
+
+
+def test_labels_that_nobody_looked_for_are_unknown(tmp_path):
+    rows = [("red", ["a"], ["a", "b"]), ("blue", [], ["b"]), ("pink", ["c"], None), ("grey", ["c"], ["d"])]
+    lines = [json.dumps({"text": t, "tags": tags, "annotated": seen}) for t, tags, seen in rows]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    plan = plan_source("table", tmp_path / "x.jsonl", test_fraction=0.5)
+    assert plan.classes == ("a", "b", "c", "d")
+    order = np.argsort(plan.ids)
+    assert plan.labels[order].tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
+    assert plan.known[order].astype(int).tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 1, 1]]

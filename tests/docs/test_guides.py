@@ -82,6 +82,17 @@ def test_the_researchers_guide_from_top_to_bottom(tmp_path, monkeypatch, capsys)
     assert "rldam-wru" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_the_guide_of_texts_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
+    names = {}
+    run((GUIDES / "texts.md").read_text(encoding="utf-8"), names)
+    shown = capsys.readouterr().out
+    assert "billing: probability" in shown
+    assert names["tickets"].classes == ("billing", "crash", "login")
+
+
 def test_the_exceptions_are_those_of_the_tests():
     """The guide lists the checks of scikit-learn that fail; so do the tests, which see that they do."""
     text = (GUIDES / "engineer.md").read_text(encoding="utf-8")

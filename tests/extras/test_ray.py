@@ -15,12 +15,12 @@ import shard_files
 from children import complete
 from helpers import small_arrays
 from mlcl.datasets import open_store, prepare_source
-from mlcl.runs import features_ray
+from mlcl.engines.cluster import connected
 from mlcl.runs.features import embed_store
-from mlcl.sklearn import ExactTagger, shard_engines
+from mlcl.sklearn import ExactTagger
+from mlcl.sklearn import shards as shards_module
 from mlcl.sklearn.shard_parts import count
 from mlcl.sklearn.shards import Stopped, learn_shards
-from mlcl.training.cluster import EngineFailure, connected
 from shard_files import distance, made_up, one_process, write_shards
 
 ray = pytest.importorskip("ray", reason="ray is an extra")
@@ -118,13 +118,12 @@ def embedded(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:model 'resnet8' has random weights")
 def test_features_with_a_node_that_is_killed(cluster, second, embedded):
-    # More actors than there are cores.
+    # More jobs than there are cores.
     embedded(address=cluster.address, jobs=5, progress=killing(cluster, second, 2))
 
 
 @pytest.mark.filterwarnings("ignore:model 'resnet8' has random weights")
-def test_features_where_an_actor_never_gets_a_place(cluster, second, embedded):
-    """As after the loss of a node that the cluster still counts."""
+def test_features_where_somebody_else_has_a_core(cluster, second, embedded):
     signal.alarm(600)  # without the fix this would wait for ever
     try:
         with occupied_core(cluster):
@@ -133,19 +132,9 @@ def test_features_where_an_actor_never_gets_a_place(cluster, second, embedded):
         signal.alarm(0)
 
 
-@pytest.mark.filterwarnings("ignore:model 'resnet8' has random weights")
-def test_features_without_a_place_end_in_a_sentence(cluster, embedded, monkeypatch):
-    monkeypatch.setattr(features_ray, "PATIENCE", 2.0)
-    with (
-        occupied_core(cluster),
-        pytest.raises(EngineFailure, match=r"^no encoder was ready on the cluster within 2 s: "),
-    ):
-        embedded(address=cluster.address, jobs=1)
-
-
 def test_a_killed_worker_loses_nothing(cluster, tmp_path, monkeypatch):
     write_shards(tmp_path / "data", made_up(10))
-    monkeypatch.setattr(shard_engines, "attempt", _dies(tmp_path / "died", times=2))
+    monkeypatch.setattr(shards_module, "count", _dies(tmp_path / "died", times=2))
     found = learn_shards(str(tmp_path / "data"), tmp_path / "out", engine="ray", address=cluster.address)
     assert len(list((tmp_path / "died").iterdir())) == 2
     monkeypatch.undo()
@@ -155,9 +144,11 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path, monkeypatch):
 
 def test_a_worker_that_dies_always_ends_in_a_sentence(cluster, tmp_path, monkeypatch):
     write_shards(tmp_path / "data", made_up(2))
-    monkeypatch.setattr(shard_engines, "ATTEMPTS", 1)
-    monkeypatch.setattr(shard_engines, "attempt", _dies(tmp_path / "died", times=100))
-    with pytest.raises(Stopped, match=r"000\.parquet, .*001\.parquet could not be counted: ") as caught:
+    monkeypatch.setattr(shards_module, "ATTEMPTS", 1)
+    monkeypatch.setattr(shards_module, "count", _dies(tmp_path / "died", times=100))
+    with pytest.raises(
+        Stopped, match=r"000\.parquet, .*001\.parquet could not be counted in 1 attempts: "
+    ) as caught:
         learn_shards(str(tmp_path / "data"), tmp_path / "out", engine="ray", address=cluster.address)
     assert "\n" not in str(caught.value)
     monkeypatch.undo()

@@ -20,6 +20,7 @@ from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
 from mlcl.datasets.computing import _plan
 from mlcl.datasets.partial import Ledger
+from mlcl.engines.pool import EngineFailure
 from mlcl.errors import InputError
 from mlcl.models import build_model
 from mlcl.runs.continuing import update
@@ -28,7 +29,6 @@ from mlcl.runs.features import embed_store
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.taggers.predict import predict
-from mlcl.training.cluster import EngineFailure
 
 RANDOM = "ignore:model 'resnet8' has random weights"
 

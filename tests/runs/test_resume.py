@@ -16,7 +16,7 @@ from children import child, complete
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import prepare_source
-from mlcl.training.launching import endings
+from mlcl.engines.launching import endings
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 MLP = ["--model", "mlp", "--model.hidden", "16", "--model.depth", "1"]

@@ -18,7 +18,8 @@ from mlcl.errors import InputError
 from mlcl.exact.held_rows import held_out
 from mlcl.files import FolderLock
 from mlcl.metrics import macro_auc
-from mlcl.sklearn import ExactTagger, shard_engines, shard_parts
+from mlcl.sklearn import ExactTagger, shard_parts
+from mlcl.sklearn import shards as shards_module
 from mlcl.sklearn.shards import Stopped, learn_shards
 from shard_files import Rows, distance, made_up, one_process, write_shard, write_shards
 
@@ -102,7 +103,7 @@ def test_a_kill_at_every_write_counts_every_shard_once(data, whole, tmp_path):
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing(data, whole, tmp_path, monkeypatch):
     monkeypatch.setenv("SHARD_MARKS", str(tmp_path))
-    monkeypatch.setattr(shard_engines, "_serve", shard_files.serve_and_die_once)
+    monkeypatch.setattr(shards_module, "count_into", shard_files.die_once)
     found = learn_shards(str(data), tmp_path / "out", jobs=2)
     assert {path.name for path in tmp_path.glob("died-*")} == {"died-before", "died-after"}
     assert found.path.read_bytes() == whole.read_bytes()
@@ -110,8 +111,8 @@ def test_a_killed_worker_loses_nothing(data, whole, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_always_ends_in_a_sentence(data, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_engines, "_serve", shard_files.serve_and_die)
-    monkeypatch.setattr(shard_engines, "ATTEMPTS", 2)
+    monkeypatch.setattr(shards_module, "count_into", shard_files.die)
+    monkeypatch.setattr(shards_module, "ATTEMPTS", 2)
     with pytest.raises(Stopped, match=r"parquet could not be counted in 2 attempts: .*signal 9"):
         learn_shards(str(data), tmp_path / "out", jobs=2)
     monkeypatch.undo()
@@ -288,7 +289,7 @@ def test_what_is_in_the_way_is_not_touched(data, tmp_path):
 
 
 def test_a_damaged_part_is_named_with_what_to_do(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_engines, "count", _fails_at(4))
+    monkeypatch.setattr(shard_parts, "count", _fails_at(4))
     with pytest.raises(InputError, match="a made-up failure"):
         learn_shards(str(data), tmp_path / "out", jobs=1)
     monkeypatch.undo()
@@ -303,13 +304,13 @@ def test_a_damaged_part_is_named_with_what_to_do(data, tmp_path, monkeypatch):
 
 
 def _fails_at(number):
-    calls = []
+    calls, real = [], shard_parts.count
 
     def count(job):
         calls.append(job)
         if len(calls) == number:
             raise InputError("a made-up failure")
-        return shard_parts.count(job)
+        return real(job)
 
     return count
 

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from mlcl.cli.main import main
+from mlcl.engines import cluster
 from mlcl.exact.parts import Part
-from mlcl.sklearn import shard_engines
+from mlcl.sklearn import shards
 from mlcl.sklearn.shard_parts import Counted, Job, count, write_part
-from mlcl.training import cluster
 
 
 def learn(data: str, out: str, address: str, victim: str) -> int:
@@ -26,14 +26,14 @@ def learn(data: str, out: str, address: str, victim: str) -> int:
         os.kill(int(victim), signal.SIGKILL)
         return key
 
-    def attempt(job: Job) -> tuple[Part, list[Counted]]:
+    def slowly(job: Job) -> tuple[Part, list[Counted]]:
         time.sleep(0.5)  # so that the loss meets work that is not done
         return count(job)
 
     cluster.PATIENCE = cluster.SILENCE = 2.0
     cluster.LOOK = 0.5
-    setattr(shard_engines, "write_part", write)  # noqa: B010  (not a public name)
-    shard_engines.attempt = attempt
+    setattr(shards, "write_part", write)  # noqa: B010  (not a public name)
+    setattr(shards, "count", slowly)  # noqa: B010
     return main(["learn", "--data", data, "--out", out, "--quiet", "--engine", "ray", "--address", address])
 
 

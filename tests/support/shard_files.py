@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,8 @@ import pyarrow.parquet
 
 from children import FOREVER
 from mlcl.exact.parts import Part
-from mlcl.sklearn import ExactTagger, shard_engines
-from mlcl.sklearn.shard_parts import Counted, Job, count, write_part
+from mlcl.sklearn import ExactTagger, shards
+from mlcl.sklearn.shard_parts import Counted, Job, count, count_into, write_part
 from mlcl.sklearn.shards import learn_shards
 
 NAMES = ("ant", "bee", "cat", "dog")
@@ -89,24 +88,19 @@ def distance(one: ExactTagger, other: ExactTagger) -> float:
     return float(max(weights, np.abs(one.intercept_ - other.intercept_[order]).max()))
 
 
-def serve_and_die(pipe: Connection) -> None:
-    """Be a worker that is killed by every job."""
-    pipe.recv()
+def die(folder: Path, job: Job) -> None:
+    """Be killed by every job."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def serve_and_die_once(pipe: Connection) -> None:
-    """Be a worker; one of them is killed before its part is written, and one after, before it could report."""
+def die_once(folder: Path, job: Job) -> list[Counted]:
+    """Count; one worker is killed before its part is written, and one after, before it could report."""
     marks = Path(os.environ["SHARD_MARKS"])
-
-    def write(folder: Path, part: Part, counted: list[Counted]) -> str:
-        _die_once(marks / "died-before")
-        key = write_part(folder, part, counted)
-        _die_once(marks / "died-after")
-        return key
-
-    setattr(shard_engines, "write_part", write)  # noqa: B010  (not a public name)
-    shard_engines._serve(pipe)
+    part, counted = count(job)
+    _die_once(marks / "died-before")
+    write_part(folder, part, counted)
+    _die_once(marks / "died-after")
+    return counted
 
 
 def _die_once(mark: Path) -> None:
@@ -115,18 +109,15 @@ def _die_once(mark: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def serve_a_little(pipe: Connection) -> None:
-    """Be a worker that stalls in its third job."""
-    done = []
+_done: list[Job] = []
 
-    def attempt(job: Job) -> object:
-        done.append(job)
-        if len(done) > 2:
-            time.sleep(FOREVER)
-        return count(job)
 
-    shard_engines.attempt = attempt
-    shard_engines._serve(pipe)
+def stall(folder: Path, job: Job) -> list[Counted]:
+    """Count; a worker stalls in its third job."""
+    _done.append(job)
+    if len(_done) > 2:
+        time.sleep(FOREVER)
+    return count_into(folder, job)
 
 
 def _kill_at(number: int, *, before: bool) -> None:
@@ -162,7 +153,7 @@ def _learn_on_ray(data: str, out: Path, address: str) -> None:
         write_part(folder, part, counted)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    setattr(shard_engines, "write_part", write)  # noqa: B010  (not a public name)
+    setattr(shards, "write_part", write)  # noqa: B010  (not a public name)
     learn_shards(data, out, engine="ray", address=address)
 
 
@@ -171,7 +162,9 @@ def main(what: str, data: str, out: Path, *address: str) -> None:
     if what == "ray":
         _learn_on_ray(data, out, *address)
     if what == "stall":
-        shard_engines._serve = serve_a_little
+        import shard_files
+
+        setattr(shards, "count_into", shard_files.stall)  # noqa: B010  (by a name that workers can import)
         learn_shards(data, out, jobs=2)
     for number in itertools.count(1):
         for before in (True, False):

@@ -8,8 +8,8 @@ import sys
 import time
 
 from children import FOREVER
+from mlcl.engines.launching import launched, member
 from mlcl.errors import InputError
-from mlcl.training.launching import launched, member
 
 
 def exchange(value):

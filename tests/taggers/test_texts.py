@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import pytest
 import mlcl
 from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
-from mlcl.encoders import Words, from_bytes
+from mlcl.encoders import Words, from_bytes, join, to_bytes
 from mlcl.errors import InputError
+from mlcl.taggers.why import why
 
 WORDS = {
     "web": ["server", "http", "proxy", "browser"],
@@ -117,7 +119,7 @@ def test_it_learns_new_labels_and_keeps_its_encoder(tagger, tmp_path, capsys):
     assert found.classes == ("game", "sound", "web", "maths")
     assert found.predict_proba(["solver for matrix algebra"])[0].argmax() == 3
     assert found.encoder == (tagger / "encoder.safetensors").read_bytes()
-    assert json.loads((tagger / "versions/2/gate.json").read_text())["rows"] == 149
+    assert json.loads((tagger / "versions/2/gate.json").read_text())["rows"] == 150
     assert found.update(write_table(tmp_path / "again.csv", rows=60, seed=3)).classes == found.classes
     assert main(["check", str(tagger)]) == 0
     assert main(["rollback", str(tagger)]) == 0
@@ -154,3 +156,45 @@ def test_options_of_texts_are_of_texts_alone(tmp_path, capsys):
     )
     assert main(["learn", str(tmp_path / "v.npz"), "--encoder", "words", "--out", str(tmp_path / "v")]) == 2
     assert "has no option --encoder" in capsys.readouterr().err
+
+
+def test_contributions_add_up_to_the_log_odds(tagger, capsys):
+    found = mlcl.load(tagger)
+    text = "The HTTP server, a proxy server; unknown words & <b>arcade</b> \x1b[2J"
+    values = found.calibration.lines.log_odds(found.logits_of_texts([text, ""]))
+    for k, label in enumerate(found.classes):
+        told = why(found, text, label)
+        assert told.log_odds == pytest.approx(values[0, k], abs=1e-4)
+        assert told.base == pytest.approx(values[1, k], abs=1e-4)
+        assert told.base + sum(value for _, value in told.contributions) == pytest.approx(told.log_odds)
+        assert told.probability == pytest.approx(found.predict_proba([text])[0, k], abs=1e-4)
+    by_name = dict(why(found, text, "web").contributions)
+    assert {"http", "server", "proxy", "arcade"} < set(by_name)
+    assert min(by_name["server"], by_name["http"]) > 0.3
+    capsys.readouterr()
+    assert main(["why", str(tagger), "--text", QUESTIONS[0], "--top", "3"]) == 0
+    assert capsys.readouterr().out.startswith("web: probability")
+    assert main(["why", str(tagger), "--text", text, "--label", "wep"]) == 2
+    assert "has no label 'wep'. Did you mean 'web'?" in capsys.readouterr().err
+
+
+def test_contributions_of_several_encoders_add_up(tagger):
+    found = mlcl.load(tagger)
+    whole = found.text_encoder
+    assert isinstance(whole, Words)
+    words = Words.fit(QUESTIONS, words=20, hashed=10, pairs=True)
+    both = join(words, Words.fit(QUESTIONS, words=0, hashed=whole.width - words.width), weights=[0.7, 2.0])
+    told = why(replace(found, encoder=to_bytes(both)), QUESTIONS[0], "web")
+    row = both.encode([QUESTIONS[0]]).toarray()
+    assert told.log_odds == pytest.approx(found.calibration.lines.log_odds(found.logits(row))[0, 2], abs=1e-4)
+
+
+def test_a_network_has_no_contributions(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
+    table = write_table(tmp_path / "first.csv")
+    spec = ["--encoder", "words,words=20,hashed=4", "--method", "er", "--out", str(tmp_path / "t"), "--quiet"]
+    assert main(["learn", str(table), *spec]) == 0
+    found = mlcl.load(tmp_path / "t")
+    assert found.predict_proba(QUESTIONS).shape == (4, 3)
+    with pytest.raises(InputError, match="no linear tagger"):
+        why(found, "a server", "web")

@@ -22,11 +22,11 @@ from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.cli.main import main
 from mlcl.cli.signals import Signals
 from mlcl.config.schema import Config, TrainConfig
+from mlcl.engines.launching import leave
 from mlcl.errors import InputError
 from mlcl.runs.checkpoints import Checkpoint, Identity, refuse_changes, warn_of_versions
 from mlcl.runs.run import resume, run
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
-from mlcl.training.launching import leave
 from mlcl.training.learner import Learner
 from mlcl.training.processes import Processes, settled
 from mlcl.training.state import State

@@ -15,13 +15,13 @@ from mlcl.cli.progress import make_console, progress_shown
 from mlcl.cli.verbs import verb_parser
 from mlcl.config.resolve import resolve
 from mlcl.datasets import SOURCES, prepare_source
+from mlcl.engines.pool import EngineFailure
 from mlcl.errors import InputError, nearest
 from mlcl.files import disk_is_full
 from mlcl.registry import read_options
 from mlcl.reports import data as report
 from mlcl.runs.durations import measured
 from mlcl.runs.features import embed_store
-from mlcl.training.cluster import EngineFailure
 
 
 def main(arguments: list[str]) -> int:

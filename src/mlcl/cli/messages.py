@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Any
 
+from mlcl.engines.launching import rank
 from mlcl.texts import visible
-from mlcl.training.launching import rank
 
 
 def say(*cells: object) -> None:

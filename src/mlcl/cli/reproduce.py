@@ -15,6 +15,7 @@ from mlcl.cli.messages import fail, note, say
 from mlcl.cli.options import parse_settings
 from mlcl.cli.progress import make_console
 from mlcl.config.resolve import Layer, merge, resolve
+from mlcl.engines.cluster import choose_engine
 from mlcl.errors import InputError, check_choice
 from mlcl.files import slug
 from mlcl.reports.gather import sections
@@ -30,7 +31,6 @@ from mlcl.sweeps.reuse import reuse
 from mlcl.sweeps.sweep import run_all, sweep_lock
 from mlcl.sweeps.tuning import FIRST_SEED, Tuning, TuningPlan
 from mlcl.sweeps.work import Finished
-from mlcl.training.cluster import check_engine
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
     name = resolve(given={"benchmark": benchmark}).benchmark
     out = Path(own.get("out") or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
     engine = own.get("engine", "local")
-    check_engine(jobs=own.get("jobs"), engine=engine, address=own.get("address"))
+    choose_engine(engine, jobs=own.get("jobs"), address=own.get("address"))
     tune = _tuning_plan(own, experiment)
     return ReproduceCommand(
         experiment=experiment,

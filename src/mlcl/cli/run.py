@@ -12,12 +12,13 @@ from mlcl.cli.options import parse_run
 from mlcl.cli.progress import make_console
 from mlcl.cli.signals import Signals
 from mlcl.cli.terminal import Terminal, result_lines, result_table
+from mlcl.engines.children import ProcessError
+from mlcl.engines.launching import rank
 from mlcl.runs.folder import default_folder
 from mlcl.runs.result import Result
 from mlcl.runs.run import run
 from mlcl.runs.trackers import parse_trackers, tracked
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
-from mlcl.training.launching import ProcessError, rank
 from mlcl.training.optimisation import TrainingError
 from mlcl.training.portable import require_portable
 

@@ -8,9 +8,9 @@ from types import FrameType
 from typing import Any
 
 from mlcl.cli.messages import note
+from mlcl.engines.launching import endings, rank
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback, Interrupted
-from mlcl.training.launching import endings, rank
 from mlcl.training.learner import Learner
 
 

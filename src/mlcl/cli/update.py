@@ -14,18 +14,19 @@ from mlcl.cli.options import RunCommand, parse_run
 from mlcl.cli.progress import make_console
 from mlcl.cli.run import follow
 from mlcl.cli.verbs import VerbParser, verb_parser
+from mlcl.engines.launching import rank
 from mlcl.errors import InputError
 from mlcl.reports.changes import change_lines, change_table, points
 from mlcl.runs.continuing import update
 from mlcl.runs.folder import CONFIG, read_config, read_encoder, read_extends, read_result, require_finished
 from mlcl.runs.versions import claimed, current_folder, parent_number, root_of
 from mlcl.taggers.gate import ALLOW, Verdict, check_gate, release
-from mlcl.training.launching import rank
 from mlcl.training.portable import require_portable
 
 DATA_HELP = """
 Where DATA is no store:
-  --tags COLUMN, --separator TEXT, --x NAME, --y NAME, --text COLUMNS, --id COLUMN, --group COLUMN    as in mlcl learn
+  --tags COLUMN, --separator TEXT, --x NAME, --y NAME, --text COLUMNS, --id COLUMN, --group COLUMN,
+  --annotated COLUMN    as in mlcl learn
 """
 HELP = f"""usage: mlcl update DIR --data DATA [--gate DATA] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.base import as_inputs
+from mlcl.datasets.base import as_inputs, known_labels
 from mlcl.datasets.matlab import read_mat
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.plan import SOURCES, DatasetPlan, choose_split, make_plan
@@ -21,6 +21,8 @@ from mlcl.labels import Labels, as_labels
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 SPLITS = ("train", "test")
+MORE = ("classes", "known", "known_train", "known_test", "ids", "ids_train", "ids_test")
+"""Arrays that need not be there."""
 
 
 @SOURCES.register(
@@ -42,7 +44,8 @@ def read_arrays(
             optionally ``classes``, or a folder with such .npy files, or .npz files that
             ``scipy.sparse.save_npz`` wrote. Inputs are uint8 images ``[N, C, H, W]``, ``[N, H, W, C]`` or
             ``[N, H, W]``, with 1 or 3 channels, or numbers ``[N, D]``, which become float32 features. Labels
-            are 0/1 ``[N, K]``.
+            are 0/1 ``[N, K]``. Arrays ``known_train`` and ``known_test`` of the same shape, or ``known``, say which
+            labels are known; ``ids_train`` and ``ids_test``, or ``ids``, name the rows.
         x: name of the array that holds all inputs, where one array has the rows of both splits; ``y`` goes with it.
         y: name of the array that holds all labels.
         test_fraction: fraction of the rows that is held out for testing, with ``x`` and ``y``.
@@ -63,21 +66,38 @@ def read_arrays(
         splits, len(labels), fraction=test_fraction, seed=split_seed, where=str(root)
     )
     classes = _classes(found.get("classes"), labels.shape[1], root)
+    known = _beside(found, "known", splits, root)
+    labels, known = known_labels(labels, known, name=f"known of {root}")
     if min_positives:
         options |= {"min_positives": min_positives}
         often = labels.sum(axis=0, dtype=np.int64) >= min_positives
         classes, labels = [name for name, keep in zip(classes, often, strict=True) if keep], labels[:, often]
+        known = None if known is None else known[:, often]
+    ids = _beside(found, "ids", splits, root)
+    usual = [f"row-{i}" for i in range(len(labels))] if splits is None else numbered(splits)
     return make_plan(
         source="arrays",
         root=str(root),
         name=slug(root.absolute().name.removesuffix(".npz").removesuffix(".mat")),
         classes=classes,
-        ids=[f"row-{i}" for i in range(len(labels))] if splits is None else numbered(splits),
+        ids=usual if ids is None else [str(one) for one in ids.ravel().tolist()],
         train=train,
         labels=labels,
         inputs=inputs,
         options=options,
+        known=known,
     )
+
+
+def _beside(
+    found: dict[str, NDArray[Any]], name: str, splits: list[str] | None, root: Path
+) -> NDArray[Any] | None:
+    """Return an array that goes with the rows, if it is there: whole, or of both splits."""
+    names = [name] if splits is None else [f"{name}_{split}" for split in SPLITS]
+    there = [found[one] for one in names if one in found]
+    if there and len(there) < len(names):
+        raise InputError(f"{root} has {name} for one split; expected {' and '.join(names)}, or neither")
+    return np.concatenate(there) if there else None
 
 
 def _together(found: dict[str, NDArray[Any]], root: Path) -> tuple[NDArray[Any], Labels, list[str]]:
@@ -121,11 +141,11 @@ def _arrays(root: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return the arrays by name: all of ``names``, and ``classes`` if it is there."""
     if root.is_dir():
         found = {key: _array(root, key) for key in names}
-        if (root / "classes.npy").exists():
-            found["classes"] = map_npy(root / "classes.npy")
-        return found
+        return found | {
+            name: map_npy(root / f"{name}.npy") for name in MORE if (root / f"{name}.npy").exists()
+        }
     read = read_mat if root.suffix.lower() == ".mat" else read_npz
-    found = read(root, keys=(*names, "classes"), where=str(root))
+    found = read(root, keys=(*names, *MORE), where=str(root))
     for key in names:
         if key not in found:
             raise InputError(f"{root} has no array {key!r}, but {', '.join(names)} were expected")

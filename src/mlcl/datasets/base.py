@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlcl.datasets.tags import is_tags, label_matrix, warn_of_alike
 from mlcl.errors import InputError
-from mlcl.labels import Labels, as_labels
+from mlcl.labels import LabelCounts, Labels, as_labels
 
 Kind = Literal["images", "features"]
 
@@ -53,10 +53,13 @@ class Split:
     Attributes:
         inputs: uint8 images ``[N, C, H, W]``, or float32 features ``[N, D]``; may be a memory map.
         labels: uint8 ``[N, K]``, 1 where the class is present.
+        known: which labels are known, bool ``[N, K]``; None: all. One that is not known is 0 in ``labels``, and means
+            nothing: no loss, sum or metric has it.
     """
 
     inputs: NDArray[Any]
     labels: Labels
+    known: NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
         """Show sizes, not the arrays: a notebook prints what a cell returns.
@@ -77,11 +80,31 @@ class Split:
         return "images" if self.inputs.ndim == 4 else "features"
 
     @classmethod
-    def of(cls, inputs: ArrayLike, labels: ArrayLike, *, name: str = "train") -> Split:
+    def of(
+        cls, inputs: ArrayLike, labels: ArrayLike, known: ArrayLike | None = None, *, name: str = "train"
+    ) -> Split:
         """Check inputs and labels (numpy, torch or lists) and bring them to their types; see `Dataset.of`."""
         x = as_inputs(inputs, name=f"x_{name}")
         y = as_labels(as_array(labels, name=f"y_{name}"), name=f"y_{name}", rows=len(x))
-        return cls(x, y)
+        return cls(x, *known_labels(y, known, name=f"known_{name}"))
+
+    def select(self, classes: NDArray[np.int64]) -> Split:
+        """Return the split with some of the classes."""
+        known = None if self.known is None else self.known[:, classes]
+        return Split(self.inputs, self.labels[:, classes], known)
+
+    def without(self, k: int) -> Split:
+        """Return the split without a class."""
+        return self.select(np.delete(np.arange(self.labels.shape[1]), k))
+
+    def cells(self, rows: NDArray[np.int64], classes: NDArray[np.int64] | None = None) -> dict[str, Any]:
+        """Return ``labels`` and ``mask`` of some rows and classes, as metrics take them; of all classes by default."""
+        own = rows if classes is None else np.ix_(rows, classes)
+        return {"labels": self.labels[own], "mask": None if self.known is None else self.known[own]}
+
+    def counts(self, rows: NDArray[np.int64], classes: NDArray[np.int64] | None = None) -> LabelCounts:
+        """Return the positives and negatives among the known labels of some rows and classes."""
+        return LabelCounts.of(*self.cells(rows, classes).values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +156,8 @@ class Dataset:
         y_train: ArrayLike,
         x_test: ArrayLike,
         y_test: ArrayLike,
+        known_train: ArrayLike | None = None,
+        known_test: ArrayLike | None = None,
     ) -> Dataset:
         """Check the parts of a dataset and put them together.
 
@@ -145,13 +170,16 @@ class Dataset:
                 both splits, sorted.
             x_test: like ``x_train``, and of the same shape except for the number of rows.
             y_test: like ``y_train``, for the same classes.
+            known_train: which labels are known, ``[N, K]``; all by default.
+            known_test: like ``known_train``.
 
         >>> Dataset.of("tiny", None, np.eye(2), [["dog"], ["cat", "dog"]], np.eye(2), [{"cat"}, set()]).classes
         ('cat', 'dog')
         """
         if is_tags(y_train) or is_tags(y_test):
             classes, y_train, y_test = _from_tags(classes, y_train, y_test)
-        train, test = Split.of(x_train, y_train, name="train"), Split.of(x_test, y_test, name="test")
+        train = Split.of(x_train, y_train, known_train, name="train")
+        test = Split.of(x_test, y_test, known_test, name="test")
         width = train.labels.shape[1]
         if test.labels.shape[1] != width:
             raise InputError(
@@ -165,6 +193,22 @@ class Dataset:
             )
         names = _class_names(classes, width)
         return cls(name, names, train, test, fingerprint(names, train, test))
+
+
+def known_labels(
+    labels: Labels, known: ArrayLike | None, *, name: str
+) -> tuple[Labels, NDArray[np.bool_] | None]:
+    """Return labels that are 0 where they are not known, and which are known; None where all are.
+
+    >>> known_labels(np.array([[1, 1]], np.uint8), [[True, False]], name="known")
+    (array([[1, 0]], dtype=uint8), array([[ True, False]]))
+    """
+    if known is None:
+        return labels, None
+    found = as_labels(as_array(known, name=name), name=name, rows=len(labels)).view(np.bool_)
+    if found.shape != labels.shape:
+        raise InputError(f"{name} has shape {found.shape}; expected {labels.shape}, as the labels have")
+    return (labels, None) if found.all() else (labels * found, found)
 
 
 def _from_tags(
@@ -246,6 +290,8 @@ def fingerprint(classes: Sequence[str], train: Split, test: Split) -> str:
         x = split.inputs
         digest.update(json.dumps([list(x.shape), x.dtype.name, list(split.labels.shape)]).encode())
         digest.update(np.ascontiguousarray(split.labels).tobytes())
+        if split.known is not None:
+            digest.update(np.packbits(split.known).tobytes())
         step = max(1, -(-x.nbytes // WHOLE_BYTES))
         for chunk in _chunks(x[::step]):
             # One byte order, so that one dataset has one fingerprint on every machine.
@@ -275,6 +321,16 @@ def _class_names(classes: Sequence[str] | None, width: int) -> tuple[str, ...]:
             raise InputError(f"classes has the name {name!r} twice, but distinct names were expected")
         seen.add(name)
     return names
+
+
+def joined_known(*splits: Split) -> NDArray[np.bool_] | None:
+    """Return which labels of the rows of several splits are known; None: all."""
+    if all(split.known is None for split in splits):
+        return None
+    every = (
+        np.ones(split.labels.shape, np.bool_) if split.known is None else split.known for split in splits
+    )
+    return np.concatenate(list(every))
 
 
 class ConcatRows:

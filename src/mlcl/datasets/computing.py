@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.datasets.base import Dataset
+from mlcl.datasets.base import Dataset, joined_known
 from mlcl.datasets.partial import Ledger, publish, store_place, working_folder
 from mlcl.datasets.plan import DatasetPlan, make_plan
 from mlcl.datasets.preparing import is_prepared, store_info, write_manifest
@@ -81,6 +81,7 @@ def _plan(data: Dataset, ids: list[str], width: int, origin: Mapping[str, Any]) 
         ids=ids,
         train=np.arange(rows) < len(data.train),
         labels=np.concatenate([data.train.labels, data.test.labels]),
+        known=joined_known(data.train, data.test),
         inputs=np.empty((rows, 0), np.float32),
         options=origin,
     )

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
-import threading
+import contextlib
 import warnings
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +12,7 @@ import numpy as np
 
 from mlcl.datasets.images import BadImage, pixels
 from mlcl.datasets.plan import EncodedImages
+from mlcl.engines.pool import EngineFailure, Lost, ThisProcess, Workers
 from mlcl.errors import InputError
 from mlcl.files import write_at
 
@@ -53,30 +49,6 @@ class Decoder:
         return bad
 
 
-_decoder: Decoder | None = None
-
-
-def _start_worker(decoder: Decoder) -> None:
-    global _decoder  # set once, in a process of its own
-    _decoder = decoder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    """End this worker when its parent is gone; otherwise a killed parent would leave it waiting for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
-
-
-def _work(chunk: Chunk) -> Bad:
-    if _decoder is None:
-        raise RuntimeError("the worker was not started by its pool")
-    return _decoder(chunk)
-
-
 def decode_all(
     decoder: Decoder, chunks: Iterable[Chunk], *, jobs: int, done: Callable[[Chunk, Bad], None]
 ) -> None:
@@ -86,21 +58,11 @@ def decode_all(
     mostly Python), two processes are.
     """
     todo = list(chunks)
-    with warnings.catch_warnings():
-        # Pillow warns of odd files, and Python of forking while the thread of a progress bar runs.
-        warnings.simplefilter("ignore")
-        if jobs <= 1 or sum(stop - start for start, stop in todo) < _FEW:
-            for chunk in todo:
-                done(chunk, decoder(chunk))
-            return
-        # Forking needs no guarded main module in the user's script; elsewhere than on Linux it is not safe.
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-        pool = ProcessPoolExecutor(
-            min(jobs, len(todo)), mp_context=context, initializer=_start_worker, initargs=(decoder,)
-        )
-        try:
-            futures = {pool.submit(_work, chunk): chunk for chunk in todo}
-            for future in as_completed(futures):
-                done(futures[future], future.result())
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    few = sum(stop - start for start, stop in todo) < _FEW
+    engine = ThisProcess() if jobs <= 1 or few else Workers(jobs)
+    with warnings.catch_warnings(), contextlib.closing(engine.each(decoder, todo)) as stream:
+        warnings.simplefilter("ignore")  # Pillow warns of odd files
+        for chunk, bad in stream:
+            if isinstance(bad, Lost):
+                raise EngineFailure(f"images could not be decoded: {bad.reason}")
+            done(chunk, bad)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.archives import reason
 from mlcl.datasets.decoding import Bad, Chunk
-from mlcl.datasets.store import ENCODER, IDS, INPUTS, LABELS, MANIFEST
+from mlcl.datasets.store import ENCODER, IDS, INPUTS, KNOWN, LABELS, MANIFEST
 from mlcl.errors import InputError
 from mlcl.files import (
     disk_is_full,
@@ -34,7 +34,7 @@ from mlcl.files import (
 )
 
 PROGRESS = "progress.json"
-_FILES = (INPUTS, LABELS, IDS, ENCODER, MANIFEST, PROGRESS)
+_FILES = (INPUTS, LABELS, KNOWN, IDS, ENCODER, MANIFEST, PROGRESS)
 OWN = re.compile(rf"({'|'.join(map(re.escape, _FILES))})(\.tmp)?")
 """The names of the files of a store; an older mlcl wrote them by way of the name and .tmp."""
 _MAX_BYTES = 512 * 2**20

@@ -9,8 +9,9 @@ with the decorator ``@SOURCES.register(name, summary=...)``. It must keep these 
 - Whatever does not fit is an `InputError` in one sentence that names the file, the value and what was expected. The
   parser of another library may fail with any exception; that, too, becomes an `InputError`.
 - It ends with `make_plan`, which checks ids (distinct, not blank), classes (distinct, not blank) and labels (0 or 1,
-  one row per id), and sorts the rows: all training rows first, each split in the order that the source gave. Both
-  splits have at least one row. Files without a split are split by `split_rows`, so that a seed fixes the split.
+  one row per id), and sorts the rows: all training rows first, each split in the order that the source gave. The test
+  split has at least one row; one of test rows alone can be a gate. Files without a split are split by `split_rows`, so
+  that a seed fixes the split.
 - Rows that are left out by a rule of the source are counted in ``dropped``, by reason; none disappears silently.
 - The same files and options give the same plan on every machine: no global random state, no order of a directory
   listing, no absolute path in ids or options. The plan's fingerprint decides whether a store is already there.
@@ -33,6 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.datasets.base import known_labels
 from mlcl.datasets.tags import MAX_CLASSES, warn_of_alike
 from mlcl.datasets.trees import Tree
 from mlcl.errors import InputError, check_int
@@ -106,6 +108,7 @@ class DatasetPlan:
         inputs: encoded images, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
         options: the options that the source was given, for the manifest.
         dropped: how many items were left out, by reason.
+        known: which labels are known, bool ``[N, K]``; None: all.
         encoder: the file of what made the vectors of other inputs, if anything did.
     """
 
@@ -119,6 +122,7 @@ class DatasetPlan:
     inputs: EncodedImages | NDArray[Any]
     options: Mapping[str, Any]
     dropped: Mapping[str, int]
+    known: NDArray[np.bool_] | None = None
     encoder: bytes | None = None
 
     def take(self, rows: NDArray[np.int64]) -> DatasetPlan:
@@ -130,6 +134,7 @@ class DatasetPlan:
             train=int((rows < self.train).sum()),
             labels=self.labels[rows],
             inputs=inputs,
+            known=None if self.known is None else self.known[rows],
         )
 
     def fingerprint(self, size: int | None) -> str:
@@ -141,6 +146,8 @@ class DatasetPlan:
         head = [self.source, self.name, size, self.classes, self.ids, self.train, dict(self.options)]
         digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
         digest.update(self.labels.tobytes())
+        if self.known is not None:
+            digest.update(np.packbits(self.known).tobytes())
         if isinstance(self.inputs, np.ndarray):
             digest.update(json.dumps([self.inputs.dtype.str, self.inputs.shape]).encode())
             for start in range(0, len(self.inputs), 1024):
@@ -163,6 +170,7 @@ def make_plan(
     inputs: EncodedImages | NDArray[Any],
     options: Mapping[str, Any] | None = None,
     dropped: Mapping[str, int] | None = None,
+    known: NDArray[np.bool_] | None = None,
     encoder: bytes | None = None,
 ) -> DatasetPlan:
     """Check the parts of a plan and sort its rows: training first, each split in the order given."""
@@ -177,9 +185,9 @@ def make_plan(
     if matrix.shape[1] != len(classes):
         raise InputError(f"{root} has {len(classes)} class names, but {matrix.shape[1]} columns of labels")
     warn_of_alike(classes, matrix.sum(axis=0, dtype=np.int64), where=root)
-    for split, count in (("training", int(train.sum())), ("test", int((~train).sum()))):
-        if count == 0:
-            raise InputError(f"{root} has no {split} items, but at least one was expected")
+    if train.all():
+        raise InputError(f"{root} has no test items, but at least one was expected")
+    matrix, known = known_labels(matrix, known, name=f"what is known of {root}")
     order = np.argsort(~train, kind="stable")
     plan = DatasetPlan(
         source,
@@ -192,6 +200,7 @@ def make_plan(
         inputs,
         options or {},
         dropped or {},
+        known,
         encoder,
     )
     return replace(plan.take(order), train=int(train.sum()))
@@ -203,11 +212,11 @@ def split_rows(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
     >>> split_rows(6, fraction=1 / 3, seed=0)
     array([ True,  True, False, False,  True,  True])
     """
-    if not 0 < fraction < 1:
-        raise InputError(f"test_fraction is {fraction!r}; expected a number above 0 and below 1")
+    if not 0 < fraction <= 1:
+        raise InputError(f"test_fraction is {fraction!r}; expected a number above 0, up to 1")
     check_int("split_seed", seed, 0)
     train = np.ones(rows, dtype=np.bool_)
-    count = min(max(round(rows * fraction), 1), max(rows - 1, 0))
+    count = min(max(round(rows * fraction), 1), rows if fraction == 1 else max(rows - 1, 0))
     train[np.random.default_rng(seed).permutation(rows)[:count]] = False
     return train
 

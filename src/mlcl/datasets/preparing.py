@@ -20,6 +20,7 @@ from mlcl.datasets.store import (
     FORMAT,
     IDS,
     INPUTS,
+    KNOWN,
     LABELS,
     MANIFEST,
     VERSION,
@@ -40,7 +41,8 @@ def plan_bytes(plan: DatasetPlan, *, size: int | None = None) -> int:
     """Return how much disk space a store of ``plan`` will need, in bytes, manifest and ids included."""
     shape, dtype = _shape(plan, _checked_size(plan, size))
     ids = sum(len(name.encode()) + 5 for name in plan.ids)
-    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize + plan.labels.size + ids + 65536
+    labels = plan.labels.size * (1 if plan.known is None else 2)
+    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize + labels + ids + 65536
 
 
 def prepare(
@@ -129,11 +131,11 @@ def _without_missing(plan: DatasetPlan, *, skip_bad: bool) -> tuple[DatasetPlan,
             f"are absent; --skip-bad would leave them out)"
         )
     skipped = [[plan.ids[row], text] for row in np.flatnonzero(absent)]
-    return _with_both_splits(plan.take(np.flatnonzero(~absent))), skipped
+    return _with_both_splits(plan.take(np.flatnonzero(~absent)), wanted=plan.train > 0), skipped
 
 
-def _with_both_splits(plan: DatasetPlan) -> DatasetPlan:
-    if not 0 < plan.train < len(plan.ids):
+def _with_both_splits(plan: DatasetPlan, *, wanted: bool) -> DatasetPlan:
+    if not plan.train < len(plan.ids) or (wanted and not plan.train):
         raise InputError(f"{plan.root} has no readable training images, or no readable test images, left")
     return plan
 
@@ -142,7 +144,7 @@ def _without_bad(plan: DatasetPlan, ledger: Ledger) -> tuple[DatasetPlan, list[l
     """Leave out what could not be decoded; return the plan of the rest, and what was left out."""
     bad = dict(ledger.bad)
     good = np.setdiff1d(np.arange(len(plan.ids)), list(bad))
-    rest = _with_both_splits(plan.take(good))
+    rest = _with_both_splits(plan.take(good), wanted=plan.train > 0)
     close_gaps(ledger, good)
     return rest, [[plan.ids[row], bad[row]] for row in sorted(bad)]
 
@@ -166,9 +168,11 @@ def write_manifest(
     plan: DatasetPlan, folder: Path, fingerprint: str, size: int | None, skipped: list[list[str]]
 ) -> None:
     """Write labels and ids and, at the end, the manifest, which makes the folder a store."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(plan.labels), allow_pickle=False)
-    write_bytes(folder / LABELS, buffer.getvalue())
+    arrays = {LABELS: plan.labels} | ({} if plan.known is None else {KNOWN: plan.known})
+    for name, array in arrays.items():
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
+        write_bytes(folder / name, buffer.getvalue())
     write_text(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0))
     if plan.encoder is not None:
         write_bytes(folder / ENCODER, plan.encoder)
@@ -194,7 +198,7 @@ def write_manifest(
         plan=fingerprint,
         files={
             name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-            for name in (INPUTS, LABELS, IDS, *([] if plan.encoder is None else [ENCODER]))
+            for name in (INPUTS, *arrays, IDS, *([] if plan.encoder is None else [ENCODER]))
         },
     )
     write_text(folder / MANIFEST, manifest.dumps())

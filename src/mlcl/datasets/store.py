@@ -1,9 +1,10 @@
 """A store: a folder with all inputs in one memory map, their labels and ids, and a readable manifest.
 
 ``inputs.npy`` is uint8 ``[N, C, H, W]`` or float32 ``[N, D]``, training rows first; ``labels.npy`` is uint8
-``[N, K]``; ``ids.json`` has one name per row; ``encoder.safetensors`` is what made
-vectors of texts, if that did; ``manifest.json`` records what the store holds, where it came from, and the SHA-256 of
-each file. A folder without a manifest that agrees with its files is not a store.
+``[N, K]``, and ``known.npy``, of the same shape, says which labels are known, where not all are; ``ids.json`` has one
+name per row; ``encoder.safetensors`` is what made vectors of texts, if that did; ``manifest.json`` records what the
+store holds, where it came from, and the SHA-256 of each file. A folder without a manifest that agrees with its files is
+not a store.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from mlcl.arrays import ENDING
-from mlcl.datasets.base import Dataset, Kind, Split
+from mlcl.datasets.base import Dataset, Kind, Split, known_labels
 from mlcl.datasets.npy import map_npy
 from mlcl.errors import InputError
 from mlcl.files import is_there, open_regular, read_bounded, read_object
@@ -27,6 +28,7 @@ from mlcl.labels import as_labels
 
 FORMAT, VERSION = "mlcl-store", 1
 INPUTS, LABELS, IDS, MANIFEST = "inputs.npy", "labels.npy", "ids.json", "manifest.json"
+KNOWN = "known.npy"
 ENCODER = f"encoder{ENDING}"
 FEATURES = "features"
 """The source of a store whose inputs a model computed from another store (``mlcl data features``)."""
@@ -105,7 +107,8 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits of a SHA-256 over class names, split and checksums."""
-        parts = [self.classes, self.train, [self.files[name]["sha256"] for name in (INPUTS, LABELS)]]
+        names = [name for name in (INPUTS, LABELS, KNOWN) if name in self.files]
+        parts = [self.classes, self.train, [self.files[name]["sha256"] for name in names]]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -198,7 +201,7 @@ def _check(manifest: Manifest, file: Path) -> None:
         "classes": _are_distinct_texts(manifest.classes),
         "dropped": all(type(count) is int for count in manifest.dropped.values()),
         "skipped": all(_is_pair_of_texts(entry) for entry in manifest.skipped),
-        "files": set(manifest.files) - {ENCODER} == {INPUTS, LABELS, IDS}
+        "files": set(manifest.files) - {KNOWN, ENCODER} == {INPUTS, LABELS, IDS}
         and all(_is_file_entry(entry) for entry in manifest.files.values()),
     }
     wrong = [part for part, good in sound.items() if not good]
@@ -216,8 +219,8 @@ def _fits_kind(manifest: Manifest) -> bool:
 
 
 def _fits_rows(manifest: Manifest) -> bool:
-    """Return whether both splits have rows, and together as many as there are inputs."""
-    return min(manifest.train, manifest.test) > 0 and manifest.shape[:1] == [manifest.train + manifest.test]
+    """Return whether there are test rows, and in both splits together as many as there are inputs."""
+    return manifest.train >= 0 < manifest.test and manifest.shape[:1] == [manifest.train + manifest.test]
 
 
 def _are_distinct_texts(names: list[Any]) -> bool:
@@ -259,9 +262,14 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
             f"but {(len(inputs), len(manifest.classes))} of uint8 was expected"
         )
     matrix = np.array(as_labels(labels, name=str(path / LABELS)))
+    known = None if KNOWN not in manifest.files else map_npy(path / KNOWN)
+    matrix, known = known_labels(matrix, known, name=str(path / KNOWN))
     inputs = np.array(inputs) if in_memory else inputs
     n = manifest.train
-    train, test = Split(inputs[:n], matrix[:n]), Split(inputs[n:], matrix[n:])
+    train, test = (
+        Split(inputs[part], matrix[part], None if known is None else known[part])
+        for part in (slice(n), slice(n, None))
+    )
     origin = manifest.origin
     if origin is not None and isinstance(origin.get("leak"), str):
         warnings.warn(f"{path}: {origin['leak']}", UserWarning, stacklevel=2)

@@ -25,6 +25,7 @@ from mlcl.datasets.tags import label_matrix
 from mlcl.encoders import Encoder, chosen_encoder, from_bytes, to_bytes
 from mlcl.errors import InputError, one_line
 from mlcl.files import open_regular, slug
+from mlcl.labels import Labels
 
 TEXT_COLUMNS = (
     "text",
@@ -37,6 +38,7 @@ TEXT_COLUMNS = (
     "content",
     "message",
 )
+ANNOTATED_COLUMNS = ("annotated",)
 ID_COLUMNS = ("id", "key", "name", "package")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -119,6 +121,7 @@ def plan_texts(
     id: str | None = None,
     separator: str | None = None,
     group: str | None = None,
+    annotated: str | None = None,
     encoder: str | bytes = "words",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
@@ -136,6 +139,8 @@ def plan_texts(
         id: name of the column that names the rows (default: id, key, name or package, if its cells differ).
         separator: text between the tags in a cell; found if not given (| ; or a comma).
         group: name of a column; rows with the same cell there, such as near copies, are in the same split.
+        annotated: name of a column of the tags that a row was annotated for, where that is not all of the table's; an
+            empty cell means all (default: annotated, if it is there).
         encoder: what makes vectors of texts: words, minilm, wordllama, a folder, or several, such as words+minilm;
             or the file of one that is fitted.
         test_fraction: fraction of the rows that is held out for testing where there is no split.
@@ -148,18 +153,21 @@ def plan_texts(
             f"{table.path} has no column of tags; expected one named {', '.join(LABEL_COLUMNS)}, or --tags"
         )
     texts, (tags, used) = table.texts(columns.text), table.tags(columns.tags, separator)
-    annotated = [value is not None for value in table.columns[columns.tags]]
+    done = [value is not None for value in table.columns[columns.tags]]
+    asked = find_column(
+        list(table.columns), annotated, ANNOTATED_COLUMNS, option="annotated", where=str(root)
+    )
     train, keep, options = _split(table, group, test_fraction, split_seed)
-    kept = np.array([k for k, one in enumerate(texts) if one and annotated[k] and keep[k]], np.int64)
+    kept = np.array([k for k, one in enumerate(texts) if one and done[k] and keep[k]], np.int64)
     if not len(kept):
         raise InputError(f"{table.path} has no row with a text and tags; expected some")
     chosen = [texts[k] for k in kept]
     fitted = _encoder(encoder, [one for one, k in zip(chosen, kept, strict=True) if train[k]])
-    classes, matrix = label_matrix([tags[k] for k in kept], classes=None, where=str(table.path))
+    classes, matrix, known = _labels(table, [tags[k] for k in kept], asked, kept, used or separator)
     rows = len(texts)
     dropped = {
         "rows without text": sum(not one for one in texts),
-        "rows without annotation": annotated.count(False),
+        "rows without annotation": done.count(False),
     }
     return make_plan(
         source="table",
@@ -172,12 +180,28 @@ def plan_texts(
         train=train[kept],
         labels=matrix,
         inputs=vectors(fitted, chosen),
+        known=known,
         options=options | {"text": list(columns.text)} | ({} if used is None else {"separator": used}),
         dropped={
             reason: n for reason, n in (*dropped.items(), ("validation rows", rows - int(keep.sum()))) if n
         },
         encoder=to_bytes(fitted),
     )
+
+
+def _labels(
+    table: Table, tags: list[list[str]], column: str | None, kept: NDArray[np.int64], separator: str | None
+) -> tuple[tuple[str, ...], Labels, NDArray[np.bool_] | None]:
+    """Return the names of the tags, their matrix, and which of them are known."""
+    where = str(table.path)
+    if column is None:
+        return *label_matrix(tags, classes=None, where=where), None
+    named = table.tags(column, separator)[0]
+    some = [sorted({*named[k], *tags[row]}) for row, k in enumerate(kept)]
+    classes, known = label_matrix(some, classes=None, where=where)
+    marks = known.astype(np.bool_)
+    marks[[not named[k] for k in kept]] = True
+    return classes, label_matrix(tags, classes=classes, where=where)[1], marks
 
 
 def _encoder(given: str | bytes, texts: Sequence[str]) -> Encoder:

@@ -15,6 +15,7 @@ from mlcl.datasets.decoding import Bad, Chunk, Decoder, decode_all
 from mlcl.datasets.partial import Ledger
 from mlcl.datasets.plan import EncodedImages
 from mlcl.datasets.store import INPUTS
+from mlcl.engines.cores import cores
 from mlcl.errors import InputError
 from mlcl.files import cut_file, is_there, new_file, opened, refuse_link, write_all, write_at
 
@@ -137,9 +138,3 @@ def close_gaps(ledger: Ledger, good: NDArray[np.int64]) -> None:
     del pixels
     write_at(path, 0, header)
     cut_file(path, len(header) + len(good) * row_bytes)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

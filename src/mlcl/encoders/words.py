@@ -74,8 +74,8 @@ class Words:
         cls,
         texts: Sequence[str],
         *,
-        words: int = 8192,
-        hashed: int = 2048,
+        words: int = 4096,
+        hashed: int = 1024,
         pairs: bool = False,
         characters: int = 0,
     ) -> Self:

@@ -125,13 +125,15 @@ def joined_task(stored: TaskSamples, more: TaskSamples) -> TaskSamples:
             f"classes {stored.classes.tolist()} was expected"
         )
     share = stored.counts.total / max(len(stored), 1)
+    parts = [one.extra.get("known", np.ones(one.labels.shape, np.bool_)) for one in (stored, more)]
+    known = {"known": np.concatenate(parts)} if "known" in {*stored.extra, *more.extra} else {}
     return TaskSamples(
         task=stored.task,
         classes=stored.classes,
         counts=stored.counts + more.counts,
         rows=np.concatenate([stored.rows, more.rows]),
         labels=np.concatenate([stored.labels, more.labels]),
-        extra={"mass": np.repeat([share, 1.0], [len(stored), len(more)])},
+        extra=known | {"mass": np.repeat([share, 1.0], [len(stored), len(more)])},
     )
 
 

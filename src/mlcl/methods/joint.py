@@ -28,7 +28,7 @@ def joint_task(benchmark: Benchmark, *, masked: bool = False) -> Task:
     test = np.unique(np.concatenate([task.test for task in benchmark.tasks]))
     classes = np.arange(len(benchmark.dataset.classes), dtype=np.int64)
     if not masked:
-        counts = LabelCounts.of(benchmark.dataset.train.labels[train])
+        counts = benchmark.dataset.train.counts(train, classes)
         return Task(index=0, classes=classes, train=train, test=test, counts=counts)
     positive, negative = np.zeros((2, len(classes)), np.int64)
     for task in benchmark.tasks:
@@ -51,4 +51,4 @@ def joint_mask(benchmark: Benchmark) -> NDArray[np.bool_]:
     mask = np.zeros((len(benchmark.dataset.train), len(benchmark.dataset.classes)), np.bool_)
     for task in benchmark.tasks:
         mask[np.ix_(task.train, task.classes)] = True
-    return mask
+    return mask if benchmark.dataset.train.known is None else mask & benchmark.dataset.train.known

@@ -112,7 +112,7 @@ class PseudoLabels(LabelPolicy):
             for inputs, known in context.batches():
                 logits, _ = teacher.forward_with_embeddings(inputs)
                 probabilities.append(logits[:, old].sigmoid())
-                labels += float(known.sum())
+                labels += float(known.nansum())
         stacked = torch.cat(probabilities)
         if self.mean_labels is None:
             # Labels per image and class on this task, carried over to the old classes.

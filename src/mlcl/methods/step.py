@@ -26,7 +26,7 @@ class TaskContext:
         model: the network.
         teacher: the frozen network as it was before the task, where a part asked for it.
         batches: iterates over the task's training data in order, without augmentation: inputs and the labels of all K
-            columns, zero outside the task's classes.
+            columns, zero outside the task's classes, nan where they are not known.
         generator: random numbers for this task's parts.
         lr: learning rate that the task starts with; 0 if not known.
     """

@@ -135,10 +135,11 @@ def draw_counts(rng: np.random.Generator, n: int, size: int) -> Counts:
     return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.int32)
 
 
-def sort_classes(scores: Scores, truth: Bools) -> list[SortedClass | None]:
-    """Sort each class once; None for a class without positives or without negatives."""
-    pairs = zip(transposed(scores), transposed(truth), strict=True)
-    return [_sort_class(column, positive) for column, positive in pairs]
+def sort_classes(scores: Scores, truth: Bools, known: Bools | None = None) -> list[SortedClass | None]:
+    """Sort the known rows of each class once; None for a class without positives or without negatives."""
+    cells = np.ones(truth.shape[::-1], np.bool_) if known is None else transposed(known)
+    columns = zip(transposed(scores), transposed(truth), cells, strict=True)
+    return [_sort_class(*column) for column in columns]
 
 
 def resampled_auc(classes: list[SortedClass | None], counts: Counts) -> Floats:
@@ -150,12 +151,13 @@ def resampled_auc(classes: list[SortedClass | None], counts: Counts) -> Floats:
     return result
 
 
-def _sort_class(column: Column, positive: Bools) -> SortedClass | None:
-    positives_rare = bool(2 * np.count_nonzero(positive) <= positive.size)
+def _sort_class(column: Column, positive: Bools, known: Bools) -> SortedClass | None:
+    positives_rare = bool(2 * np.count_nonzero(positive & known) <= np.count_nonzero(known))
     rare = positive if positives_rare else ~positive
-    if not rare.any():
+    if not (rare & known).any():
         return None
-    needles, hay = (rows[np.argsort(column[rows])] for rows in (np.flatnonzero(rare), np.flatnonzero(~rare)))
+    sides = np.flatnonzero(rare & known), np.flatnonzero(~rare & known)
+    needles, hay = (rows[np.argsort(column[rows])] for rows in sides)
     lower, upper = insertion_points(column[hay], column[needles])
     # Only sums of hay up to an insertion point are needed. Where these are few, it is faster to add up the
     # segments between them first than to take a cumulative sum over all rows; where they are many it is slower.

@@ -49,6 +49,7 @@ def auc_changes(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    mask: ArrayLike | None = None,
 ) -> AucChanges:
     """Return how the AUC of each class changed from one model to another, with simultaneous intervals.
 
@@ -65,6 +66,7 @@ def auc_changes(
         resamples: how many draws of rows.
         level: confidence level.
         seed: of the draws.
+        mask: which labels are known, ``[n, K]``; all by default.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((300, 2)) < 0.3
@@ -78,20 +80,21 @@ def auc_changes(
 
     check_level(level)
     check_int("resamples", resamples, 2)
-    first, truth, _ = check_scores(before, labels)
-    second, _, _ = check_scores(after, labels)
+    first, truth, known = check_scores(before, labels, mask)
+    second, _, _ = check_scores(after, labels, mask)
     n = len(first)
     if not n:
         raise InputError("before has no rows, but at least one was expected")
-    old, new = (np.atleast_1d(macro_auc(scores, truth, average=None)) for scores in (first, second))
-    ordered = sort_classes(first, truth), sort_classes(second, truth)
+    old, new = (macro_auc(scores, truth, average=None, mask=known) for scores in (first, second))
+    ordered = sort_classes(first, truth, known), sort_classes(second, truth, known)
     rng = np.random.default_rng(seed)
     step = max(1, min(BLOCK // n, resamples))
     drawn = []
     for start in range(0, resamples, step):
         counts = draw_counts(rng, n, min(step, resamples - start))
         drawn.append(resampled_auc(ordered[1], counts) - resampled_auc(ordered[0], counts))
-    fewer = np.minimum(truth.sum(axis=0), (~truth).sum(axis=0))
+    cells = np.ones_like(truth) if known is None else known
+    fewer = np.minimum((truth & cells).sum(axis=0), (~truth & cells).sum(axis=0))
     spread = _spread(np.concatenate(drawn))
     tested = max(int(np.count_nonzero(fewer > 1)), 1)
     with np.errstate(invalid="ignore"):

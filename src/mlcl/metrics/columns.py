@@ -6,7 +6,6 @@ classes are distributed over threads.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.engines.cores import cores
 from mlcl.metrics.inputs import Bools, Floats, Scores
 
 Column = NDArray[Any]
@@ -24,6 +24,7 @@ R = TypeVar("R")
 
 # Below this many numbers a thread pool costs more than it saves.
 _WORTH_THREADS = 1 << 17
+_THREADS = 8  # at most
 # Bytes copied at a time when a matrix is turned: what fits the inner caches.
 _SLAB = 1 << 16
 
@@ -50,7 +51,7 @@ def each_class(
 ) -> list[R]:
     """Return ``work(column, positive)`` of each class, whatever that is; arguments as in `by_class`."""
     # One share of the classes per thread, and never a copy of more than 64 columns at a time.
-    width = min(64, max(1, -(-values.shape[1] // cores())))
+    width = min(64, max(1, -(-values.shape[1] // min(cores(), _THREADS))))
 
     def share(start: int) -> list[R]:
         part = slice(start, start + width)
@@ -185,12 +186,6 @@ def transposed(matrix: NDArray[G]) -> NDArray[G]:
     return result
 
 
-def cores() -> int:
-    """Return how many threads to use: the cores this process may run on, at most 8."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, 8)
-
-
 def in_threads(work: Callable[[T], R], items: Iterable[T], *, size: int) -> list[R]:
     """Return ``[work(item) for item in items]``, on all cores if ``size`` numbers are worth it.
 
@@ -199,7 +194,8 @@ def in_threads(work: Callable[[T], R], items: Iterable[T], *, size: int) -> list
     >>> in_threads(abs, [-1, 2], size=2)
     [1, 2]
     """
-    if cores() == 1 or size < _WORTH_THREADS:
+    threads = min(cores(), _THREADS)
+    if threads == 1 or size < _WORTH_THREADS:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, items))

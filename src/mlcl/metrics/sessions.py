@@ -22,25 +22,28 @@ MEASURES = ("map", "cf1", "of1", "cp", "cr", "op", "or", "fpr", "mf1")
 of the F1 of each class, which released code of the field reports as CF1."""
 
 
-def false_positive_rate(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayLike) -> float:
+def false_positive_rate(
+    scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayLike, mask: ArrayLike | None = None
+) -> float:
     """Return the share of negatives, over all classes together, that score above ``threshold``; nan without any.
 
     Args:
         scores: ``[n, K]``, finite.
         labels: ``[n, K]``, 0 or 1.
         threshold: one number, or one per class ``[K]``, on the scale of the scores.
+        mask: which labels are known, ``[n, K]``; all by default.
 
     >>> false_positive_rate([[2.0, -1.0], [1.0, 3.0]], [[1, 0], [0, 0]], threshold=0.0)
     0.666...
     """
-    values, truth, _ = check_scores(scores, labels)
-    negatives = int((~truth).sum())
-    wrong = int(((values > check_threshold(threshold, values.shape[1])) & ~truth).sum())
-    return wrong / negatives if negatives else float("nan")
+    values, truth, known = check_scores(scores, labels, mask)
+    negative = ~truth if known is None else ~truth & known
+    wrong = int(((values > check_threshold(threshold, values.shape[1])) & negative).sum())
+    return wrong / int(negative.sum()) if negative.any() else float("nan")
 
 
 def session_measures(
-    scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayLike
+    scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayLike, mask: ArrayLike | None = None
 ) -> dict[str, float]:
     """Return the measures of one session, in [0, 1], from the scores of all classes seen so far.
 
@@ -48,21 +51,22 @@ def session_measures(
         scores: of the test rows that have a class seen so far, ``[n, K seen]``, finite.
         labels: all their labels for these classes, ``[n, K seen]``.
         threshold: on the scale of the scores, one number or one per class: 0 for logits is a probability of 0.5.
+        mask: which labels are known; all by default.
 
     >>> found = session_measures([[2.0, -1.0], [1.0, 3.0], [-2.0, -3.0]], [[1, 1], [0, 1], [0, 0]], threshold=0.0)
     >>> {name: round(found[name], 3) for name in ("map", "cf1", "mf1", "of1", "fpr")}
     {'map': 1.0, 'cf1': 0.75, 'mf1': 0.667, 'of1': 0.667, 'fpr': 0.333}
     """
-    decided = f1_scores(scores, labels, threshold=threshold)
+    decided = f1_scores(scores, labels, threshold=threshold, mask=mask)
     return {
-        "map": average_precision(scores, labels),
+        "map": average_precision(scores, labels, mask=mask),
         "cf1": decided.CF1,
         "of1": decided.OF1,
         "cp": decided.CP,
         "cr": decided.CR,
         "op": decided.OP,
         "or": decided.OR,
-        "fpr": false_positive_rate(scores, labels, threshold=threshold),
+        "fpr": false_positive_rate(scores, labels, threshold=threshold, mask=mask),
         "mf1": mean_defined(decided.f1),
     }
 

@@ -43,7 +43,9 @@ class F1Scores:
     f1: Floats
 
 
-def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayLike) -> F1Scores:
+def f1_scores(
+    scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayLike, mask: ArrayLike | None = None
+) -> F1Scores:
     """Return precision, recall and F1 where a class is predicted when its score is above ``threshold``.
 
     Where a ratio is 0/0: a class that is never predicted has precision 0, as usual in multi-label work. A
@@ -56,6 +58,7 @@ def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayL
         labels: ``[n, K]``, 0 or 1.
         threshold: one number, or one per class ``[K]``, on the scale of the scores (0 for logits, 0.5 for
             probabilities).
+        mask: which labels are known, ``[n, K]``; all by default.
 
     >>> result = f1_scores([[2.0, -1.0], [1.0, 3.0], [-2.0, -3.0]], [[1, 1], [0, 1], [0, 0]], threshold=0.0)
     >>> result.precision, result.recall, result.f1
@@ -63,8 +66,10 @@ def f1_scores(scores: ArrayLike, labels: ArrayLike, *, threshold: float | ArrayL
     >>> result.CP, result.CR, result.CF1, result.OF1
     (0.75, 0.75, 0.75, 0.666...)
     """
-    values, truth, _ = check_scores(scores, labels)
+    values, truth, known = check_scores(scores, labels, mask)
     predicted = values > check_threshold(threshold, values.shape[1])
+    if known is not None:
+        predicted, truth = predicted & known, truth & known
     hits = (predicted & truth).sum(axis=0)
     chosen, positive = predicted.sum(axis=0), truth.sum(axis=0)
     defined = positive > 0

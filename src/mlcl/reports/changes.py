@@ -109,9 +109,10 @@ def aucs_on(folders: Sequence[Path], store: str) -> LabelAucs:
         for part, before in ((common, first), (alone, own)):
             if not part:
                 continue
-            labels = data.test.labels[:, [data.classes.index(name) for name in part]]
+            columns = np.array([data.classes.index(name) for name in part])
+            cells = data.test.cells(np.arange(len(data.test)), columns)
             old, new = (np.stack([side[name] for name in part], axis=1) for side in (before, own))
-            changes = auc_changes(old, new, labels)
+            changes = auc_changes(old, new, **cells)
             found |= {name: 100 * float(changes.after[k]) for k, name in enumerate(part)}
             if part is common:
                 between = {

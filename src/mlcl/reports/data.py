@@ -39,7 +39,7 @@ def load_quietly(config: Config) -> tuple[Benchmark, list[str]]:
 def overview_lines(benchmark: Benchmark) -> list[str]:
     """Return a few lines about the dataset as a whole."""
     data = benchmark.dataset
-    counts = LabelCounts.of(data.train.labels)
+    counts = LabelCounts.of(data.train.labels, data.train.known)
     shape = " x ".join(map(str, data.train.inputs.shape[1:]))
     met = counts.positive[counts.positive > 0]
     ratio = f"{met.max() / met.min():.0f}" if len(met) else "-"

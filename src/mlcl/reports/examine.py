@@ -300,11 +300,12 @@ def _own_rows(trained: Trained) -> _Found:
     rows = np.unique(np.concatenate([task.test for task in benchmark.tasks]))
     if not len(rows):
         raise InputError(f"the data of {trained.folder} have no test rows.")
-    known = None
+    known = data.test.known
     if not getattr(benchmark, "complete", True):  # a row is annotated for the labels of its own tasks
-        known = np.zeros(data.test.labels.shape, np.bool_)
+        every, known = known, np.zeros(data.test.labels.shape, np.bool_)
         for task in benchmark.tasks:
             known[np.ix_(task.test, task.classes)] = True
+        known = known if every is None else known & every
     names, stores = _names_of(trained.folder, trained.config, len(data.test))
     return data, rows, names, " and ".join(stores), known
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import Dataset, Split, absolute_data, is_given_arrays, load_dataset, shown_data
-from mlcl.datasets.base import ConcatRows
+from mlcl.datasets.base import ConcatRows, known_labels
+from mlcl.engines.launching import launched
 from mlcl.errors import InputError, one_line
 from mlcl.exact import Learner as ExactLearner
 from mlcl.labels import Labels
@@ -35,7 +36,6 @@ from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import current_folder
 from mlcl.streams import Benchmark, Task, build_tasks, keep_out, task_notes
 from mlcl.training.callbacks import Callback
-from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
 from mlcl.training.state import State, with_prefix
@@ -81,12 +81,14 @@ class Base:
         return dataclasses.replace(self, kept=dataclasses.replace(self.kept, memory=memory, exact=exact))
 
     @property
-    def stored_labels(self) -> Labels:
-        """Return the labels of the stored samples, [M, K]; those that are not known are 0."""
+    def stored(self) -> Split:
+        """Return the stored samples; labels that are not known are 0, and those of another task need no mask."""
         labels = np.zeros((len(self.memory), len(self.trained.classes)), np.uint8)
+        known = np.ones(labels.shape, np.bool_)
         for samples in own_rows(self.memory):
-            labels[np.ix_(samples.rows, samples.classes)] = samples.labels
-        return labels
+            own = np.ix_(samples.rows, samples.classes)
+            labels[own], known[own] = samples.labels, samples.extra.get("known", True)
+        return Split(self.inputs, *known_labels(labels, known, name=str(self.folder)))
 
 
 def load_base(folder: Path) -> Base:
@@ -252,7 +254,7 @@ def remembered_benchmark(base: Base) -> Benchmark:
     dataset = Dataset(
         base.trained.config.benchmark,
         base.trained.classes,
-        Split(base.inputs, base.stored_labels),
+        base.stored,
         empty if before is None else before.dataset.test,
         "" if before is None else before.dataset.fingerprint,
         origin=base.trained.result.features,
@@ -356,7 +358,13 @@ def _joined(
     wide: Labels = np.zeros((len(before) + len(added), classes), np.uint8)
     wide[: len(before), : before.labels.shape[1]] = before.labels
     wide[len(before) :, ids] = added.labels[:, columns]
-    return Split(cast("NDArray[Any]", ConcatRows(before.inputs, added.inputs)), wide)
+    known = np.ones(wide.shape, np.bool_)
+    if before.known is not None:
+        known[: len(before), : before.labels.shape[1]] = before.known
+    if added.known is not None:
+        known[len(before) :, ids] = added.known[:, columns]
+    inputs = cast("NDArray[Any]", ConcatRows(before.inputs, added.inputs))
+    return Split(inputs, *known_labels(wide, known, name="known"))
 
 
 def _digest(*parts: str | None) -> str:

@@ -6,18 +6,26 @@ the embeddings come from is written into the store, and from there into every ru
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mlcl.datasets import Dataset, StoreInfo, find_dataset, read_ids
 from mlcl.datasets.computing import prepare_features
+from mlcl.datasets.decoding import Chunk
 from mlcl.datasets.writing import Progress, one_after_the_other
+from mlcl.engines.cluster import choose_engine
+from mlcl.engines.pool import Engine, EngineFailure, Lost, Needs
+from mlcl.errors import InputError
 from mlcl.files import cache_dir
 from mlcl.models.provenance import mark_leak
-from mlcl.runs.encoders import Recipe
-from mlcl.runs.features_ray import embed_on_ray
-from mlcl.training.cluster import check_engine
+from mlcl.runs.encoders import Embedder, Recipe
 
 
 def embed_store(
@@ -54,7 +62,7 @@ def embed_store(
         overwrite: replace a store of other content.
         progress: called with rows done and rows in all.
     """
-    check_engine(jobs=jobs, engine=engine, address=address)
+    workers = choose_engine(engine, jobs=jobs, address=address)
     recipe = Recipe(store, model, pretrained, resize, batch_size, seed)
     embedder = recipe.open()
     data, encoder = embedder.data, embedder.encoder
@@ -66,7 +74,7 @@ def embed_store(
     compute = one_after_the_other(embedder)
     if engine == "ray":
         sha256 = encoder.provenance.get("sha256")
-        compute = partial(embed_on_ray, recipe, sha256=sha256, jobs=jobs, address=address)
+        compute = OnNodes(workers, EmbeddingJob(recipe, sha256))
     return prepare_features(
         data,
         _ids(store, data),
@@ -83,6 +91,57 @@ def embed_store(
         overwrite=overwrite,
         progress=progress,
     )
+
+
+@dataclass(frozen=True)
+class EmbeddingJob:
+    """Embeds ranges of rows on a node, which must find store and weights under the same names and paths.
+
+    Attributes:
+        recipe: of store and encoder.
+        sha256: of the encoder's weights here.
+    """
+
+    recipe: Recipe
+    sha256: str | None
+
+    def __call__(self, chunk: Chunk) -> NDArray[np.float32]:
+        """Return the features of a range of rows."""
+        embedder = _opened(self.recipe)
+        if embedder.encoder.provenance.get("sha256") != self.sha256:
+            raise InputError(
+                f"a node has other weights of {self.recipe.model} than this machine; expected the same files on all "
+                "nodes"
+            )
+        return embedder(*chunk)
+
+
+@lru_cache(maxsize=1)
+def _opened(recipe: Recipe) -> Embedder:
+    """Load store and encoder once per process."""
+    try:
+        return recipe.open()
+    except InputError as error:
+        raise InputError(f"a node cannot load what this machine can: {error}") from None
+
+
+@dataclass(frozen=True)
+class OnNodes:
+    """Computes ranges of rows on an engine, in any order."""
+
+    engine: Engine
+    job: EmbeddingJob
+
+    def __call__(self, ranges: Sequence[Chunk]) -> Iterator[tuple[Chunk, NDArray[np.float32]]]:
+        """Yield ranges with their features."""
+        needs = Needs(gpu=True)
+        with closing(self.engine.each(self.job, ranges, attempts=3, needs=lambda _: needs)) as stream:
+            for chunk, found in stream:
+                if isinstance(found, Lost):
+                    raise EngineFailure(
+                        f"rows {chunk[0]} to {chunk[1]} could not be embedded: {found.reason}"
+                    )
+                yield chunk, found
 
 
 def _ids(store: str, data: Dataset) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import Config
+from mlcl.engines.launching import launched
 from mlcl.errors import InputError
 from mlcl.runs.continuing import begin_from, extended_benchmark, read_base
 from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends, read_receipt
@@ -23,7 +24,6 @@ from mlcl.runs.result import Result
 from mlcl.runs.trained import Trained
 from mlcl.streams import Benchmark
 from mlcl.training.callbacks import Callback
-from mlcl.training.launching import launched
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mlcl.config.schema import Config, flat, to_dict
+from mlcl.engines.launching import rank
 from mlcl.errors import InputError, nearest
 from mlcl.files import own_folder, refuse_link
 from mlcl.runs.folder import read_tracker_ids, write_tracker_ids
 from mlcl.streams import Task
 from mlcl.training.callbacks import Callback
-from mlcl.training.launching import rank
 from mlcl.training.learner import Learner
 
 PROJECT = "mlcl"

@@ -63,6 +63,12 @@ class Job:
     usual: Seen | None = None
     held_out: float = 0.0
 
+    @property
+    def name(self) -> str:
+        """Return what it is called in messages."""
+        more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
+        return f"{self.shards[0].address}{more}"
+
 
 def count(job: Job) -> tuple[Part, list[Counted]]:
     """Count shards, batch by batch; a shard that is not as it was described is an `InputError`."""
@@ -88,6 +94,18 @@ def write_part(folder: Path, part: Part, counted: Sequence[Counted]) -> str:
     header = {"names": list(part.names), "shards": [asdict(one) for one in counted]}
     SUMS.write(folder / f"{key}{ENDING}", part.arrays(), header)
     return key
+
+
+def count_into(folder: Path, job: Job) -> list[Counted]:
+    """Count shards and write their part; return what was counted."""
+    part, counted = count(job)
+    write_part(folder, part, counted)
+    return counted
+
+
+def added(one: tuple[Part, list[Counted]], other: tuple[Part, list[Counted]]) -> tuple[Part, list[Counted]]:
+    """Return the sum of two parts with all that was counted."""
+    return one[0] + other[0], [*one[1], *other[1]]
 
 
 def read_part(folder: Path, key: str) -> tuple[Part, list[Counted]]:

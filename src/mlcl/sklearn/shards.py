@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from mlcl.datasets.addresses import expand
-from mlcl.datasets.writing import cores
+from mlcl.engines.cluster import Cluster, choose_engine
+from mlcl.engines.pool import Engine, EngineFailure, Lost, ThisProcess, Workers
 from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.exact.learner import check_scales
@@ -19,7 +21,6 @@ from mlcl.exact.parts import Part
 from mlcl.files import FolderLock, disk_is_full, remove_own
 from mlcl.metrics.decisions import Goal
 from mlcl.sklearn.exact import ExactTagger
-from mlcl.sklearn.shard_engines import Counts, count_here, count_local, count_on_ray
 from mlcl.sklearn.shard_folder import (
     PARTS,
     TAGGER,
@@ -29,11 +30,24 @@ from mlcl.sklearn.shard_folder import (
     require_own,
     write_tagger,
 )
-from mlcl.sklearn.shard_parts import OWN, Counted, Job, add_parts, list_parts, remove_part, write_part
+from mlcl.sklearn.shard_parts import (
+    OWN,
+    Counted,
+    Job,
+    add_parts,
+    added,
+    count,
+    count_into,
+    list_parts,
+    remove_part,
+    write_part,
+)
 from mlcl.sklearn.shard_planning import begin, check, check_params
 from mlcl.sklearn.shard_tree import FAN, Node, bundles, fitting_tree, nodes_of, part_key
-from mlcl.training.cluster import EngineFailure, check_engine
 
+T = TypeVar("T")
+ATTEMPTS = 3
+"""How often a job is given out whose worker was lost."""
 CHEAP = 2**32
 """So many bytes of shards are counted again in a minute: their sums may travel together, as one part."""
 
@@ -109,7 +123,7 @@ def learn_shards(
         progress: called with shards done and shards in all.
     """
     began = time.monotonic()
-    check_engine(jobs=jobs, engine=engine, address=address)
+    workers = choose_engine(engine, jobs=jobs, address=address)
     given = expand([data] if isinstance(data, str) else data)
     out = Path(out)
     params = {"unlabelled": unlabelled, "dimensions": dimensions}
@@ -122,7 +136,7 @@ def learn_shards(
         try:
             clear(out, overwrite=overwrite)
             state = _State(out, given, {k: v for k, v in wanted.items() if v is not None}, params, held_out)
-            state.count(engine, jobs, address, progress)
+            state.count(workers, progress)
             return state.finish(time.monotonic() - began)
         finally:
             lock.release()
@@ -163,13 +177,7 @@ class _State:
         self.root, self.loose = fitting_tree(self.sizes, addresses, group=self.begun.group)
         self.changed = {k: v for k, v in params.items() if v is not None and v != self.params.get(k)}
 
-    def count(
-        self,
-        engine: str,
-        jobs: int | None,
-        address: str | None,
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
+    def count(self, engine: Engine, progress: Callable[[int, int], None] | None) -> None:
         """Count what is left, adding up parts as soon as all of a node are there."""
         if self.root is None:
             return
@@ -197,7 +205,7 @@ class _State:
             for bundle in left
         ]
         done = 0
-        with contextlib.closing(_stream(engine, work, self.folder, jobs, address)) as stream:
+        with contextlib.closing(_stream(engine, work, self.folder)) as stream:
             for counted in stream:
                 key = part_key([one.address for one in counted])
                 for one in counted:
@@ -294,11 +302,30 @@ def _fingerprint(counted: Sequence[Counted]) -> str:
     return hashlib.sha256("".join(sorted(one.fingerprint for one in counted)).encode()).hexdigest()[:16]
 
 
-def _stream(
-    engine: str, work: list[list[Job]], folder: Path, jobs: int | None, address: str | None
-) -> Counts:
-    if engine == "ray":
-        return count_on_ray(work, folder, workers=jobs, address=address)
+def _stream(engine: Engine, work: list[list[Job]], folder: Path) -> Generator[list[Counted], None, None]:
+    """Yield what each part has counted once that part is on the disk.
+
+    A cluster adds up bundles itself: this process receives and writes one sum of each. The nodes must reach the shards
+    under the same addresses; they need no shared folder.
+    """
+    if isinstance(engine, Cluster):
+        with contextlib.closing(engine.sums(count, added, work, attempts=ATTEMPTS)) as sums:
+            for bundle, total in sums:
+                part, counted = _found(bundle, total)
+                write_part(folder, part, counted)
+                yield counted
+        return
     single = [job for bundle in work for job in bundle]
-    workers = min(jobs or cores(), len(single))
-    return count_here(single, folder) if workers == 1 else count_local(single, folder, workers=workers)
+    if isinstance(engine, Workers) and min(engine.count, len(single)) == 1:
+        engine = ThisProcess()
+    stream = engine.each(partial(count_into, folder), single, attempts=ATTEMPTS)
+    with contextlib.closing(stream):
+        for job, answer in stream:
+            yield _found([job], answer)
+
+
+def _found(jobs: Sequence[Job], answer: T | Lost) -> T:
+    if isinstance(answer, Lost):
+        names = ", ".join(job.name for job in jobs)
+        raise EngineFailure(f"{names} could not be counted in {ATTEMPTS} attempts: {answer.reason}")
+    return answer

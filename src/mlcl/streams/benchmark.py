@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mlcl.datasets.base import Dataset, Split
+from mlcl.datasets.base import Dataset
 from mlcl.errors import InputError, check_choice
 from mlcl.labels import Labels
 from mlcl.streams.notes import headline_problem, summary, task_notes
@@ -137,7 +137,7 @@ class Benchmark:
                 test_rows=len(task.test),
                 positive=task.counts.positive,
                 negative=task.counts.negative,
-                test_positive=self.task_labels(task, split="test").sum(axis=0, dtype=np.int64),
+                test_positive=self.dataset.test.counts(task.test, task.classes).positive,
                 tau=task.counts.tau,
                 labels_per_row=float(task.counts.positive.sum() / task.counts.total),
             )
@@ -156,8 +156,8 @@ class Benchmark:
         dataset = replace(
             data,
             classes=tuple(name for name in data.classes if name != label),
-            train=Split(data.train.inputs, np.delete(data.train.labels, k, axis=1)),
-            test=Split(data.test.inputs, np.delete(data.test.labels, k, axis=1)),
+            train=data.train.without(k),
+            test=data.test.without(k),
             fingerprint=digest if data.fingerprint else "",
         )
         left = [task for task in self.tasks if set(task.classes.tolist()) != {k}]
@@ -173,6 +173,8 @@ class Benchmark:
         x_test: ArrayLike,
         y_test: ArrayLike,
         *,
+        known_train: ArrayLike | None = None,
+        known_test: ArrayLike | None = None,
         tasks: int | Sequence[Sequence[ClassRef]] | None,
         classes: Sequence[str] | None = None,
         name: str = "arrays",
@@ -191,6 +193,8 @@ class Benchmark:
             y_train: 0 or 1, ``[N, K]``; or a list or set of tags per row.
             x_test: like ``x_train``.
             y_test: like ``y_train``.
+            known_train: which labels are known, ``[N, K]``; all by default.
+            known_test: like ``known_train``.
             tasks: number of tasks, or the classes (ids or names) of each, such as ``[[0, 1], ["cat", "dog"]]``; None
                 if ``order`` or ``increment`` determines it.
             classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ..., or takes all tags,
@@ -213,7 +217,7 @@ class Benchmark:
                 raise InputError(f"tasks is {tasks!r}; expected a number, or one list of classes per task")
             order, tasks = list(tasks), None
         return build_benchmark(
-            Dataset.of(name, classes, x_train, y_train, x_test, y_test),
+            Dataset.of(name, classes, x_train, y_train, x_test, y_test, known_train, known_test),
             tasks=cast("int | None", tasks),  # anything else is refused there
             order=order,
             base=base,

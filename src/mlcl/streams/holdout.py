@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.base import Dataset, Split
 from mlcl.errors import InputError
-from mlcl.labels import LabelCounts, Labels
 from mlcl.streams.benchmark import Benchmark
 from mlcl.streams.draws import HOLD_OUT, KEEP_OUT, generator
 from mlcl.streams.tasks import Task
@@ -80,7 +79,7 @@ def keep_out(benchmark: B, *, share: float, seed: int = 0, rows: NDArray[np.int6
     if not 0 < share < 1:
         raise InputError(f"held_out is {share}; expected a share above 0 and below 1")
     pool = np.unique(np.concatenate([task.train for task in benchmark.tasks])) if rows is None else rows
-    labels = benchmark.dataset.train.labels
+    train, labels = benchmark.dataset.train, benchmark.dataset.train.labels
     count = min(max(1, round(len(pool) * share)), max(len(pool) - 1, 0))
     held = np.zeros(len(labels), np.bool_)
     held[generator(seed, KEEP_OUT).permutation(pool)[:count]] = True
@@ -90,16 +89,16 @@ def keep_out(benchmark: B, *, share: float, seed: int = 0, rows: NDArray[np.int6
         held[task.train[own[:, lost].any(axis=1)]] = False
         if held[task.train].all():
             held[task.train[:1]] = False
-    tasks = tuple(_without(task, held, labels) for task in benchmark.tasks)
+    tasks = tuple(_without(task, held, train) for task in benchmark.tasks)
     return replace(benchmark, tasks=tasks, held_out=np.flatnonzero(held))
 
 
-def _without(task: Task, held: NDArray[np.bool_], labels: Labels) -> Task:
+def _without(task: Task, held: NDArray[np.bool_], split: Split) -> Task:
     """Return a task without the rows that are held out; one that loses none stays as it is."""
     if not held[task.train].any():
         return task
-    train = task.train[~held[task.train]]
-    return replace(task, train=train, counts=LabelCounts.of(labels[np.ix_(train, task.classes)]))
+    left = task.train[~held[task.train]]
+    return replace(task, train=left, counts=split.counts(left, task.classes))
 
 
 class RowView:
@@ -125,4 +124,5 @@ def _take(split: Split, rows: NDArray[np.int64]) -> Split:
     """Return some rows of a split."""
     large = isinstance(split.inputs, np.memmap | RowView)
     inputs = RowView(split.inputs, rows) if large else split.inputs[rows]
-    return Split(cast("NDArray[Any]", inputs), split.labels[rows])
+    known = None if split.known is None else split.known[rows]
+    return Split(cast("NDArray[Any]", inputs), split.labels[rows], known)

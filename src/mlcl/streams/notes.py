@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.base import Dataset
-from mlcl.labels import LabelCounts
 from mlcl.streams.tasks import Task
 
 
@@ -87,8 +86,7 @@ def measurable(dataset: Dataset, tasks: Sequence[Task]) -> NDArray[np.bool_]:
     """
     found = np.zeros(len(dataset.classes), np.bool_)
     for task in tasks:
-        positive = dataset.test.labels[np.ix_(task.test, task.classes)].sum(axis=0, dtype=np.int64)
-        found[task.classes] = (positive > 0) & (positive < len(task.test))
+        found[task.classes] = dataset.test.counts(task.test, task.classes).defined
     return found
 
 
@@ -121,7 +119,7 @@ def _gaps(dataset: Dataset, tasks: Sequence[Task]) -> list[_Gaps]:
     found = []
     for task in tasks:
         names = tuple(dataset.classes[k] for k in task.classes)
-        test = LabelCounts.of(dataset.test.labels[np.ix_(task.test, task.classes)])
+        test = dataset.test.counts(task.test, task.classes)
         without = {
             (split, sign): [name for name, number in zip(names, numbers, strict=True) if number == 0]
             for split, counts in (("training", task.counts), ("test", test))

@@ -107,7 +107,7 @@ def build_tasks(
                 raise InputError(
                     f"task {index + 1} (classes {names}) has no {split} row, but at least one was expected"
                 )
-        counts = LabelCounts.of(labels["training"][np.ix_(found["training"], classes)])
+        counts = dataset.train.counts(found["training"], classes)
         tasks.append(Task(index, classes, found["training"], found["test"], counts))
     return tuple(tasks)
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import torch
 
 from mlcl.config.schema import Config
 from mlcl.datasets import load_dataset
+from mlcl.engines.cluster import Cluster, choose_engine
+from mlcl.engines.pool import Engine, Lost, Needs, Workers
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.streams import hold_out
-from mlcl.sweeps.cluster import run_ray
-from mlcl.sweeps.local import default_jobs, run_local
 from mlcl.sweeps.plan import PlannedRun, earlier, refuse_linked
-from mlcl.sweeps.work import Finished, SweepCallback
-from mlcl.training.cluster import check_engine
-
-Engine = Literal["local", "ray"]
+from mlcl.sweeps.work import Finished, SweepCallback, attempt, attempt_on_node, received
+from mlcl.training.portable import ENVIRONMENT
 
 
 def run_all(
     runs: Sequence[PlannedRun],
     *,
     jobs: int | None = None,
-    engine: Engine = "local",
+    engine: Literal["local", "ray"] = "local",
     address: str | None = None,
     overwrite: bool = False,
     callback: SweepCallback | None = None,
@@ -41,7 +41,9 @@ def run_all(
         overwrite: replace finished runs with other settings or other data; by default they are an error.
         callback: called when a run starts, progresses and ends.
     """
-    check_engine(jobs=jobs, engine=engine, address=address)
+    workers = choose_engine(engine, jobs=jobs, address=address)
+    if jobs is None and engine == "local" and runs and _shares_gpu(runs[0]):
+        workers = Workers(1)
     callback = callback or SweepCallback()
     ends: dict[PlannedRun, Finished] = {}
     todo = []
@@ -52,17 +54,45 @@ def run_all(
             ends[run] = finished
             callback.on_run_end(finished)
     if todo:
-        if engine == "ray":
-            stream = run_ray(todo, jobs=jobs, address=address, callback=callback)
-        else:
-            jobs = jobs or default_jobs(todo[0].config.train.device)
-            stream = run_local(todo, jobs=jobs, callback=callback)
         # Closed explicitly: an interruption ends the workers at once, not when garbage is collected.
-        with contextlib.closing(stream):
+        with contextlib.closing(_execute(workers, todo, callback)) as stream:
             for finished in stream:
                 ends[finished.run] = finished
                 callback.on_run_end(finished)
     return [ends[run] for run in runs]
+
+
+def _shares_gpu(run: PlannedRun) -> bool:
+    device = run.config.train.device
+    return device != "cpu" and (torch.cuda.is_available() or device != "auto")
+
+
+def _needs(run: PlannedRun) -> Needs:
+    train = run.config.train
+    return Needs(train.threads or 1, train.device != "cpu", ENVIRONMENT if train.portable else {})
+
+
+def _execute(
+    engine: Engine, runs: Sequence[PlannedRun], callback: SweepCallback
+) -> Generator[Finished, None, None]:
+    """Execute runs and yield each as it ends; nodes of a cluster send the files of a run back."""
+    away = isinstance(engine, Cluster)
+    execute: Callable[..., Any] = attempt_on_node if away else attempt
+    stream = engine.each(
+        execute,
+        runs,
+        needs=_needs,
+        started=callback.on_run_start,
+        progress=callback.on_progress,
+    )
+    with contextlib.closing(stream):
+        for run, answer in stream:
+            if isinstance(answer, Lost):
+                yield Finished(run, None, f"{answer.reason}.")
+            elif away:
+                yield received(run, *answer)
+            else:
+                yield Finished(run, *answer)
 
 
 def _with_earlier(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,16 @@ import torch
 from mlcl.errors import InputError, one_line
 from mlcl.files import write_text
 from mlcl.plugins import ensure_loaded
-from mlcl.runs.folder import CHECKPOINTS, is_run, keep_record, read_config, read_result_json, write_diverged
+from mlcl.runs.folder import (
+    CHECKPOINTS,
+    is_run,
+    keep_record,
+    pack_folder,
+    read_config,
+    read_result_json,
+    unpack_folder,
+    write_diverged,
+)
 from mlcl.runs.run import resume
 from mlcl.runs.run import run as start
 from mlcl.runs.trackers import tracked
@@ -101,6 +112,29 @@ def attempt(
         if isinstance(error, InputError | TrainingError):
             return None, one_line(error, limit=500)
         return None, _unexpected(run, error)
+
+
+def attempt_on_node(run: PlannedRun) -> tuple[dict[str, bytes] | None, str, str]:
+    """Execute a run on a node, in a temporary folder; return its files, or the error and its traceback."""
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        here = replace(run, folder=Path(folder) / run.folder.name)
+        result, error = attempt(here)
+        if result is None:
+            trace = here.error_file.read_text(encoding="utf-8") if here.error_file.exists() else ""
+            return None, error, trace
+        return pack_folder(here.folder), "", ""
+
+
+def received(run: PlannedRun, files: dict[str, bytes] | None, error: str, trace: str) -> Finished:
+    """Write what a node has sent into the folder of the run: its files, or the traceback of its failure."""
+    if files is not None:
+        unpack_folder(files, run.folder)
+        return Finished(run, read_result_json(run.folder))
+    if trace:
+        run.error_file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(run.error_file, trace)
+        error = f"{error} (traceback in {run.error_file})"
+    return Finished(run, None, error)
 
 
 def _unexpected(run: PlannedRun, error: Exception) -> str:

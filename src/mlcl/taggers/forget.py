@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from mlcl.datasets import find_dataset, is_given_arrays, load_dataset, read_ids
+from mlcl.datasets import Split, find_dataset, is_given_arrays, load_dataset, read_ids
 from mlcl.errors import InputError, nearest
 from mlcl.files import read_bounded
-from mlcl.labels import LabelCounts, Labels, numbers_without
+from mlcl.labels import LabelCounts, numbers_without
 from mlcl.memories import Memory, TaskSamples
 from mlcl.metrics import LogOddsLines, ResultMatrix
 from mlcl.runs import folder as files
@@ -41,23 +41,23 @@ class Taught:
     Attributes:
         store: its folder.
         ids: of the store's rows, training rows first.
-        inputs: of the training rows.
-        labels: of them, for the task's classes.
+        split: its training rows, with labels for the task's classes.
         rows: the rows of the task.
         names: of the task's classes, as far as they are still known.
     """
 
     store: Path
     ids: list[str]
-    inputs: NDArray[Any]
-    labels: Labels
+    split: Split
     rows: NDArray[np.int64]
     names: tuple[str, ...]
 
     def without(self, label: str) -> Taught:
         """Return the task after a label was forgotten."""
-        keep = [k for k, name in enumerate(self.names) if name != label]
-        return replace(self, labels=self.labels[:, keep], names=tuple(self.names[k] for k in keep))
+        if label not in self.names:
+            return self
+        left = tuple(name for name in self.names if name != label)
+        return replace(self, split=self.split.without(self.names.index(label)), names=left)
 
     def renamed(self, names: Mapping[str, str]) -> Taught:
         """Return the task after labels were given other names."""
@@ -161,9 +161,10 @@ def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, sou
         if not len(chosen):
             continue
         learnt |= {one.ids[row] for row in chosen}
-        labels, ids = one.labels[chosen], [names.index(name) for name in one.names]
-        learner = learner.forget(base.trained.features(one.inputs, chosen), labels, ids, names=names)
-        before, gone = tasks[place].counts, LabelCounts.of(labels)
+        ids, cells = [names.index(name) for name in one.names], one.split.cells(chosen)
+        features = base.trained.features(one.split.inputs, chosen)
+        learner = learner.forget(features, cells["labels"], ids, annotated=cells["mask"], names=names)
+        before, gone = tasks[place].counts, one.split.counts(chosen)
         tasks[place] = replace(
             tasks[place],
             counts=LabelCounts(
@@ -224,6 +225,7 @@ def _samples_without(samples: TaskSamples, index: int, k: int) -> TaskSamples:
         classes=numbers_without(samples.classes, k),
         counts=samples.counts.select(keep),
         labels=samples.labels[:, keep],
+        extra={name: one[:, keep] if name == "known" else one for name, one in samples.extra.items()},
     )
 
 
@@ -253,8 +255,8 @@ def _of_version(base: Base) -> Iterator[Taught]:
     offset = 0 if first else len(benchmark.dataset.train) - len(data.train)
     for task in benchmark.tasks if first else benchmark.tasks[-1:]:
         names = tuple(benchmark.classes[k] for k in task.classes)
-        labels = data.train.labels[:, [data.classes.index(name) for name in names]]
-        yield Taught(store.resolve(), read_ids(store), data.train.inputs, labels, task.train - offset, names)
+        split = data.train.select(np.array([data.classes.index(name) for name in names]))
+        yield Taught(store.resolve(), read_ids(store), split, task.train - offset, names)
 
 
 def _solve_again(learner: Learner) -> None:

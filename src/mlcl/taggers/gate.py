@@ -124,13 +124,13 @@ def judge(old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW
         trained.logits(data.test.inputs)[:, [trained.classes.index(name) for name in both]]
         for trained in (old, new)
     )
-    labels = data.test.labels[:, [data.classes.index(name) for name in both]]
+    cells = data.test.cells(np.arange(len(data.test)), np.array([data.classes.index(name) for name in both]))
     return Verdict(
         store=shown_data(str(store)),
         rows=len(data.test),
         allow=float(allow),
         labels=tuple(both),
-        changes=auc_changes(before, after, labels, seed=seed),
+        changes=auc_changes(before, after, **cells, seed=seed),
         new=tuple(name for name in data.classes if name in new.classes and name not in old.classes),
         gone=tuple(name for name in data.classes if name in old.classes and name not in new.classes),
     )

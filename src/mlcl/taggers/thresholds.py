@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mlcl.datasets import load_dataset
+from mlcl.datasets.base import joined_known
 from mlcl.errors import InputError
 from mlcl.metrics import Goal, HeldOut, Thresholds
 from mlcl.metrics.inputs import Bools, Floats
@@ -96,6 +97,9 @@ def _labelled(trained: Trained, name: str) -> HeldOut:
     logits = np.concatenate([trained.logits(part.inputs) for part in (data.train, data.test)])
     labels = np.concatenate([data.train.labels, data.test.labels])[:, columns]
     known: Bools = np.broadcast_to(np.array(columns) >= 0, labels.shape)
+    some = joined_known(data.train, data.test)
+    if some is not None:
+        known = known & some[:, columns]
     return HeldOut(logits, np.where(known, labels, 0).astype(np.uint8), known, np.arange(len(labels)))
 
 

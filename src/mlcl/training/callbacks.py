@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mlcl.engines.children import ProcessError
 from mlcl.streams import Task
-from mlcl.training.launching import ProcessError
 from mlcl.training.learner import Learner
 from mlcl.training.processes import Processes
 

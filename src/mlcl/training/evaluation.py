@@ -44,37 +44,38 @@ class Evaluations:
             learnt: the first so many tasks are seen.
             threshold: a class is predicted where its probability, the sigmoid of its logit, is above this.
         """
-        labels = benchmark.dataset.test.labels
-        row, per_class = [], np.full(labels.shape[1], np.nan)
+        test, classes = benchmark.dataset.test, len(benchmark.classes)
+        row, per_class = [], np.full(classes, np.nan)
         for task in benchmark.tasks:
-            own = np.ix_(task.test, task.classes)
             if not len(task.test):  # an old task of an extended run, whose data are gone
                 row.append(float("nan"))
                 continue
-            values = macro_auc(scores[own], labels[own], average=None)
+            own = test.cells(task.test, task.classes)
+            values = macro_auc(scores[np.ix_(task.test, task.classes)], **own, average=None)
             per_class[task.classes] = values
             row.append(float(np.nanmean(values)) if np.isfinite(values).any() else float("nan"))
-        for classes, rows in _in_several(benchmark):
-            per_class[classes] = macro_auc(
-                scores[np.ix_(rows, classes)], labels[np.ix_(rows, classes)], average=None
+        for shared, rows in _in_several(benchmark):
+            per_class[shared] = macro_auc(
+                scores[np.ix_(rows, shared)], **test.cells(rows, shared), average=None
             )
         seen = benchmark.tasks[:learnt]
         rows = np.unique(np.concatenate([task.test for task in seen]))
-        known = np.unique(np.concatenate([task.classes for task in seen]))
-        pool = np.ix_(rows, known)
+        learnt_classes = np.unique(np.concatenate([task.classes for task in seen]))
         self.matrix.append(row)
         self.per_class.append(per_class.tolist())
         # Where no image has the labels of all tasks (an extended run), nothing can be pooled.
-        precision = np.full(labels.shape[1], np.nan)
+        precision = np.full(classes, np.nan)
         if not getattr(benchmark, "complete", True):
             self.pooled.append({"macro_auc": float("nan"), "map": float("nan")})
         else:
             cut = math.log(threshold / (1 - threshold))
-            found = session_measures(scores[pool], labels[pool], threshold=cut)
-            self.pooled.append({"macro_auc": macro_auc(scores[pool], labels[pool]), **found})
+            pool, pooled = test.cells(rows, learnt_classes), scores[np.ix_(rows, learnt_classes)]
+            found = session_measures(pooled, **pool, threshold=cut)
+            self.pooled.append({"macro_auc": macro_auc(pooled, **pool), **found})
             every = np.unique(np.concatenate([task.test for task in benchmark.tasks]))
-            fixed = np.ix_(every, known)
-            precision[known] = average_precision(scores[fixed], labels[fixed], average=None)
+            precision[learnt_classes] = average_precision(
+                scores[np.ix_(every, learnt_classes)], **test.cells(every, learnt_classes), average=None
+            )
         self.precision.append(precision.tolist())
 
     def measure_again(self, scores: NDArray[Any], benchmark: Benchmark, *, threshold: float = 0.5) -> None:

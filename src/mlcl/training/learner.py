@@ -257,7 +257,8 @@ class Learner:
         if not self.head.trains:
             self.rows += len(task.train)
         labels, known = self.setup.known.of_task(task)
-        samples = TaskSamples(task.index, task.classes, task.counts, task.train, labels)
+        extra = {} if self.data.train.known is None or known is None else {"known": known}
+        samples = TaskSamples(task.index, task.classes, task.counts, task.train, labels, extra)
         apply = partial(self._of_available, task)
         teacher = self.context.teacher
         self.head.finish_task(task, AvailableRows(samples, known, self.memory, self.network, teacher, apply))
@@ -277,7 +278,7 @@ class Learner:
         if self.parts.regulariser.needs_stored:
             logits = of_task(self.network)
             logits[:, ~self.context.seen.cpu().numpy()] = np.nan  # the network knows nothing of later classes
-            samples = replace(samples, extra={"logits": logits})
+            samples = replace(samples, extra={**samples.extra, "logits": logits})
         if "features" in self.memory.needs:
             wanted["features"] = of_task(self.network.features)
         if {"logits", "losses"} & set(self.memory.needs):
@@ -303,7 +304,7 @@ class Learner:
         """Warn if the network does not even rank the rows that it was trained on."""
         rows = task.train[:: max(1, len(task.train) // NEAR_CHANCE_ROWS)]
         scores = self.head.scores("train", rows)[:, task.classes]
-        found = macro_auc(scores, self.data.train.labels[np.ix_(rows, task.classes)])
+        found = macro_auc(scores, **self.data.train.cells(rows, task.classes))
         if found < NEAR_CHANCE:
             warnings.warn(
                 f"after task {task.index + 1} the Macro-AUC on its training rows is {100 * found:.1f}, where chance is "
@@ -344,12 +345,14 @@ class Learner:
         return self.setup.tensor(table)
 
     def _task_batches(self, task: Task) -> Iterator[tuple[Tensor, Tensor]]:
-        """Iterate over a task's training data in order, without augmentation; labels of other tasks are zero."""
+        """Iterate over a task's training data in order, without augmentation; see `TaskContext`."""
         for piece in slices(len(task.train), self.config.train.eval_batch_size):
             rows = task.train[piece]
             inputs = self.normaliser(gather(self.data.train.inputs, rows).to(self.setup.device))
             tags = torch.full((len(rows),), task.index, device=self.setup.device)
-            yield inputs, self.setup.known.of_rows(self.setup.tensor(rows), tags)[0].float()
+            labels, known = self.setup.known.of_rows(self.setup.tensor(rows), tags)
+            unknown = self.setup.known.of_tasks[tags] & ~known
+            yield inputs, labels.float().masked_fill(unknown, torch.nan)
 
     def state(self) -> State:
         """Return all that is needed to resume from here; random numbers follow from seed and position."""

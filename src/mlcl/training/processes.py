@@ -11,22 +11,22 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.config.schema import Config, TrainConfig
+from mlcl.engines import launching
+from mlcl.engines.children import ProcessError
 from mlcl.errors import InputError, one_line
 from mlcl.methods.step import Share
-from mlcl.training import launching
-from mlcl.training.launching import ProcessError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 T = TypeVar("T")
 # Statistics of batch normalisation go over all rows, so all processes hold the same and need not send them.
@@ -53,6 +53,11 @@ def settled(config: Config) -> Config:
 
 def join(train: TrainConfig) -> Processes:
     """Return the processes of a run, this one among them; it waits here until all are there."""
+    # Loaded here: it takes as long as torch, and most commands train nothing.
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
     member, found = launching.member(), launching.torchrun()
     several: dict[str, Any] = {}
     if train.devices > 1:
@@ -64,7 +69,9 @@ def join(train: TrainConfig) -> Processes:
         here = train.devices if found is None else found[2]
         several = {"strategy": DDPStrategy(**_OWN_BUFFERS), "num_nodes": train.devices // here}
         if member is not None:
-            several["plugins"] = [_Team(member)]
+            several["plugins"] = [
+                LightningEnvironment()
+            ]  # reads what `launching` has put into the environment
     else:
         here = 1
     try:
@@ -199,44 +206,3 @@ class _Gather(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return gradient[ctx.rows] * ctx.size, None, None
-
-
-class _Team(ClusterEnvironment):
-    """Describes to Fabric the processes that `launching.launched` made."""
-
-    def __init__(self, member: launching.Member) -> None:
-        self.member = member
-
-    @property
-    def creates_processes_externally(self) -> bool:
-        return True
-
-    @property
-    def main_address(self) -> str:
-        return "127.0.0.1"
-
-    @property
-    def main_port(self) -> int:
-        return self.member.port
-
-    @staticmethod
-    def detect() -> bool:
-        return False
-
-    def world_size(self) -> int:
-        return self.member.size
-
-    def set_world_size(self, size: int) -> None:
-        pass
-
-    def global_rank(self) -> int:
-        return self.member.rank
-
-    def set_global_rank(self, rank: int) -> None:
-        pass
-
-    def local_rank(self) -> int:
-        return self.member.rank
-
-    def node_rank(self) -> int:
-        return 0

@@ -28,12 +28,12 @@ ALL = "all"
 
 
 class KnownLabels:
-    """Which labels of which training rows a run knows: those of the classes of a row's task, and no others.
+    """Which labels of which training rows a run knows: those of the classes of a row's task, as far as the data do.
 
     Args:
         tasks: of the run.
         labels: of the training split, ``[N, K]``.
-        cells: in masked joint training, which labels of each row are known, ``[N, K]``; None: those of its task.
+        cells: which labels of each row are known at all, ``[N, K]``; None: all.
         device: where steps are made.
     """
 
@@ -50,7 +50,8 @@ class KnownLabels:
 
     def of_rows(self, rows: Tensor, tags: Tensor) -> tuple[Tensor, Tensor]:
         """Return the labels of rows that belong to the tasks ``tags``, 0 where unknown, and which are known, [B, K]."""
-        known = self.of_tasks[tags] if self.mask is None else self.mask[rows]
+        known = self.of_tasks[tags]
+        known = known if self.mask is None else known & self.mask[rows]
         return self.on_device[rows] * known, known
 
     def of_task(self, task: Task) -> tuple[Labels, NDArray[np.bool_] | None]:
@@ -105,7 +106,8 @@ class Setup:
         normaliser = Normaliser.fit(data.train, normalise=normalise, rows=benchmark.tasks[0].train)
         normaliser = replace(normaliser, layout=layout).to(device)
         tasks = [joint_task(benchmark, masked=masked)] if config.joint else list(benchmark.tasks)
-        known = KnownLabels(tasks, data.train.labels, joint_mask(benchmark) if masked else None, device)
+        cells = joint_mask(benchmark) if masked else data.train.known
+        known = KnownLabels(tasks, data.train.labels, cells, device)
         scorer = Scorer(network, normaliser, train.eval_batch_size, processes)
         return cls(config, benchmark, tasks, processes, network, outputs, frozen, normaliser, known, scorer)
 

@@ -129,7 +129,7 @@ def diagonal_fisher(
     Args:
         network: in evaluation mode (batch statistics would couple samples).
         inputs: [n, ...].
-        labels: [n, len(classes)].
+        labels: [n, len(classes)]; nan where they are not known.
         classes: columns of the logits that the labels belong to.
         chunk: samples whose gradients are held at once.
     """
@@ -141,7 +141,11 @@ def diagonal_fisher(
 
     def negative_likelihood(parameters: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
         logits = functional_call(network, {**fixed, **parameters}, (sample[None],))
-        return functional.binary_cross_entropy_with_logits(logits[0, classes], label, reduction="sum")
+        known = ~label.isnan()
+        losses = functional.binary_cross_entropy_with_logits(
+            logits[0, classes], label.nan_to_num(), reduction="none"
+        )
+        return (losses * known).sum()
 
     per_sample = vmap(grad(negative_likelihood), in_dims=(None, 0, 0))
     total = {name: torch.zeros_like(p) for name, p in learnt.items()}

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from children import complete
-from mlcl.training import cores, launching
+from mlcl.engines import cores, launching
 
 
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
@@ -36,7 +36,7 @@ def test_processes_that_python_launches_leave_their_cores_too(monkeypatch):
     monkeypatch.setattr(cores, "running", lambda: 1)
     monkeypatch.setattr(subprocess, "Popen", popen)
     with pytest.raises(Launched) as found:
-        launching._Children(2, b"")
+        launching._Others(2, print, (), {})
     assert found.value.args == ("PASSIVE", cores.SPINS)
     assert "GOMP_SPINCOUNT" not in os.environ
 
@@ -52,7 +52,7 @@ def test_what_the_machine_says_of_itself(tmp_path):
 def test_a_policy_that_the_user_chose_stays():
     code = """
 import os
-from mlcl.training.cores import ask_for_short_slices
+from mlcl.engines.cores import ask_for_short_slices
 nice = os.nice(3)  # more than what these tests run with
 ask_for_short_slices()
 assert os.sched_getscheduler(0) == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, 0) == nice

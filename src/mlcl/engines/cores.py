@@ -1,4 +1,4 @@
-"""Cores that are shared with other programs: settings for torch's threads that change no result.
+"""The cores of this machine, and settings for torch's threads that leave them to other programs and change no result.
 
 Only the standard library is imported, because OpenMP reads its settings when torch is loaded.
 """
@@ -19,6 +19,12 @@ BUSY_SPINS = "1000"
 SLICE = 100_000
 """Nanoseconds: the time slice to ask for, the shortest that Linux grants."""
 _SCHED_SETATTR = 314  # the number of the system call on x86-64
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def share_cores() -> None:

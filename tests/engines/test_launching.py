@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 
 import pytest
@@ -11,8 +12,9 @@ import torch
 
 import team_failing
 from children import complete
+from mlcl.engines import launching
+from mlcl.engines.children import ProcessError
 from mlcl.errors import InputError
-from mlcl.training.launching import ProcessError
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -35,7 +37,7 @@ def test_the_failure_of_another_process_is_an_exception_here(kind, error, words)
 
 @pytest.mark.slow
 def test_a_process_that_does_not_notice_the_failure_of_another_is_ended():
-    code = "import team_failing, mlcl.training.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
+    code = "import team_failing, mlcl.engines.launching as l; l.PATIENCE = 0.5; team_failing.unnoticed()"
     done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
     assert done.returncode == 1
     assert done.stderr == "mlcl: error: process 1 of the run failed: it ended with code 9\n"
@@ -47,3 +49,12 @@ def test_the_others_end_when_the_first_process_is_killed():
     done = complete([sys.executable, "-c", code], env=ENVIRONMENT)
     assert done.returncode == -signal.SIGKILL
     assert done.stderr.strip().isdecimal()
+
+
+def test_the_port_where_processes_meet_is_held_until_they_do():
+    others = launching._start(2, team_failing.abandoned, (), {})
+    try:
+        with socket.socket() as somebody, pytest.raises(OSError, match="in use"):
+            somebody.bind(("127.0.0.1", others.port))
+    finally:
+        others.end()
