@@ -19,11 +19,11 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mlcl.engines.launching import endings
 from mlcl.errors import InputError
 from mlcl.integrations.serving.app import Door, make_app
 from mlcl.integrations.serving.limits import Limits, is_known_host
 from mlcl.integrations.serving.workers import Workers
-from mlcl.training.launching import endings
 
 STOPPING = 30
 """Seconds that requests have to end after SIGTERM."""
