@@ -70,13 +70,13 @@ def read(seed: int, tags: int, least: int = 20) -> Data:
     texts = table.texts(find_columns(table).text)
     rng = np.random.default_rng(seed)
     sources, place = np.unique(
-        [name.partition("-")[0] for name in table.columns["package"]], return_inverse=True
+        [name.partition("-")[0] for name in table.names("package")], return_inverse=True
     )
     share = rng.random(len(sources))[place]
     parts = tuple(
         np.flatnonzero(part) for part in (share < 0.7, (share >= 0.7) & (share < 0.85), share >= 0.85)
     )
-    names = [set(cell.split("|")) for cell in table.columns["tags"]]
+    names = [set(cell.split("|")) for cell in table.names("tags")]
     every = sorted(set().union(*names))
     labels = np.array([[tag in row for tag in every] for row in names], np.uint8)
     labels = labels[:, labels[parts[0]].sum(0) >= least]
