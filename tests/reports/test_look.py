@@ -19,8 +19,7 @@ from examining import examined
 from helpers import label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.reports import look
-from mlcl.reports.look import context, render_look
-from mlcl.reports.thumbnails import Album, data_uri
+from mlcl.reports.look import Album, context, data_uri, render_look
 from mlcl.runs.run import run
 
 pytestmark = pytest.mark.slow
