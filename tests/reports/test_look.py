@@ -87,7 +87,7 @@ def test_names_from_outside_cannot_become_markup():
 def test_of_many_labels_the_worst_are_shown(monkeypatch):
     monkeypatch.setattr(look, "MOST_LABELS", 2)
     found = context(examined(), count=3)
-    values = [float(cells[3]) for _, cells in found["labels"]]
+    values = [float(cells[3]) for cells in found["labels"].rows]
     assert values == sorted(values)
     assert [bool(anchor) for anchor, _ in found["labels"]] == [True, True, False, False]
     assert (len(found["details"]), found["left_out"]) == (2, 2)

@@ -215,10 +215,10 @@ def _fitted(calibration: Calibration) -> str:
 def _data_table(run: Run) -> str:
     shapes = {split: data_field(run, split) for split in ("train", "test")}
     rows = [
-        ["Name", data_field(run, "name") or run.benchmark],
+        ["Name", str(data_field(run, "name") or run.benchmark)],
         ["Fingerprint", run.fingerprint or "not recorded"],
         ["Kind and shape of one input", f"{input_kind(run)}, {_shape(run)}"],
-        *([f"{split.capitalize()} rows", shape[0]] for split, shape in shapes.items() if shape),
+        *([f"{split.capitalize()} rows", str(shape[0])] for split, shape in shapes.items() if shape),
         ["Labels and tasks", f"{len(run.classes)} labels in {run.matrix.tasks} tasks"],
         [
             "Positives per label",

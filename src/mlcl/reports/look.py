@@ -79,7 +79,7 @@ def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[st
         "rows": len(found.ids),
         "images": found.images,
         "overall": _overall(found),
-        "labels": PrintedTable("Labels", HEADS, [label_row(k) for k in order]).html(),
+        "labels": PrintedTable("Labels", HEADS, [label_row(k) for k in order]),
         "label_count": len(lines),
         "details": [_detail(found, lines[k], k, f"{name}-l{k}", album, count) for k in shown_labels],
         "left_out": len(lines) - len(shown_labels),
