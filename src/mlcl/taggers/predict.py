@@ -19,11 +19,12 @@ from mlcl.datasets.base import as_inputs
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
-from mlcl.datasets.table import find_columns, is_table, numbered_lines, read_table
+from mlcl.datasets.table import find_columns, is_table, numbered_lines, read_table, vectors
 from mlcl.errors import InputError
 from mlcl.files import read_bounded, write_bytes, write_text
 from mlcl.models.provenance import check_encoder
-from mlcl.runs.trained import Trained, load_trained
+from mlcl.runs.continuing import same_encoder
+from mlcl.runs.trained import TEXTS, Trained, load_trained
 from mlcl.texts import csv_line, csv_text, inert
 from mlcl.training.batches import slices
 
@@ -75,34 +76,42 @@ def predict(
         text: names of a table's columns of text, with commas between them.
     """
     trained = load_trained(folder)
-    if trained.encoder is not None and _holds_texts(inputs):
-        ids, texts = read_texts(inputs, text=text)
-        found = (trained.logits_of_texts if logits else trained.probabilities_of_texts)(texts)
-        return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
-    ids, batches = read_inputs(Path(inputs), trained)
+    ids, batches = read_inputs(Path(inputs), trained, text=text)
     score = trained.logits if logits else trained.probabilities
     found = np.concatenate([score(batch) for batch in batches])
     return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
 
 
-def _holds_texts(inputs: str | Path) -> bool:
-    path = Path(inputs)
-    return str(inputs) == "-" or (path.is_file() and (is_table(path) or path.suffix.lower() == ".txt"))
+def _holds_texts(path: Path, trained: Trained) -> bool:
+    lines = str(path) == "-" or (path.is_file() and path.suffix.lower() == ".txt")
+    return lines or (trained.encoder is not None and path.is_file() and is_table(path))
 
 
-def read_texts(inputs: str | Path, *, text: str | None = None) -> tuple[list[str], list[str]]:
+def read_texts(path: Path, *, text: str | None = None) -> tuple[list[str], list[str]]:
     """Return names and texts: the rows of a table, or the lines of a file or of standard input, which are numbered."""
-    if str(inputs) != "-" and is_table(Path(inputs)):
-        table = read_table(Path(inputs))
+    if is_table(path):
+        table = read_table(path)
         columns = find_columns(table, text=text)
         texts = table.texts(columns.text)
         return table.names(columns.id), texts
-    lines = list(numbered_lines(sys.stdin.buffer if str(inputs) == "-" else Path(inputs)))
+    lines = list(numbered_lines(sys.stdin.buffer if str(path) == "-" else path))
     return [str(number) for number, _ in lines], [line.rstrip("\r\n") for _, line in lines]
 
 
-def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArray[Any]]]:
-    """Return the names of all inputs, and the inputs themselves in batches, read as they are asked for."""
+def read_inputs(
+    path: Path, trained: Trained, *, text: str | None = None
+) -> tuple[list[str], Iterator[NDArray[Any]]]:
+    """Return the names of all inputs, and in batches what the scorer takes of them, read as they are asked for.
+
+    Args:
+        path: of the inputs, see `predict`.
+        trained: what will score them.
+        text: names of a table's columns of text.
+    """
+    if _holds_texts(path, trained):
+        encoder = trained.text_encoder
+        ids, texts = read_texts(path, text=text)
+        return ids, (vectors(encoder, texts[piece]) for piece in slices(len(texts), TEXTS))
     if not path.exists():
         raise InputError(f"{path} was looked for and does not exist.")
     size = trained.config.train.eval_batch_size
@@ -118,6 +127,7 @@ def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArr
         data = open_store(path)
         _check_shape(data.train.inputs, trained.input_shape, path)
         check_encoder(trained.result.features, data.origin, run=str(trained.folder), data=str(path))
+        same_encoder(trained, data, str(path))
         parts = (data.train.inputs, data.test.inputs)
         return read_ids(path), (part[piece] for part in parts for piece in slices(len(part), size))
     if is_table(path):
