@@ -1,5 +1,7 @@
-# A finished run as a service: docker build -t mlcl-serve . ; docker run --rm -p 8000:8000 -v "$PWD/runs/tagger:/model:ro" mlcl-serve
-# The run is mounted read-only and is no part of the image. The process has no rights on the machine or the image.
+# A tagger as a service: docker build -t mlcl-serve .
+#   docker run --rm -p 8000:8000 -e MLCL_TOKEN -v "$PWD/tagger:/model:ro" mlcl-serve
+# Requests need the token; with the arguments `/model --host 0.0.0.0 --no-token` everybody may ask.
+# The tagger is mounted read-only and is no part of the image. The process has no rights on the machine or the image.
 FROM python:3.12-slim-bookworm
 
 ENV PYTHONDONTWRITEBYTECODE=1 \
@@ -24,6 +26,6 @@ USER 10001:10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/live', timeout=4)"]
 ENTRYPOINT ["mlcl", "serve"]
 CMD ["/model", "--host", "0.0.0.0", "--port", "8000"]

@@ -306,6 +306,19 @@ def read_bounded(path: Path, *, limit: int, expected: str) -> bytes:
     return content
 
 
+def file_sha256(*paths: Path) -> str:
+    """Return the SHA-256 of the contents of files, one after the other, of which a piece at a time is in memory."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            with open_regular(path) as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}; expected a file.") from None
+    return digest.hexdigest()
+
+
 def read_object(path: Path, *, limit: int, expected: str = "a file of a run") -> dict[str, Any]:
     """Read a JSON object from a file of bounded size; anything else is an `InputError`."""
     return parse_object(read_bounded(path, limit=limit, expected=expected), source=path, expected=expected)

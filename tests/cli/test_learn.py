@@ -136,7 +136,7 @@ def test_ctrl_c_is_resumable(data, tmp_path, capsys, monkeypatch):
         (["absent", "--out", "x", "--held_out", "0.7"], "--held_out is 0.7"),
         (["absent/*.parquet", "--out", "x", "--address", "auto"], "--address auto is for --engine ray"),
         (["absent/*.parquet", "--out", "x", "--method", "er"], "--method is 'er'; expected exact"),
-        (["digits", "--out", "x", "--annotated", "a"], "--annotated was given, but only Parquet files"),
+        (["digits", "--out", "x", "--annotated", "a"], "has no option --annotated"),
     ],
 )
 def test_bad_options(words, message, capsys):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlcl.errors import InputError
 from mlcl.metrics import Goal, Thresholds, choose_thresholds, f1_scores
-from mlcl.metrics.decisions import LEAST
+from mlcl.metrics.decisions import DOUBT, LEAST, MOST_GIVEN
 
 GOALS = (Goal("f1"), Goal("precision", 0.7), Goal("recall", 0.6), Goal("cost", 3.0), Goal("cost", 0.2))
 
@@ -32,9 +32,9 @@ def every_cut(p):
 
 
 def quality(p, y, cut, goal):
-    """How good a threshold is for a goal: larger is better; None where the goal is not met."""
+    """How good a threshold is for a goal: larger is better; None where it is not met. Labels may be probabilities."""
     chosen = p > cut
-    hits, missed, false = (chosen & y).sum(), (~chosen & y).sum(), (chosen & ~y).sum()
+    hits, missed, false = (chosen * y).sum(), (~chosen * y).sum(), (chosen * (1.0 - y)).sum()
     if goal.kind == "f1":
         return 2 * hits / (2 * hits + missed + false)
     if goal.kind == "cost":
@@ -45,11 +45,15 @@ def quality(p, y, cut, goal):
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(0, 10**6), st.sampled_from(GOALS))
-def test_no_threshold_is_better(seed, goal):
+@given(st.integers(0, 10**6), st.sampled_from(GOALS), st.sampled_from((0.0, 3.0, DOUBT)))
+def test_no_threshold_is_better(seed, goal, doubt):
     p, y = problem(seed)
-    found = choose_thresholds(p, y, goal=goal)
-    values = [quality(p, y, cut, goal) for cut in every_cut(p)]
+    found = choose_thresholds(p, y, goal=goal, doubt=doubt)
+    trust = 1.0 if goal.kind in ("precision", "recall") else y.sum() / (y.sum() + doubt)
+    y = trust * y + (1 - trust) * p
+    most = MOST_GIVEN * y.sum() if doubt and goal.kind == "f1" else len(p)
+    cuts = [cut for cut in every_cut(p) if (p > cut).sum() <= max(most, 1)]
+    values = [quality(p, y, cut, goal) for cut in cuts]
     met = [value for value in values if value is not None]
     assert found.own.all()
     assert found.reached.all() == bool(met)
@@ -63,7 +67,7 @@ def test_no_threshold_is_better(seed, goal):
 @given(st.integers(0, 10**6))
 def test_no_combination_of_thresholds_has_a_better_overall_f1(seed):
     p, y = problem(seed, rows=25, classes=3)
-    found = choose_thresholds(p, y, goal=Goal("f1-overall")).values
+    found = choose_thresholds(p, y, goal=Goal("f1-overall"), doubt=0).values
     cuts = itertools.product(*(every_cut(p[:, k]) for k in range(3)))
     best = max(f1_scores(p, y, threshold=np.array(cut)).OF1 for cut in cuts)
     assert pytest.approx(best) == f1_scores(p, y, threshold=found).OF1
@@ -73,17 +77,23 @@ def test_neighbouring_floats_are_told_apart():
     low = 0.3
     p = np.array([low] * 6 + [np.nextafter(low, 1)] * 6)[:, None]
     y = np.array([0] * 6 + [1] * 6)[:, None]
-    assert np.array_equal(choose_thresholds(p, y).tags(p), y > 0)
+    assert np.array_equal(choose_thresholds(p, y, doubt=0).tags(p), y > 0)
 
 
-def test_rare_classes_share_the_threshold_of_all_cells():
+def test_a_class_of_few_positives_relies_on_its_probabilities():
     p, y = problem(1, rows=60, classes=3)
     y[:, 1] = False
     y[0, 1] = True
     found = choose_thresholds(p, y)
     assert found.own.tolist() == [True, False, True]
-    together = choose_thresholds(p.reshape(-1, 1), y.reshape(-1, 1))
-    assert found.values[1] == together.values[0]
+    without = choose_thresholds(p[:, 1:2], np.zeros((60, 1)))
+    values = [quality(p[:, 1:2], p[:, 1:2], cut, Goal()) for cut in every_cut(p[:, 1:2])]
+    allowed = [
+        value
+        for value, cut in zip(values, every_cut(p[:, 1:2]), strict=True)
+        if (p[:, 1:2] > cut).sum() <= MOST_GIVEN * p[:, 1:2].sum()
+    ]
+    assert quality(p[:, 1:2], p[:, 1:2], without.values[0], Goal()) == pytest.approx(max(allowed))
 
 
 def test_labels_that_are_not_known_do_not_count():
@@ -97,8 +107,11 @@ def test_labels_that_are_not_known_do_not_count():
     )
 
 
-def test_without_any_positive_the_threshold_is_one_half():
-    assert choose_thresholds(np.full((9, 2), 0.2), np.zeros((9, 2))).values.tolist() == [0.5, 0.5]
+def test_what_nothing_is_known_of_has_one_half_and_what_cannot_be_told_apart_is_never_given():
+    assert choose_thresholds(np.zeros((9, 2)), np.zeros((9, 2))).values.tolist() == [0.5, 0.5]
+    known = np.zeros((9, 2), np.bool_)
+    assert choose_thresholds(np.full((9, 2), 0.2), np.ones((9, 2)), mask=known).values.tolist() == [0.5, 0.5]
+    assert not choose_thresholds(np.full((9, 2), 0.2), np.zeros((9, 2))).tags(np.full((1, 2), 0.2)).any()
     assert Thresholds.half(2).tags([[0.6, 0.5]]).tolist() == [[True, False]]
 
 

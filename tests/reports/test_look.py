@@ -89,7 +89,7 @@ def test_of_many_labels_the_worst_are_shown(monkeypatch):
     found = context(examined(), count=3)
     values = [float(cells[3]) for cells in found["labels"].rows]
     assert values == sorted(values)
-    assert [bool(anchor) for anchor, _ in found["labels"]] == [True, True, False, False]
+    assert [bool(cells[0].anchor) for cells in found["labels"].rows] == [True, True, False, False]
     assert (len(found["details"]), found["left_out"]) == (2, 2)
     assert all(len(rows) <= 3 for label in found["details"] for _, _, rows in label["lists"])
 

@@ -14,7 +14,7 @@ from mlcl.errors import InputError
 from mlcl.runs import folder as files
 from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.runs.versions import make_current
+from mlcl.runs.versions import locked, use_version
 from mlcl.training.callbacks import Callback, Interrupted
 
 
@@ -35,7 +35,8 @@ def place(tmp_path_factory):
     label_store(base, "more", [3, 0], seed=20)
     root = run(label_settings(base / "old", "exact", **EXACT), out=base / "tagger").folder
     update(root, base / "more", out=root / "versions" / "2")
-    make_current(root, 2, why="update")
+    with locked(root):
+        use_version(root, 2, why="update")
     with pytest.raises(Interrupted):
         run(label_settings(base / "old", "er"), out=base / "stopped", callback=Stop(1))
     return base

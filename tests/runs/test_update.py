@@ -15,11 +15,12 @@ from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, solve
+from mlcl.files import FolderLock
 from mlcl.metrics import Goal
 from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
-from mlcl.runs.versions import current_folder, make_current, next_folder, rollback, versions
+from mlcl.runs.versions import current_folder, locked, next_folder, prune, rollback, use_version, versions
 from mlcl.taggers.gate import judge, release
 from mlcl.taggers.predict import predict
 from mlcl.taggers.thresholds import set_thresholds
@@ -191,6 +192,38 @@ def test_versions_form_a_chain_that_can_be_moved_and_rolled_back(exact, stores, 
         load_trained(moved)
 
 
+def test_old_versions_are_deleted_on_request_alone(exact, stores, tmp_path, capsys):
+    root = shutil.copytree(exact, tmp_path / "root")
+    for _ in range(4):
+        assert main(["update", str(root), "--data", str(stores["more"]), "--quiet"]) == 0
+    (root / "versions" / "3" / "mine.txt").write_text("precious")
+    scores = load_trained(root).logits(load_dataset(str(stores["old"])).test.inputs)
+    rollback(root, to=4)
+    lock = FolderLock(root / "versions" / "2")
+    assert (
+        prune(root, 1) == []
+    )  # 2 is in use by a process, 3 holds a file of a user, 4 is in use, 5 is the newest
+    lock.release()
+    capsys.readouterr()
+    assert main(["versions", str(root), "--keep", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "deleted: 2" in shown.err
+    assert [v.number for v in versions(root)] == [1, 3, 4, 5]
+    assert (root / "versions" / "3" / "mine.txt").read_text() == "precious"
+    (root / "versions" / "3" / "mine.txt").unlink()
+    assert prune(root, 1) == [3]
+    (left,) = (v for v in versions(root) if v.current)
+    assert (left.number, left.parent) == (4, None)
+    with pytest.raises(InputError, match="no version before the current one; give --to N"):
+        rollback(root)
+    assert main(["update", str(root), "--data", str(stores["more"]), "--quiet"]) == 0
+    assert current_folder(root).name == "6"
+    assert load_trained(root).logits(load_dataset(str(stores["old"])).test.inputs) == (
+        pytest.approx(scores, rel=1e-4, abs=1e-4)
+    )
+    assert main(["versions", str(root), "--keep", "0"]) == 2
+
+
 def test_thresholds_of_labels_without_new_rows_stay(stores, tmp_path):
     settings = label_settings(stores["old"], "exact", **EXACT, held_out=0.3)
     run(settings, out=tmp_path / "first")
@@ -240,7 +273,8 @@ def test_the_gate_refuses_a_version_that_lost_and_keeps_it_aside(trained, stores
     assert main(["update", str(root), "--data", str(stores["both"]), "--gate", str(stores["both"])]) == 0
     assert "the gate passed it" in capsys.readouterr().err
     assert current_folder(root).name == "3"
-    make_current(root, 2, why="on purpose")
+    with locked(root):
+        use_version(root, 2, why="on purpose")
     assert current_folder(root).name == "2"
 
 

@@ -23,7 +23,7 @@ from mlcl.runs import folder as files
 from mlcl.runs import versions as chain
 from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.runs.versions import claimed, current_number, make_current, next_folder, rollback, versions
+from mlcl.runs.versions import claimed, current_number, locked, next_folder, rollback, use_version, versions
 from mlcl.taggers import gate as gates
 from mlcl.taggers.forget import forget
 from mlcl.taggers.gate import check_gate, is_waiting, release
@@ -55,6 +55,11 @@ def place(tmp_path_factory):
 @pytest.fixture
 def root(place, tmp_path):
     return shutil.copytree(place / "exact", tmp_path / "tagger")
+
+
+def use(root, number, *, why):
+    with locked(root):
+        use_version(root, number, why=why)
 
 
 def history(root):
@@ -165,7 +170,7 @@ def test_changes_of_the_version_in_use_follow_one_another(root, place, monkeypat
             arrived.set()
         lock(self, *arguments, **options)
 
-    other = threading.Thread(target=make_current, args=(root, 3), kwargs={"why": "second"})
+    other = threading.Thread(target=use, args=(root, 3), kwargs={"why": "second"})
 
     def writing(path, record):
         if threading.get_ident() == first:
@@ -176,7 +181,7 @@ def test_changes_of_the_version_in_use_follow_one_another(root, place, monkeypat
     monkeypatch.setattr(files, "read_current", reading)
     monkeypatch.setattr(files, "write_current", writing)
     monkeypatch.setattr(FolderLock, "__init__", locking)
-    make_current(root, 2, why="first")
+    use(root, 2, why="first")
     other.join()
     assert history(root) == [(1, 2, "first"), (2, 3, "second")]
     assert not (root / ".lock").exists()

@@ -117,9 +117,9 @@ VERBS = tuple(calls(Path(), Path("x/y"), "exact"))
 def ends(words, folder):
     """The exit code of a verb."""
     if words[0] == "serve":
-        from mlcl.integrations.serving.tagger import Tagger as Served
+        from mlcl.integrations.serving.model import Model
 
-        Served(folder)
+        Model(folder).warm_up()
         return 0
     if words[0] == "load":
         loaded = mlcl.load(folder)

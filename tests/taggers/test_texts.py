@@ -13,6 +13,7 @@ from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.encoders import Words, from_bytes, join, to_bytes
 from mlcl.errors import InputError
+from mlcl.taggers.export import export
 from mlcl.taggers.why import why
 
 WORDS = {
@@ -108,6 +109,18 @@ def test_files_and_standard_input_are_tagged(tagger, tmp_path, capsys, monkeypat
     )
 
 
+def test_other_verbs_take_tables_of_texts(tagger, tmp_path, capsys):
+    same = write_table(tmp_path / "same.csv", rows=200, seed=8)
+    other = write_table(tmp_path / "moved.csv", rows=200, seed=9, labels=("maths",))
+    capsys.readouterr()
+    assert main(["drift", str(tagger), str(same)]) == 0
+    assert main(["drift", str(tagger), str(other)]) == 0
+    assert main(["card", str(tagger), "--out", str(tmp_path / "card.md")]) == 0
+    assert main(["report", str(tagger), "--out", str(tmp_path / "page.html")]) == 0
+    with pytest.warns(UserWarning, match="takes the vectors of its encoder"):
+        export(tagger, tmp_path / "m.pt2")
+
+
 def test_it_learns_new_labels_and_keeps_its_encoder(tagger, tmp_path, capsys):
     more = write_table(tmp_path / "more.csv", rows=200, seed=1, labels=("web", "maths"))
     gate = write_table(tmp_path / "gate.csv", rows=150, seed=2)
@@ -119,7 +132,7 @@ def test_it_learns_new_labels_and_keeps_its_encoder(tagger, tmp_path, capsys):
     assert found.classes == ("game", "sound", "web", "maths")
     assert found.predict_proba(["solver for matrix algebra"])[0].argmax() == 3
     assert found.encoder == (tagger / "encoder.safetensors").read_bytes()
-    assert json.loads((tagger / "versions/2/gate.json").read_text())["rows"] == 149
+    assert json.loads((tagger / "versions/2/gate.json").read_text())["rows"] == 150
     assert found.update(write_table(tmp_path / "again.csv", rows=60, seed=3)).classes == found.classes
     assert main(["check", str(tagger)]) == 0
     assert main(["rollback", str(tagger)]) == 0

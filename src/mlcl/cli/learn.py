@@ -82,11 +82,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="of Parquet files: lists of numbers (default: features, embedding, vector or x)",
     )
     parser.add_argument(
-        "--annotated",
-        metavar="COLUMN",
-        help="of Parquet files: the labels that a row was annotated for (default: annotated if it is there, else all)",
-    )
-    parser.add_argument(
         "--unlabelled",
         type=float,
         metavar="U",
@@ -126,6 +121,11 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         "--id", metavar="COLUMN", help="of texts: names of the rows (default: id, key, name or package)"
     )
     parser.add_argument(
+        "--annotated",
+        metavar="COLUMN",
+        help="of texts and Parquet files: the labels that a row was annotated for (default: annotated, or all)",
+    )
+    parser.add_argument(
         "--group",
         metavar="COLUMN",
         help="of texts: rows with the same cell, such as near copies, are never split",
@@ -145,7 +145,7 @@ def as_store(
     from mlcl.taggers.learning import prepared
 
     options = {"labels": given["tags"]} | {
-        name: given.get(name) for name in ("separator", "x", "y", *OF_TEXTS)
+        name: given.get(name) for name in ("separator", "x", "y", "annotated", *OF_TEXTS)
     }
     with progress_shown("reading", quiet=announce is None) as progress:
         return prepared(
@@ -213,7 +213,7 @@ def _learn_store(given: dict[str, Any]) -> int:
             f"{given['data'][1]}: several files were given; expected Parquet files, or one of other kinds"
         )
     for name in OF_SHARDS:
-        if name not in ("unlabelled", "dimensions", "jobs") and given[name] is not None:
+        if name not in ("unlabelled", "dimensions", "jobs", "annotated") and given[name] is not None:
             raise InputError(f"--{name} was given, but only Parquet files of vectors have it")
     quiet, out = given["quiet"], given["out"]
     announce = None if quiet else note

@@ -36,7 +36,7 @@ VERBS = {
     "why": "show what each word of a text adds to the log-odds of a label",
     "thresholds": "choose which probabilities are tags: for F1, a precision, a recall or a cost",
     "export": "write the network of a finished run for other programs",
-    "serve": "serve a finished run over HTTP: images or vectors in, tags out",
+    "serve": "serve a tagger over HTTP: images, vectors or texts in, tags out",
     "extend": "train a finished run on labels that nobody knew when it began",
     "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",
     "forget": "remove rows or a label from an exact run, with a receipt",

@@ -71,7 +71,7 @@ def threshold_table(found: Decided) -> PrintedTable:
     rows = []
     for label, positives, cut, own, precision, recall in values:
         shares = (decimals(100 * value, 1) for value in (precision, recall))
-        rows.append([label, str(int(positives)), f"{cut:.3f}{'' if own else ' (shared)'}", *shares])
+        rows.append([label, str(int(positives)), f"{cut:.3f}{'' if own else ' (few rows)'}", *shares])
     title = (
         f"{found.folder}: thresholds for {thresholds.goal}, on {thresholds.rows} rows "
         f"(F1 over all tags {100 * found.overall:.1f})"

@@ -26,7 +26,8 @@ from mlcl.training.portable import require_portable
 
 DATA_HELP = """
 Where DATA is no store:
-  --tags COLUMN, --separator TEXT, --x NAME, --y NAME, --text COLUMNS, --id COLUMN, --group COLUMN    as in mlcl learn
+  --tags COLUMN, --separator TEXT, --x NAME, --y NAME, --text COLUMNS, --id COLUMN, --group COLUMN,
+  --annotated COLUMN    as in mlcl learn
 """
 HELP = f"""usage: mlcl update DIR --data DATA [--gate DATA] [--allow POINTS] [--out DIR2] [--train.epochs N] ...
 

@@ -1,24 +1,35 @@
-"""``mlcl versions``: the versions of a run, and which one is in use."""
+"""``mlcl versions``: the versions of a tagger, which one is in use, and room for more."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from mlcl.cli.messages import note
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.reports.rendering import PrintedTable
-from mlcl.runs.versions import Version, versions
+from mlcl.runs.versions import Version, prune, versions
 
 
 def main(arguments: list[str]) -> int:
-    """List: ``mlcl versions DIR``."""
+    """List: ``mlcl versions DIR [--keep N]``."""
     parser = verb_parser(
-        "versions", "List the versions of a run: which one is in use, and which passed a gate."
+        "versions", "List the versions of a tagger: which one is in use, and which passed a gate."
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the run")
-    found = versions(parser.parse_args(arguments).folder)
-    make_console(sys.stdout).print(version_table(found))
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the tagger")
+    parser.add_argument(
+        "--keep",
+        type=int,
+        metavar="N",
+        help="delete all but the newest N; the first and the one in use stay. What was learnt in a deleted version is "
+        "not lost, but its rows cannot be forgotten by their ids any more",
+    )
+    given = parser.parse_args(arguments)
+    if given.keep is not None:
+        gone = prune(given.folder, given.keep)
+        note(f"deleted: {', '.join(map(str, gone)) or 'no version'}")
+    make_console(sys.stdout).print(version_table(versions(given.folder)))
     return 0
 
 

@@ -2,7 +2,8 @@
 
 A run's probability is that of the label in a row like those of all its tasks together. With ``held_out`` rows the lines
 from logits to log-odds and the thresholds are fitted on them (docs/calibration.md); without any the lines follow from
-the counts of labels, and every threshold is 0.5. `mlcl.runs.folder` reads and writes what is defined here.
+the counts of labels, and thresholds from the sums of an exact head, or they are 0.5. `mlcl.runs.folder` reads and
+writes what is defined here.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import expit
 
 from mlcl.errors import InputError, check_int
+from mlcl.exact import Solution
+from mlcl.exact.probabilities import best_thresholds
 from mlcl.losses import LOSSES
 from mlcl.metrics import Calibration, Goal, HeldOut, LogOddsLines, Thresholds, measure, prior_shift
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.metrics.scaling import share_of_positives
 from mlcl.training.learner import Learner
+from mlcl.training.solving import ExactSums
 
 FORMAT = 1
 MOST_CELLS = 500_000
@@ -55,14 +60,14 @@ def calibrate(
     """
     start, prior = lines_in_theory(learner, before)
     held_out = _held_out(learner)
-    classes = len(prior)
+    goal = (None if decided is None else decided.goal) or Goal()
     if held_out is None:
         calibration = Calibration.from_counts(start, prior)
-        thresholds = Thresholds.half(classes)
+        thresholds = _without_rows(learner, calibration, goal)
     else:
         calibration = Calibration.fit(held_out, start=start, prior=prior)
-        thresholds = calibration.thresholds(held_out, None if decided is None else decided.goal)
-    if decided is not None:
+        thresholds = calibration.thresholds(held_out, goal)
+    if decided is not None and (held_out is not None or decided.rows):  # else both follow from sums
         thresholds = _kept(thresholds, decided)
     return Calibrated(calibration, thresholds, held_out, _measured(learner, calibration))
 
@@ -80,6 +85,22 @@ def _kept(thresholds: Thresholds, before: Thresholds) -> Thresholds:
         )
     )
     return Thresholds(values, own, reached, thresholds.goal or before.goal, thresholds.rows or before.rows)
+
+
+def _without_rows(learner: Learner, calibration: Calibration, goal: Goal) -> Thresholds:
+    """Return the thresholds of a run that held out no rows: those that its sums predict, or 0.5."""
+    sums = None if learner.head.trains else learner.head.sums["head"]
+    if not isinstance(sums, ExactSums) or sums.learner is None:
+        return Thresholds.half(len(calibration.prior))
+    return predicted_thresholds(sums.solution(sums.learner), calibration, goal)
+
+
+def predicted_thresholds(solution: Solution, calibration: Calibration, goal: Goal) -> Thresholds:
+    """Return the thresholds for a goal as far as the moments of an exact head's scores can predict."""
+    moments = solution.moments.line(calibration.lines.slope, calibration.lines.offset)
+    cuts = np.where(moments.varies, best_thresholds(moments, calibration.prior, goal), 0.0)
+    none = np.zeros(len(cuts), np.bool_)
+    return Thresholds(expit(cuts), none, ~none, goal, 0)
 
 
 def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tuple[LogOddsLines, Floats]:

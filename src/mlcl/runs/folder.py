@@ -46,6 +46,7 @@ from mlcl.files import (
     TEMPORARY,
     append_bytes,
     cut_file,
+    file_sha256,
     foreign_names,
     is_there,
     json_digest,
@@ -170,6 +171,17 @@ def _replaced() -> set[str]:
     """Return the names that go when a run is replaced; an older mlcl wrote files by way of their name and .tmp."""
     names = (*FILES, *EXPORTS)
     return {*names, *(f"{name}.tmp" for name in names), CHECKPOINTS}
+
+
+def strangers(path: Path) -> list[str]:
+    """Return the names in the folder of a run that are not of mlcl, or are not what such a name stands for."""
+    known = _replaced() | {TRACKERS}
+    return foreign_names(path / CHECKPOINTS, OWN) + [
+        entry.name
+        for entry in path.iterdir()
+        if _counts(entry.name)
+        and (entry.name not in known or entry.is_dir() != (entry.name == CHECKPOINTS) or entry.is_symlink())
+    ]
 
 
 def _is_ours(path: Path) -> bool:
@@ -477,7 +489,7 @@ def write_result(path: Path, result: Result, *, receipt: Mapping[str, Any] | Non
     """
     contents = _contents(result)
     if receipt is not None:
-        after = _print_of(contents[WEIGHTS], contents[MEMORY])
+        after = hashlib.sha256(contents[WEIGHTS] + contents[MEMORY]).hexdigest()[:16]
         contents[RECEIPT] = json_text({**receipt, "after": after}).encode()
     calibrated = result.calibrated
     write_finished(
@@ -725,20 +737,7 @@ def _read_with_digest(path: Path, *, required: bool) -> dict[str, Any]:
 
 def fingerprint(path: Path) -> str:
     """Return 16 hexadecimal digits of a SHA-256 over weights and memory: whether a run is still the same."""
-    limits = {WEIGHTS: MAX_WEIGHTS_BYTES, MEMORY: MAX_MEMORY_BYTES}
-    return _print_of(
-        *(
-            read_bounded(path / name, limit=limit, expected="a file of a finished run")
-            for name, limit in limits.items()
-        )
-    )
-
-
-def _print_of(*contents: bytes) -> str:
-    digest = hashlib.sha256()
-    for content in contents:  # not joined: they may be large
-        digest.update(content)
-    return digest.hexdigest()[:16]
+    return file_sha256(path / WEIGHTS, path / MEMORY)[:16]
 
 
 def write_tracker_ids(path: Path, ids: Mapping[str, str]) -> None:

@@ -2,10 +2,11 @@
 
 A run folder is version 1 of itself. Later versions lie in its folder ``versions``, each a whole run folder that names
 its parent and the parent's fingerprint (``extends.json``). ``current.json`` says which version is in use and how that
-came about; without it, version 1 is. Nothing is ever deleted: rolling back moves the pointer.
+came about; without it, version 1 is. Rolling back moves the pointer.
 
-Several processes may work on one run. A version is made in its own folder, whose number belongs to the process that
-made the folder; the run itself is locked only for the moment in which ``current.json`` is read and replaced.
+Nothing is deleted but by `prune`. Several processes may work on one run. A version is made in its own folder, whose
+number belongs to the process that made it; the run itself is locked only for the moment in which ``current.json`` is
+read and replaced.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.engines.launching import rank
-from mlcl.errors import InputError
-from mlcl.files import FolderLock, own_folder, refuse_link
+from mlcl.errors import InputError, check_int
+from mlcl.files import LOCK, FolderLock, lock_state, own_folder, refuse_link
 from mlcl.runs import folder as files
 from mlcl.runs.result import SavedResult
 
@@ -212,14 +213,8 @@ def locked(root: Path) -> Iterator[None]:
         lock.release()
 
 
-def make_current(root: Path, number: int, *, why: str) -> None:
-    """Use a version from now on; ``why`` goes into the history beside the time."""
-    with locked(root):
-        use_version(root, number, why=why)
-
-
 def use_version(root: Path, number: int, *, why: str) -> None:
-    """Do what `make_current` does, for one who holds the lock already."""
+    """Use a version from now on, for one who holds the lock; ``why`` goes into the history beside the time."""
     path = version_folder(root, number)
     if number not in numbers(root) or not files.is_run(path):
         raise InputError(
@@ -252,7 +247,40 @@ def rollback(folder: str | Path, to: int | None = None) -> Version:
         if to == now:
             raise InputError(f"version {to} of {root} is current already.")
         use_version(root, to, why="rollback")
-    return next(version for version in versions(root) if version.number == to)
+    near = {number for number in (to, parent_number(version_folder(root, to))) if number is not None}
+    return _version(root, to, to, {number: _print_of(version_folder(root, number)) for number in near})
+
+
+def prune(folder: str | Path, keep: int) -> list[int]:
+    """Delete all but the newest versions of a run, and return the numbers of those that are gone.
+
+    The first version stays, the one in use, and those that a process works on or that hold somebody else's files. A
+    version whose parent is gone is used as before; but rows that were learnt in a version that is gone cannot be
+    forgotten by their ids any more, and its test rows are not found again.
+
+    Args:
+        folder: the run, or one of its versions.
+        keep: how many of the newest versions stay, at least 1: no number is given twice.
+    """
+    check_int("--keep", keep, 1)
+    root = root_of(Path(folder))
+    files.require_finished(root)
+    with locked(root):
+        there = numbers(root)
+        stays = {1, *there[max(len(there) - keep, 0) :], current_number(root)}
+        return [number for number in there if number not in stays and _delete(version_folder(root, number))]
+
+
+def _delete(path: Path) -> bool:
+    """Delete a version, and return whether it is gone; one that is in use, or holds what is not ours, stays whole."""
+    refuse_linked(path)
+    if lock_state(path) == "held" or files.strangers(path):
+        return False
+    files.clear_folder(path)
+    for name in (LOCK, files.TRACKERS):
+        (path / name).unlink(missing_ok=True)
+    path.rmdir()
+    return True
 
 
 def every_version(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,6 @@ from mlcl.training.callbacks import Callback
 
 HELD_OUT, TEST = 0.1, 0.1
 """Shares of the rows that probabilities and thresholds are fitted on, and that quality is measured on."""
-ALL = 1 - 1e-9
-"""The share of test rows of a gate: training keeps one row, as a store must have one."""
 ENDINGS = {
     ".npz": "arrays",
     ".mat": "arrays",
@@ -125,28 +123,20 @@ def prepared(
         options: how raw data are read.
         size: of images.
         encoder: the file of what makes vectors of texts; without one it is fitted to the texts.
-        gate: all rows are test rows, except for one.
+        gate: all rows are test rows.
         announce: called with what was read.
         progress: called with rows done and rows in all.
     """
     path = Path(data).expanduser()
-    if data == "digits":
-        return "store", Path("digits")
-    if not path.exists():
-        return "store", find_dataset(data)
-    kind = "table" if options.get("text") or is_texts(path) else source_kind(path)
-    if kind == "store":
-        return kind, path
-    known = inspect.signature(SOURCES.get(kind)).parameters
-    unknown = [name for name, value in options.items() if value is not None and name not in known]
-    if unknown:
-        raise InputError(
-            f"{data} is read as {kind}, which has no option --{unknown[0].replace('_', '-')}; it has "
-            f"{', '.join('--' + name.replace('_', '-') for name in list(known)[1:])}"
-        )
     given = {name: value for name, value in options.items() if value is not None}
+    if data == "digits" or not path.exists() or is_store(path):
+        _refuse(data, "store", given, ())
+        return "store", Path("digits") if data == "digits" else find_dataset(data)
+    kind = "table" if "text" in given or is_texts(path) else source_kind(path)
+    known = list(inspect.signature(SOURCES.get(kind)).parameters)[1:]
+    _refuse(data, kind, given, known)
     if "test_fraction" in known:
-        given = {"test_fraction": ALL if gate else TEST} | given
+        given = {"test_fraction": 1.0 if gate else TEST} | given
     if kind == "table" and encoder is not None:
         given["encoder"] = encoder
     plan = plan_source(kind, path, **given)
@@ -160,6 +150,16 @@ def prepared(
         )
     prepare(plan, store, size=size, overwrite=True, progress=progress)
     return kind, store
+
+
+def _refuse(data: str, kind: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse options that a kind of data does not have."""
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise InputError(
+            f"{data} is read as {kind}, which has no option --{unknown[0].replace('_', '-')}; it has "
+            f"{', '.join('--' + name.replace('_', '-') for name in known) or 'none'}"
+        )
 
 
 def is_texts(path: Path) -> bool:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from mlcl.config.resolve import resolve
 from mlcl.config.schema import Config, to_dict
@@ -42,6 +41,7 @@ from mlcl.metrics import (
 )
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.runs import folder as files
+from mlcl.runs.calibration import predicted_thresholds
 from mlcl.runs.environment import machine_record
 from mlcl.runs.result import RESULT_FORMAT, SavedResult
 from mlcl.runs.versions import current_folder
@@ -226,12 +226,10 @@ def _scored(rows: HeldOutRows, solution: Solution) -> HeldOut:
 
 def _calibrated(solution: Solution, held_out: HeldOut | None, goal: Goal) -> tuple[Calibration, Thresholds]:
     """Return probabilities and thresholds, from the held-out rows or else from the sums alone."""
-    classes = len(solution.prior)
-    identity = LogOddsLines.identity(classes)
+    identity = LogOddsLines.identity(len(solution.prior))
     if held_out is None:
-        values, every = expit(solution.thresholds(goal)), np.ones(classes, np.bool_)
-        thresholds = Thresholds(values, np.asarray(solution.defined), every, goal, 0)
-        return Calibration.from_counts(identity, solution.prior), thresholds
+        calibration = Calibration.from_counts(identity, solution.prior)
+        return calibration, predicted_thresholds(solution, calibration, goal)
     calibration = Calibration.fit(held_out, start=identity, prior=solution.prior)
     return calibration, calibration.thresholds(held_out, goal)
 

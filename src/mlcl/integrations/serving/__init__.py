@@ -1,5 +1,6 @@
-"""A finished run as a service over HTTP: images or vectors in, tags with probabilities out (extra ``serve``).
+"""A tagger as a service over HTTP: images, vectors or texts in, tags with probabilities out (extra ``serve``).
 
-`tagger` is the model, loaded once; `app` the routes and their limits; `counters` what ``/metrics`` shows; `server` the
-process. Nothing that a client sends is taken for a path, and nothing of it is ever run.
+One process talks to clients (`server`: who may connect; `app`: the routes; `limits`; `counters`: what ``/metrics``
+shows) and reads nothing of what they send. Others (`workers`) parse, decode and compute (`model`). Nothing that a
+client sends is taken for a path, and nothing of it is ever run.
 """

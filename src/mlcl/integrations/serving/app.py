@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import json
+import contextlib
+import hmac
+import html
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mlcl._version import __version__
-from mlcl.errors import InputError, one_line
+from mlcl.errors import one_line
 from mlcl.integrations.serving.counters import Counters
-from mlcl.integrations.serving.tagger import Tagger
+from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refused, busy, is_known_host
+from mlcl.integrations.serving.workers import Answer
 
 LOG = logging.getLogger("mlcl.serve")
 HEADERS = {
@@ -29,50 +31,124 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "img-src 'self' blob: data:; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'",
 }
-ROUTES = ("/", "/predict", "/batch", "/health", "/version", "/metrics", "/openapi.json")
+RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+OPEN = ("/", "/live", "/ready", "/health")
+"""Routes without a token: they say nothing about the model. The page asks for the token."""
+ROUTES = (*OPEN, "/predict", "/batch", "/version", "/metrics", "/openapi.json")
 
 
-class Refused(Exception):
-    """A request that is answered with a status and a reason."""
+class Answering(Protocol):
+    """What computes the answers: `mlcl.integrations.serving.workers.Workers`."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason
+    limits: Limits
+    about: dict[str, Any]
+    reloads: int
+    failures: int
+    restarts: int
+
+    @property
+    def ready(self) -> bool:
+        """Return whether a request would be answered now."""
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of requests that wait."""
+
+    def wait(self) -> float:
+        """Return the seconds that a request waits."""
+
+    async def ask(self, kind: str, body: bytes, *, gone: Callable[[], Awaitable[bool]]) -> Answer:
+        """Return the answer to a request."""
 
 
-def make_app(tagger: Tagger, *, workers: int = 1) -> FastAPI:
-    """Return the application: one model, ``workers`` threads that decode and compute.
+@dataclass(frozen=True)
+class Door:
+    """Who is let in.
+
+    Attributes:
+        names: the hosts that the service is known by, beside its addresses; ``*`` for any.
+        token: what requests must carry; None for nothing.
+        prefix: under which a proxy shows the service, such as ``/tagger``.
+        counters: of all requests.
+    """
+
+    names: Collection[str] = ("localhost",)
+    token: str | None = None
+    prefix: str = ""
+    counters: Counters = field(default_factory=Counters)
+
+    def route(self, path: str) -> str:
+        """Return a path without the prefix, which a proxy may have taken off already.
+
+        >>> door = Door(prefix="/tagger")
+        >>> door.route("/tagger/predict"), door.route("/predict"), door.route("/tagger"), door.route("/taggers")
+        ('/predict', '/predict', '/', '/taggers')
+        """
+        found = path.removeprefix(self.prefix) or "/"
+        return found if found.startswith("/") else path
+
+    def refusal(self, route: str, headers: dict[bytes, bytes]) -> Refused | None:
+        """Return why a request is not let in."""
+        host = headers.get(b"host")  # HTTP/1.0 needs none
+        if host is not None and not is_known_host(host.decode("latin-1"), self.names):
+            return Refused(421, "this host is not known here; start the service with --host-names NAME")
+        if self.token is None or route in OPEN:
+            return None
+        scheme, _, sent = headers.get(b"authorization", b"").partition(b" ")
+        right = hmac.compare_digest(sent.strip(), self.token.encode())
+        if right and scheme.lower() == b"bearer":
+            return None
+        words = "a token is needed: send the header Authorization: Bearer TOKEN"
+        return Refused(401, words, headers={"WWW-Authenticate": "Bearer"})
+
+
+def make_app(workers: Answering, *, door: Door | None = None) -> ASGIApp:
+    """Return the application.
 
     Args:
-        tagger: the model, with its limits.
-        workers: threads at work at once; others wait.
+        workers: what computes the answers, started.
+        door: who is let in.
     """
-    app = FastAPI(title="mlcl", version=__version__, docs_url=None, redoc_url=None)
-    counters = Counters()
-    _add_pages(app, tagger, counters)
-    _add_predictions(app, tagger, counters, ThreadPoolExecutor(workers, thread_name_prefix="mlcl-serve"))
+    door = door or Door()
+    app = FastAPI(
+        title="mlcl",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        servers=[{"url": door.prefix or "/"}],
+    )
+    _add_pages(app, workers, door)
+    _add_predictions(app, workers, door.counters)
     _add_refusals(app)
-    _add_guard(app, counters, waiting=tagger.limits.waiting)
-    return app
+    return Guard(app, door)
 
 
-def _add_pages(app: FastAPI, tagger: Tagger, counters: Counters) -> None:
+def _add_pages(app: FastAPI, workers: Answering, door: Door) -> None:
     """Add what the service says of itself."""
     page = (resources.files("mlcl.integrations.serving") / "page.html").read_text(encoding="utf-8")
+    page = page.replace("<base>", f'<base href="{html.escape(door.prefix)}/">' if door.prefix else "")
 
     @app.get("/", response_model=None, response_class=HTMLResponse, summary="A page to try the model.")
     async def home() -> str:
         return page
 
-    @app.get("/health", response_model=None, summary="Whether the service is up.")
-    async def health() -> dict[str, str]:
+    @app.get("/health", response_model=None, summary="Whether the service is up, as /live.")
+    @app.get("/live", response_model=None, summary="Whether the service is up; if not, start it again.")
+    async def live() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/ready", response_model=None, summary="Whether requests are answered now; if not, send none.")
+    async def ready() -> dict[str, str]:
+        if not workers.ready:
+            raise busy("no model is ready for more requests", workers.wait())
         return {"status": "ok"}
 
     @app.get("/version", response_model=None, summary="Which model this is, its labels and what it takes.")
     async def version() -> dict[str, Any]:
-        return tagger.about()
+        return workers.about
 
     @app.get(
         "/metrics",
@@ -81,61 +157,57 @@ def _add_pages(app: FastAPI, tagger: Tagger, counters: Counters) -> None:
         summary="Counters, in the format of Prometheus.",
     )
     async def metrics() -> Response:
-        return PlainTextResponse(counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        more = (
+            ("mlcl_requests_waiting", "gauge", "Requests that wait for a process.", workers.waiting),
+            ("mlcl_wait_seconds", "gauge", "Seconds that one more would wait.", round(workers.wait(), 6)),
+            ("mlcl_ready", "gauge", "Whether requests are answered now.", int(workers.ready)),
+            ("mlcl_reloads_total", "counter", "Models that were loaded while serving.", workers.reloads),
+            ("mlcl_reload_failures_total", "counter", "Models that could not be loaded.", workers.failures),
+            ("mlcl_restarts_total", "counter", "Processes that ended and were replaced.", workers.restarts),
+        )
+        return PlainTextResponse(
+            door.counters.text(more), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
 
-def _add_predictions(app: FastAPI, tagger: Tagger, counters: Counters, pool: ThreadPoolExecutor) -> None:
-    """Add the routes that tag: one item, or a batch."""
-    limits = tagger.limits
+def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> None:
+    """Add the routes that tag: one input, or a batch."""
+    limits = workers.limits
+    budget = Budget(limits.waiting_bytes)
 
-    async def answer(read: Callable[[float], Any]) -> list[dict[str, Any]]:
-        """Decode and tag in a thread of the pool, within the time that is allowed; ``read`` is given its end."""
-        end = time.monotonic() + limits.seconds
-
-        def work() -> list[dict[str, Any]]:
-            return tagger.tag(read(end))
-
-        try:
-            async with asyncio.timeout(limits.seconds):
-                found = await asyncio.get_running_loop().run_in_executor(pool, work)
-        except InputError as error:
-            raise Refused(400, one_line(error, limit=300)) from None
-        except TimeoutError:
-            raise Refused(503, f"no answer within {limits.seconds:g} seconds") from None
-        counters.tagged(len(found), sum(len(each["tags"]) for each in found))
-        return found
+    async def answer(request: Request, kind: str) -> Response:
+        started = time.perf_counter()
+        takes = workers.about["takes"]
+        if kind != "batch" and (kind == "image") != (takes == "images"):
+            raise Refused(400, f"the model takes {takes}, not {'images' if kind == 'image' else 'JSON'}")
+        async with body(request, limits.body(kind, workers.about), limits.seconds, budget) as data:
+            found = await workers.ask(kind, data, gone=request.is_disconnected)
+        if found.status == 200:
+            counters.tagged(time.perf_counter() - started, found.inputs, found.tags)
+        return Response(found.body, status_code=found.status, media_type="application/json")
 
     @app.post(
         "/predict",
         response_model=None,
-        summary='One image (its bytes are the body) or {"vector": [...]}: tags.',
+        summary='One image (its bytes are the body), {"vector": [...]} or {"text": "..."}: tags.',
     )
-    async def predict(request: Request) -> dict[str, Any]:
+    async def predict(request: Request) -> Response:
         kind = media_type(request)
         if kind.startswith("image/") or kind == "application/octet-stream":
-            image = await body(request, min(limits.image_bytes, limits.body_bytes), limits.seconds)
-            return (await answer(lambda _: tagger.images([image])))[0]
+            return await answer(request, "image")
         if kind != "application/json":
-            raise Refused(415, "the content type must be that of an image, or application/json with a vector")
-        content = parse(await body(request, limits.body_bytes, limits.seconds), "vector")
-        return (await answer(lambda _: tagger.vectors([content["vector"]])))[0]
+            raise Refused(415, "the content type must be that of an image, or application/json")
+        return await answer(request, "item")
 
     @app.post(
         "/batch",
         response_model=None,
-        summary='{"images": [base64, ...]} or {"vectors": [[...], ...]}: tags of each.',
+        summary='{"images": [base64, ...]}, {"vectors": [[...], ...]} or {"texts": [...]}: tags of each.',
     )
-    async def batch(request: Request) -> dict[str, Any]:
+    async def batch(request: Request) -> Response:
         if media_type(request) != "application/json":
             raise Refused(415, "the content type must be application/json")
-        content = parse(await body(request, limits.body_bytes, limits.seconds), "images", "vectors")
-        ((name, values),) = content.items()
-        if not isinstance(values, list) or not 1 <= len(values) <= limits.items:
-            raise Refused(400, f"{name} must be a list of 1 to {limits.items} items")
-        if name == "vectors":
-            return {"results": await answer(lambda _: tagger.vectors(values))}
-        encoded = [decoded(value, place) for place, value in enumerate(values)]
-        return {"results": await answer(lambda end: tagger.images(encoded, end=end))}
+        return await answer(request, "batch")
 
 
 def _add_refusals(app: FastAPI) -> None:
@@ -143,44 +215,54 @@ def _add_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:
-        return reason(error.status, error.reason)
+        return reason(error)
 
     @app.exception_handler(HTTPException)
     async def not_here(_: Request, error: HTTPException) -> JSONResponse:
-        return reason(error.status_code, one_line(error.detail, limit=300))
+        words = one_line(error.detail, limit=300)
+        return reason(Refused(error.status_code, words, headers=dict(error.headers or {})))
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: ClientDisconnect) -> JSONResponse:
+        return reason(Refused(400, "the client has gone"))
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, __: Exception) -> JSONResponse:
+        return reason(Refused(500, "internal error"))
 
 
-def _add_guard(app: FastAPI, counters: Counters, *, waiting: int) -> None:
-    """Put a guard before all routes; at most ``waiting`` requests wait for an answer."""
+class Guard:
+    """What every request passes: the door, the count, the headers of every answer. No error gets out as it is."""
 
-    @app.middleware("http")
-    async def guard(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Count every request, turn away what is too much, and let no error out as it is."""
-        started = time.perf_counter()
-        route = request.url.path if request.url.path in ROUTES else "other"
-        if request.method == "POST" and not counters.enter(waiting):
-            response: Response = reason(503, f"{waiting} requests are waiting already; try again later")
-            response.headers["Retry-After"] = "1"
-        else:
-            try:
-                response = await call(request)
-            except ClientDisconnect:
-                response = reason(400, "the client has gone")
-            except Exception:
-                LOG.exception("a request to %s failed", route)
-                response = reason(500, "internal error")
-            finally:
-                if request.method == "POST":
-                    counters.leave()
-        counters.seen(route, response.status_code, time.perf_counter() - started)
-        for name, value in HEADERS.items():
-            response.headers[name] = value
-        return response
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app, self._door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        route, head = self._door.route(scope["path"]), scope["method"] == "HEAD"
+        inner = {**scope, "path": route, "root_path": "", "method": "GET" if head else scope["method"]}
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._door.counters.seen(route if route in ROUTES else "other", message["status"])
+                message["headers"] = [*message["headers"], *RAW_HEADERS]
+            elif head:
+                message = {**message, "body": b""}
+            await send(message)
+
+        refusal = self._door.refusal(route, dict(scope["headers"]))
+        try:
+            await (reason(refusal) if refusal else self._app)(inner, receive, answer)
+        except Exception:  # it has been answered
+            LOG.exception("a request to %s failed", route if route in ROUTES else "another path")
 
 
-def reason(status: int, words: str) -> JSONResponse:
-    """Return a refusal: a status and one sentence."""
-    return JSONResponse({"error": words}, status_code=status)
+def reason(refusal: Refused) -> JSONResponse:
+    """Return a refusal as an answer: a status and one sentence."""
+    return JSONResponse({"error": refusal.reason}, status_code=refusal.status, headers={**refusal.headers})
 
 
 def media_type(request: Request) -> str:
@@ -188,44 +270,26 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def body(request: Request, limit: int, seconds: float) -> bytes:
-    """Read a request of at most so many bytes, within so many seconds."""
+@contextlib.asynccontextmanager
+async def body(request: Request, limit: int, seconds: float, budget: Budget) -> AsyncIterator[bytes]:
+    """Read a request of at most so many bytes, within so many seconds; they count as waiting until the answer."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise Refused(413, f"the request has {declared[:20]} bytes; at most {limit} were expected")
-    found = bytearray()
+    found, taken = bytearray(), 0
     try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                found += chunk
-                if len(found) > limit:
-                    raise Refused(413, f"the request has more than {limit} bytes")
-    except TimeoutError:
-        raise Refused(408, f"the request was not complete within {seconds:g} seconds") from None
-    return bytes(found)
-
-
-def parse(data: bytes, *names: str) -> dict[str, Any]:
-    """Return a JSON object with exactly one of some fields, and no other.
-
-    >>> parse(b'{"vector": [1, 2]}', "vector")
-    {'vector': [1, 2]}
-    """
-    expected = " or ".join(repr(name) for name in names)
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):  # of bytes that are no UTF-8, too
-        raise Refused(400, f"the request is no JSON; expected an object with {expected}") from None
-    if not isinstance(found, dict) or len(found) != 1 or next(iter(found)) not in names:
-        raise Refused(400, f"the request is no JSON object with {expected} alone")
-    return found
-
-
-def decoded(value: object, place: int) -> bytes:
-    """Return the bytes of an image in base64."""
-    try:
-        if isinstance(value, str):
-            return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    raise Refused(400, f"image {place} is not text in base64")
+        try:
+            async with asyncio.timeout(seconds):
+                async for chunk in request.stream():
+                    found += chunk
+                    if len(found) > limit:
+                        raise Refused(413, f"the request has more than {limit} bytes")
+                    more = max(0, len(found) - FREE) - taken
+                    if not budget.take(more):
+                        raise busy("too many large requests are waiting")
+                    taken += more
+        except TimeoutError:
+            raise Refused(408, f"the request was not complete within {seconds:g} seconds") from None
+        yield bytes(found)
+    finally:
+        budget.left += taken
