@@ -102,7 +102,7 @@ $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 
 # With the packages that mlcl is compared with.
 $(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
-	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[parquet$(COMMA)torchmetrics$(COMMA)serve$(COMMA)onnx]' onnxruntime river)
+	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[torchmetrics$(COMMA)serve$(COMMA)onnx]' onnxruntime river)
 
 # The site is made from source text alone, without torch.
 $(DOCS)/.installed: docs/requirements.txt

@@ -181,7 +181,7 @@ def words(text: str) -> str:
 def render(results: Path, claims: list[dict[str, Any]], reading: str) -> str:
     """Return the page."""
     # Pages of their own: beyond the paper (beyond.py), the field's protocol (docs/mlcil.md), own rates (rates.py).
-    own = ("beyond", "mlcil", "equal", "adam")
+    own = ("beyond", "mlcil", "equal", "adam", "shipped")
     paths = [path for path in sorted(results.glob("*/sweep.yaml")) if not path.parent.name.startswith(own)]
     sweeps = [Sweep.read(path.parent) for path in paths]
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in sweeps}

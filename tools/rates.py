@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import matplotlib as mpl
+import numpy as np
 from ledger import ROOT, Sweep, Values, command, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -55,7 +57,9 @@ CLAIMS = (
 )
 """A claim, the measure, and the row that is claimed to be above the other."""
 
-ONE_RATE = ("table2", "fixed", "presets", "exact")
+CANDIDATES = (0.005, 0.015, 0.05, 0.15)
+"""Rates that the default for vectors is chosen from."""
+ONE_RATE = ("shipped", "table2", "fixed", "presets", "exact")
 """Tables that have the same rows at the rate that the benchmark ships; the first that has both rows counts."""
 RENAMED = {
     "reweighting": "er + RU",
@@ -70,7 +74,7 @@ def difference(values: Values, above: str, below: str) -> str:
     """Return a paired difference with its interval, bold where the interval excludes zero; "-" without two seeds.
 
     >>> difference({"a": {0: 2.0, 1: 2.2}, "b": {0: 1.0, 1: 1.1}}, "a", "b")
-    '+1.05 [+0.41, +1.69]'
+    '**+1.05 [+0.41, +1.69]**'
     """
     seeds = sorted(set(values.get(above, {})) & set(values.get(below, {})))
     if len(seeds) < 2:
@@ -117,6 +121,33 @@ def curves(folder: Path) -> dict[str, dict[float, dict[str, float]]]:
     return found
 
 
+def regret(line: Mapping[float, Mapping[str, float]], rate: float) -> float | None:
+    """Return how far a row is below its best in-task value at a rate, between measured ones; None beyond them.
+
+    >>> regret({0.01: {"macro_auc": 70.0}, 0.1: {"macro_auc": 74.0}}, 0.01 * 10**0.5)
+    2.0
+    """
+    points = {one: point["macro_auc"] for one, point in line.items() if "macro_auc" in point}
+    if not min(points) <= rate * 1.2 or not rate / 1.2 <= max(points):
+        return None
+    there = np.interp(math.log(rate), [math.log(one) for one in points], list(points.values()))
+    return round(max(points.values()) - float(there), 6)
+
+
+def regrets(own: Mapping[str, Sweep]) -> Iterator[str]:
+    """Yield the table that the default for vectors is chosen by: mean (largest) regret over the losses of a set."""
+    found = {name: curves(sweep.folder) for name, sweep in own.items() if name != "c-digits"}
+    yield "| rate | " + " | ".join(NAMES[name] for name in found) + " |"
+    yield "|---:|" + "---:|" * len(found)
+    for rate in CANDIDATES:
+        cells = []
+        for lines in found.values():
+            lost = [regret(lines[label], rate) for label in LOSSES if label in lines]
+            known = [one for one in lost if one is not None]
+            cells.append(f"{fmean(known):.1f} ({max(known):.1f})" if len(known) == len(lost) else "-")
+        yield f"| {rate} | {' | '.join(cells)} |"
+
+
 def panel(axis: Axes, found: Mapping[str, Mapping[float, Mapping[str, float]]], metric: str) -> None:
     """Draw a line per loss."""
     lines = {
@@ -149,7 +180,14 @@ def draw(columns: Sequence[tuple[str, Path]]) -> str:
     handles = {
         name: line for axis in axes[0] for line, name in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    figure.legend(
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=6 if len(columns) > 3 else 3,
+        fontsize=8,
+        frameon=False,
+    )
     out = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "mlcl", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
@@ -203,7 +241,10 @@ def render() -> str:
     own = sweeps("equal")
     text = (ROOT / "tools" / "rates.md").read_text()
     body = [line for name, sweep in own.items() for line in section(name, sweep)]
-    return "\n".join([text.strip().replace("<!-- verdicts -->", "\n".join(verdicts(own))), *body]) + "\n"
+    tables = {"<!-- verdicts -->": verdicts(own), "<!-- regrets -->": regrets(own)}
+    for mark, lines in tables.items():
+        text = text.replace(mark, "\n".join(lines))
+    return "\n".join([text.strip(), *body]) + "\n"
 
 
 def main() -> int:

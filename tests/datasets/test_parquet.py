@@ -12,7 +12,7 @@ from data import encoded_image
 from mlcl.datasets import decode_image, open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra: pip install 'mlcl[parquet]'")
+pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 IMAGES = [encoded_image(i) for i in range(6)]
@@ -106,21 +106,23 @@ def test_named_columns(tmp_path):
     ("columns", "options", "words"),
     [
         ({"image": IMAGES}, {}, "no column of labels"),
-        ({"labels": NAMES}, {}, "no images and no columns of numbers"),
+        (
+            {"labels": NAMES},
+            {},
+            "no column of texts, vectors or images with a usual name, and none of numbers",
+        ),
         ({"labels": NAMES, "image": IMAGES}, {"labels": "tags"}, r"no column 'tags' \(option labels\)"),
         ({"labels": NAMES, "image": IMAGES}, {"image": "img"}, r"no column 'img' \(option image\)"),
         ({"labels": NAMES, "image": ["x"] * 6}, {"image": "image"}, "but bytes were expected"),
         ({"labels": [1.5] * 6, "image": IMAGES}, {}, "'1.5' in row 1 of column 'labels'"),
-        ({"labels": [*NAMES[:5], None], "image": IMAGES}, {}, "'None' in row 6"),
         ({"labels": [[-1]] * 6, "image": IMAGES}, {}, "class numbers in 'labels' that are not in 0"),
         ({"labels": [[10**9]] * 6, "image": IMAGES}, {}, "class numbers in 'labels' that are not in 0"),
-        ({"label_a": [2] * 6, "image": IMAGES}, {}, "'label_a' that is not 0 or 1"),
-        ({"label_a": [None, *[1] * 5], "image": IMAGES}, {}, "1 empty cells in column 'label_a'"),
+        ({"label_a": [2] * 6, "image": IMAGES}, {}, "has 2 in row 1 of column 'label_a', but 0 or 1"),
         ({"label_a": ["x"] * 6, "image": IMAGES}, {}, "not a number in column 'label_a'"),
-        ({"labels": NAMES, "features": [[1.0]] * 5 + [[1.0, 2.0]]}, {}, "different lengths"),
-        ({"labels": NAMES, "features": [[None]] * 6}, {}, "not a number|finite"),
+        ({"labels": NAMES, "features": [[1.0]] * 5 + [[1.0, 2.0]]}, {}, "a vector of length 2 in row 6"),
+        ({"labels": NAMES, "features": [[None]] * 6}, {}, "no number in row 1"),
         ({"labels": NAMES, "f": [np.nan] * 6}, {}, "finite"),
-        ({"labels": NAMES, "image": IMAGES, "id": [1] * 6}, {}, "id '1' twice"),
+        ({"labels": NAMES, "image": IMAGES, "id": [1] * 6}, {"id": "id"}, "id '1' twice"),
         ({"labels": NAMES, "image": IMAGES, "split": ["x"] * 6}, {}, "split 'x'"),
         ({"labels": NAMES, "image": [*IMAGES[:5], None]}, {}, "row 5, holds no bytes"),
         ({"labels": NAMES, "image": [*IMAGES[:5], b"x"]}, {}, "row 5, is not an image"),
@@ -147,15 +149,11 @@ def test_files_that_are_no_tables(tmp_path):
         plan_source("parquet", tmp_path)
 
 
-def test_without_the_packages_the_extras_are_named(tmp_path, monkeypatch):
-    pq.write_table(pa.table({"labels": NAMES, "f": [1.0] * 6}), tmp_path / "a.parquet")
+def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
+    (tmp_path / "dataset_info.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"pip install 'mlcl\[huggingface\]'"):
         plan_source("huggingface", tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(InputError, match=r"pip install 'mlcl\[parquet\]'"):
-        plan_source("parquet", tmp_path)
 
 
 def test_hugging_face_datasets_from_disk(tmp_path):

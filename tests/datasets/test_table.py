@@ -60,7 +60,9 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
         columns = find_columns(table)
         assert str(columns) == "text: title, description; tags: tags; id: id"
         assert table.texts(columns.text) == ["\n".join(part for part in row[1:3] if part) for row in ROWS]
-        assert table.tags("tags", None)[0] == [row[3] for row in ROWS]
+        found = table.tags("tags")
+        named = [[found.classes[k] for k in np.flatnonzero(row)] for row in found.labels]
+        assert [sorted(row[3]) for row in ROWS] == named
         assert has_texts(file)
 
 
@@ -133,20 +135,24 @@ def test_what_says_nothing_is_left_out_and_counted(tmp_path):
         (
             "x.csv",
             b"words,tags\nred,a\n",
-            "no column of text with a usual name; name it with --text; it has words, tags",
+            r"no column of texts, .* name one with --text, .*; it has words, tags",
         ),
-        ("x.csv", b"text,topic\nred,a\n", "no column of tags"),
+        ("x.csv", b"text,topic\nred,a\n", "no column of labels"),
         ("x.csv", b"text,tags\n,a\n", "no row with a text"),
         ("x.csv", b"id,text,tags\n1,red,a\n", "no test items"),
         ("x.jsonl", b'{"text": "red", "tags": "a"}\n{"text": \n', "no JSON object in line 2"),
-        ("x.jsonl", b'{"text": "red", "tags": 3}\n', "has '3' in line 1; expected a list of names"),
+        (
+            "x.jsonl",
+            b'{"text": "red", "tags": 3}\n',
+            "has '3' in row 1 of column 'tags', but a list of names",
+        ),
         (
             "x.jsonl",
             b'{"text": "red", "tags": "a"}\n{"text": 5, "tags": "a"}\n',
             "has a int in column 'text' of line 2",
         ),
         ("x.csv.gz", b"text,tags", "cannot be read"),
-        ("x.parquet", b"PAR1", "no readable Parquet"),
+        ("x.parquet", b"PAR1", "not a readable Parquet"),
         ("x.txt", b"red", "ends in '.txt'"),
     ],
 )
@@ -170,7 +176,12 @@ def test_tables_of_other_things_are_not_taken_for_texts(tmp_path):
 
 
 def test_labels_that_nobody_looked_for_are_unknown(tmp_path):
-    rows = [("red", ["a"], ["a", "b"]), ("blue", [], ["b"]), ("pink", ["c"], None), ("grey", ["c"], ["d"])]
+    rows = [
+        ("red", ["a"], ["a", "b"]),
+        ("blue", [], ["b"]),
+        ("pink", ["c"], None),
+        ("grey", ["c"], ["c", "d"]),
+    ]
     lines = [json.dumps({"text": t, "tags": tags, "annotated": seen}) for t, tags, seen in rows]
     (tmp_path / "x.jsonl").write_text("\n".join(lines))
     plan = plan_source("table", tmp_path / "x.jsonl", test_fraction=0.5)
@@ -178,3 +189,76 @@ def test_labels_that_nobody_looked_for_are_unknown(tmp_path):
     order = np.argsort(plan.ids)
     assert plan.labels[order].tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
     assert plan.known[order].astype(int).tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 1, 1]]
+
+
+def numbers(rng, rows=40):
+    return rng.normal(size=(rows, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_table_says_of_its_labels_against_a_loop_over_rows(tmp_path, ending, seed):
+    rng = np.random.default_rng(seed)
+    x, names = numbers(rng), list("abcd")
+    seen = [None if rng.random() < 0.2 else sorted(rng.choice(names, rng.integers(1, 5), False)) for _ in x]
+    tags = [[name for name in (names if one is None else one) if rng.random() < 0.4] for one in seen]
+    path = tmp_path / f"t.{ending}"
+    if ending == "csv":
+        lists = ("|".join(t) + "," + "|".join(s or []) for t, s in zip(tags, seen, strict=True))
+        lines = (",".join(map(str, row)) + "," + both for row, both in zip(x, lists, strict=True))
+        path.write_text("f1,f2,f3,tags,annotated\n" + "\n".join(lines))
+    else:
+        columns = {"features": x.tolist(), "tags": tags, "annotated": seen}
+        if ending == "parquet":
+            pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        else:
+            rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            path.write_text("\n".join(map(json.dumps, rows)))
+    plan = plan_source("table", path, test_fraction=0.25)
+    assert plan.classes == tuple(names)
+    for place, row in enumerate(int(name.removeprefix("row-")) - 1 for name in plan.ids):
+        assert np.allclose(plan.inputs[place], x[row])
+        for k, name in enumerate(names):
+            assert plan.labels[place, k] == (name in tags[row])
+            assert plan.known[place, k] == (seen[row] is None or name in seen[row])
+
+
+def test_parquet_keeps_which_labels_a_row_was_annotated_for(tmp_path):
+    columns = {
+        "features": [[0.0], [1.0], [2.0]],
+        "labels": [["a"], [], ["b"]],
+        "annotated": [["a"], [], None],
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    prepare(plan_source("parquet", tmp_path / "t.parquet", test_fraction=0.4), tmp_path / "store")
+    data = open_store(tmp_path / "store")
+    assert data.train.known is not None
+    # The row that was annotated for nothing is left out, and counted.
+    assert (len(data.train) + len(data.test), dict(data.dropped)) == (2, {"rows without annotation": 1})
+
+
+def test_a_tag_that_nobody_was_asked_for_is_refused(tmp_path):
+    columns = {"features": [[0.0]], "labels": [["a"]], "annotated": [["b"]]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(
+        InputError, match="has the tag 'a' in row 1, which column 'annotated' does not list there"
+    ):
+        plan_source("parquet", tmp_path / "t.parquet")
+
+
+def test_an_empty_cell_of_a_column_of_0_and_1_is_not_known(tmp_path):
+    (tmp_path / "t.csv").write_text("f,label_cat,label_dog\n1,1,\n2,0,1\n3,,0\n")
+    plan = plan_source("table", tmp_path / "t.csv", test_fraction=0.4)
+    order = np.argsort(plan.ids)
+    assert plan.labels[order].tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert plan.known[order].tolist() == [[True, False], [True, True], [False, True]]
+    assert plan.inputs[order].ravel().tolist() == [1, 2, 3]
+
+
+def test_class_numbers_with_rows_that_nobody_looked_at(tmp_path):
+    columns = {"features": [[0.0], [1.0], [2.0]], "labels": [[1, 0], None, [2]]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    plan = plan_source("parquet", tmp_path / "t.parquet", test_fraction=0.4)
+    assert plan.classes == ("0", "1", "2")
+    assert plan.labels[np.argsort(plan.ids)].tolist() == [[1, 1, 0], [0, 0, 1]]
+    assert dict(plan.dropped) == {"rows without annotation": 1}

@@ -153,3 +153,15 @@ def test_groups_of_classes_are_losses_of_those_classes(name):
     found = loss(logits, targets, mask=mask, groups=groups, group_weights=weights)
     parts = [weights[g] * loss(logits, targets, mask=mask & (groups == g)) for g in range(3)]
     torch.testing.assert_close(found, sum(parts))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_batch_that_is_not_validated_has_the_same_loss(kind):
+    mask, groups = torch.tensor(LABELS + RNG.random(LABELS.shape) > 0.4), torch.arange(len(LABELS)) % 2
+    given = {"mask": mask, "groups": groups, "group_weights": torch.tensor([0.5, 1.0])}
+    loss = build_loss(kind, COUNTS).eval()
+    expected = loss(LOGITS, torch.tensor(LABELS), **given)
+    loss.validate = False
+    assert torch.equal(loss(LOGITS, torch.tensor(LABELS), **given), expected)
+    half = loss(LOGITS.half(), torch.tensor(LABELS), **given)
+    assert half.dtype == torch.float32

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,6 +131,28 @@ def test_runs_killed_again_and_again_end_with_the_same_matrix(store, tmp_path):
     for name in given:
         assert matrix(tmp_path / name) == matrix(tmp_path / f"{name}-whole")
         assert not (tmp_path / name / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_runs_with_plugins_killed_again_and_again_end_with_the_same_bits(store, tmp_path):
+    """A gradient that is projected, a head of class means and a memory of losses, each killed four times."""
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    chosen = {"agem": ["agem"], "nearest_mean": ["icarl"], "highest_loss": ["er", "--memory", "highest-loss"]}
+    rng, jobs = np.random.default_rng(3), []
+    for name, method in chosen.items():
+        given = ["run", "--plugin", str(examples / f"{name}.py"), *options(store, method[0]), *method[1:]]
+        for out, kills in ((name, rng.integers(12, 60, 4).tolist()), (f"{name}-whole", [])):
+            path = str(tmp_path / out)
+            jobs.append(([*given, "--checkpoint.every", "3", "--quiet", "--out", path], path, kills))
+    done = complete([sys.executable, "-c", HOST, json.dumps(jobs)], env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[-signal.SIGKILL] * len(kills) + [0] for *_, kills in jobs], (
+        done.stderr
+    )
+    for name in chosen:
+        assert matrix(tmp_path / name) == matrix(tmp_path / f"{name}-whole")
+        files = [tmp_path / out / "weights.safetensors" for out in (name, f"{name}-whole")]
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 # A run that reports its fourth step and waits there until it may go on, so that nothing depends on how fast it is.

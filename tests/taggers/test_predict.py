@@ -10,6 +10,8 @@ import shutil
 import sys
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
@@ -269,3 +271,34 @@ def test_without_onnx_the_sentence_says_what_to_install(trained, tmp_path, monke
     arguments[-1] = str(tmp_path / "m.pt")
     assert main(arguments) == 2
     assert "expected .onnx" in capsys.readouterr().err
+
+
+def test_vectors_of_tables_and_names_of_arrays(trained, tmp_path):
+    folder = trained["features"].folder
+    x = np.random.default_rng(0).normal(size=(3, load_trained(folder).input_shape[0])).astype(np.float32)
+    expected = predict(folder, write_npy(tmp_path / "x.npy", x)).values
+    names = ["one", "two", "three"]
+    columns = {"vector": x.tolist(), "id": names, "tags": [["a"], [], ["b"]]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    head = ",".join(f"f{k}" for k in range(x.shape[1]))
+    rows = (f"{name}," + ",".join(map(repr, row.tolist())) for name, row in zip(names, x, strict=True))
+    (tmp_path / "t.csv").write_text(f"id,{head}\n" + "\n".join(rows))
+    np.savez(tmp_path / "t.npz", x=x, ids=names)
+    np.save(tmp_path / "ids.npy", np.array(names))
+    for name in ("t.parquet", "t.csv", "t.npz", "x.npy"):
+        found = predict(folder, tmp_path / name)
+        assert found.ids == tuple(names)
+        assert np.array_equal(found.values, expected)
+    np.save(tmp_path / "ids.npy", np.array(names[:2]))
+    with pytest.raises(InputError, match=r"has ids of shape \(2,\) for 3 inputs"):
+        predict(folder, tmp_path / "x.npy")
+    pyarrow.parquet.write_table(pyarrow.table({"vector": x[:, :2].tolist()}), tmp_path / "t.parquet")
+    with pytest.raises(
+        InputError, match=r"t\.parquet has inputs of shape \(2,\), but the network was trained on"
+    ):
+        predict(folder, tmp_path / "t.parquet")
+
+
+def write_npy(path, array):
+    np.save(path, array)
+    return path

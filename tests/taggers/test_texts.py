@@ -13,6 +13,7 @@ from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.encoders import Words, from_bytes, join, to_bytes
 from mlcl.errors import InputError
+from mlcl.taggers.export import export
 from mlcl.taggers.why import why
 
 WORDS = {
@@ -106,6 +107,18 @@ def test_files_and_standard_input_are_tagged(tagger, tmp_path, capsys, monkeypat
     assert np.allclose(
         np.array(rows[1:])[:, 1:].astype(float), mlcl.load(tagger).predict_proba(QUESTIONS), atol=1e-5
     )
+
+
+def test_other_verbs_take_tables_of_texts(tagger, tmp_path, capsys):
+    same = write_table(tmp_path / "same.csv", rows=200, seed=8)
+    other = write_table(tmp_path / "moved.csv", rows=200, seed=9, labels=("maths",))
+    capsys.readouterr()
+    assert main(["drift", str(tagger), str(same)]) == 0
+    assert main(["drift", str(tagger), str(other)]) == 0
+    assert main(["card", str(tagger), "--out", str(tmp_path / "card.md")]) == 0
+    assert main(["report", str(tagger), "--out", str(tmp_path / "page.html")]) == 0
+    with pytest.warns(UserWarning, match="takes the vectors of its encoder"):
+        export(tagger, tmp_path / "m.pt2")
 
 
 def test_it_learns_new_labels_and_keeps_its_encoder(tagger, tmp_path, capsys):

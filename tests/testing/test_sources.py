@@ -33,7 +33,7 @@ def write_pack(folder: Path) -> None:
 
 
 def write_parquet(folder: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra: pip install 'mlcl[parquet]'")
+    pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet as pq
 
     columns = {"image": [encoded_image(i) for i in range(4)], "labels": [["a"], ["b"], [], ["a", "b"]]}

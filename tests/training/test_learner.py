@@ -97,3 +97,13 @@ def test_the_loss_grows_with_the_classes_of_a_task(method, classes):
         losses.append(learner.learn(*learner.plan.step(0)))
     factor = max(1.0, wide / 4)
     assert losses[1:] == pytest.approx([losses[0] * factor**0.5, losses[0] * factor], rel=1e-5)
+
+
+def test_batches_are_validated_in_the_first_step_of_a_task_alone():
+    learner = Learner(settings_for("er"), small_benchmark())
+    for task in learner.tasks[:2]:
+        learner.start_task(task)
+        assert learner.optimisation.criterion.validate
+        learner.learn(*learner.plan.step(0))
+        assert not learner.optimisation.criterion.validate
+        learner.finish_task(task)

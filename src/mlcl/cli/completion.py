@@ -22,6 +22,7 @@ from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import settings, shipped
 from mlcl.datasets import SOURCES
 from mlcl.methods.presets import ALIASES, PRESETS
+from mlcl.models import HEADS
 from mlcl.registry import members
 from mlcl.sweeps.experiment import experiments
 
@@ -86,6 +87,7 @@ def values() -> dict[str, Sequence[str]]:
     }
     found |= {short(f"{part}.kind"): registry.names() for part, registry in REGISTRIES.items()}
     return found | {
+        "model.head": HEADS.names(),
         "method": [*PRESETS, *ALIASES],
         "benchmark": list(shipped()),
         "stream.order": ("random", "sorted", "alphabetical", "paper"),

@@ -13,7 +13,8 @@ from mlcl.config.resolve import read_yaml, settings, shipped
 from mlcl.config.schema import PARTS, SECTIONS, flat
 from mlcl.errors import InputError, nearest
 from mlcl.methods.presets import ALIASES, PRESETS, describe_alias
-from mlcl.registry import Option, members, read_options
+from mlcl.models import HEADS
+from mlcl.registry import Option, Registry, members, read_options
 
 SYMBOLS = {"u": "exact.unlabelled", "M": "memory.size", "lambda": "loss.margin"}
 """Settings by the letters of tables and papers."""
@@ -54,13 +55,19 @@ def explained(name: str) -> list[str]:
     whole = [key for key in known if key == name or key.endswith(f".{name}")]
     for key in whole:  # memory.size, or size
         found += _setting(key, known[key])
-    for part, registry in REGISTRIES.items():
+    for part, registry in {**REGISTRIES, "model.head": HEADS}.items():
         if name in registry.names():
-            found += _part(part, name)
+            found += _part(part, registry, name)
     if name in PRESETS or name in ALIASES:
         found += _method(name)
     if not found:
-        names = [*known, *SECTIONS, *PRESETS, *ALIASES, *(k for r in REGISTRIES.values() for k in r.names())]
+        names = [
+            *known,
+            *SECTIONS,
+            *PRESETS,
+            *ALIASES,
+            *(k for r in (*REGISTRIES.values(), HEADS) for k in r.names()),
+        ]
         raise InputError(
             f"nothing is called {name!r}; expected a setting such as memory.size, a section, a part or a method."
             f"{nearest(name, names)}"
@@ -115,8 +122,7 @@ def _set_in(layers: Mapping[str, Mapping[str, Any]], name: str) -> str:
     return "; ".join(f"{value} ({', '.join(sources)})" for value, sources in found.items())
 
 
-def _part(part: str, kind: str) -> Iterator[str]:
-    registry = REGISTRIES[part]
+def _part(part: str, registry: Registry[Any], kind: str) -> Iterator[str]:
     reference = registry.reference(kind)
     yield f"{kind}: {registry.noun}. {registry.summary(kind)}{f' [{reference}]' if reference else ''}"
     yield _fact("command line", f"--{part} {kind}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from mlcl.cli.messages import say
 from mlcl.cli.verbs import verb_parser
@@ -11,8 +13,9 @@ from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import shipped
 from mlcl.errors import InputError, nearest
 from mlcl.methods.presets import ALIASES, PRESETS, describe_alias
-from mlcl.models import MODELS
+from mlcl.models import HEADS, MODELS
 from mlcl.plugins import load_entry_points
+from mlcl.registry import Registry
 
 Line = tuple[str, str, str]
 
@@ -24,12 +27,12 @@ def _methods() -> Iterator[Line]:
     )
 
 
-def _part(part: str) -> Callable[[], Iterator[Line]]:
-    def rows() -> Iterator[Line]:
-        registry = REGISTRIES[part]
-        return ((name, registry.summary(name), registry.reference(name)) for name in registry.names())
+def _names(registry: Registry[Any]) -> Iterator[Line]:
+    return ((name, registry.summary(name), registry.reference(name)) for name in registry.names())
 
-    return rows
+
+def _part(part: str) -> Callable[[], Iterator[Line]]:
+    return partial(_names, REGISTRIES[part])
 
 
 def _models() -> Iterator[Line]:
@@ -60,6 +63,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Line]]] = {
     "labels": _part("labels"),
     "augmentations": _part("augment"),
     "models": _models,
+    "heads": partial(_names, HEADS),
     "benchmarks": _configs,
     "configs": _configs,
 }

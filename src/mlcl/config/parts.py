@@ -18,7 +18,7 @@ from mlcl.methods.augment import AUGMENTATIONS, Augmentation
 from mlcl.methods.labels import LABEL_POLICIES, LabelPolicy
 from mlcl.methods.presets import PRESETS
 from mlcl.methods.regularisers import REGULARISERS, Regulariser
-from mlcl.models import MODELS
+from mlcl.models import HEADS, MODELS
 from mlcl.plugins import Plugin, loaded_plugins
 from mlcl.registry import Option, Registry, members, read_options, union
 from mlcl.seeds import derive_seed
@@ -164,6 +164,7 @@ def check_parts(config: Config) -> None:
         section = getattr(config, part)
         _check_options(part, part, section.kind, section.options)
     _check_values(config)
+    HEADS.get(config.model.head)
     if config.committee.encoder is not None:
         given = config.committee.encoder_options
         _check_options("model", "committee.encoder_options", config.committee.encoder, given)
@@ -218,7 +219,7 @@ def _check_values(config: Config) -> None:
 def used_plugins(config: Config) -> tuple[Plugin, ...]:
     """Return the plugins that registered a part, or the method, of a config."""
     owners = {REGISTRIES[part].owner(getattr(config, part).kind) for part in PARTS}
-    owners.add(PRESETS.owner(config.method))
+    owners |= {PRESETS.owner(config.method), HEADS.owner(config.model.head)}
     if config.committee.encoder is not None:
         owners.add(MODELS.owner(config.committee.encoder))
     return tuple(plugin for plugin in loaded_plugins() if plugin.source in owners)

@@ -19,9 +19,6 @@ PARTS = ("loss", "memory", "regulariser", "labels", "augment", "model")
 """Settings with a ``kind``: ``--loss ru`` and ``loss: ru`` are short for ``loss.kind``."""
 
 
-HeadName = Literal["linear", "attention", "lanes", "graph", "exact"]
-
-
 SEEDS = 2**64
 """A seed is below it: 64 bits."""
 
@@ -106,15 +103,15 @@ class ModelConfig(PartConfig):
 
     Args:
         kind: a name from ``mlcl ls models``; ``timm:NAME`` and ``torchvision:NAME`` are models of those packages.
-        head: ``linear`` (one layer of width K), ``attention`` (KRT's incremental cross-attention), ``lanes`` (after
-            MULTI-LANE: a lane per task, for an encoder that is frozen), ``graph`` (after CSC: one layer and a
-            learnable graph over the classes), or ``exact`` (one layer whose weights are solved in closed form, see
-            ``exact``; nothing is trained).
+        head: a name from ``mlcl ls heads``: ``linear`` (one layer of width K), ``attention`` (KRT's incremental
+            cross-attention), ``lanes`` (after MULTI-LANE: a lane per task, for an encoder that is frozen), ``graph``
+            (after CSC: one layer and a learnable graph over the classes), ``exact`` (one layer whose weights are
+            solved in closed form, see ``exact``; nothing is trained), or one of your own.
         options: of the model, as a mapping.
         more: of the model, by keyword.
     """
 
-    head: HeadName
+    head: str
     default = "resnet8"
 
     def __init__(
@@ -122,7 +119,7 @@ class ModelConfig(PartConfig):
         kind: str | None = None,
         options: Mapping[str, Any] | None = None,
         *,
-        head: HeadName = "linear",
+        head: str = "linear",
         **more: Any,
     ) -> None:
         super().__init__(kind, options, **more)

@@ -9,24 +9,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets.addresses import opened, version
 from mlcl.datasets.archives import reason
-from mlcl.datasets.arrow import names_of, vectors_of
-from mlcl.datasets.tables import FEATURE_COLUMNS, LABEL_COLUMNS, find_column, find_image_column
+from mlcl.datasets.arrow import (
+    ANNOTATED_COLUMNS,
+    FEATURE_COLUMNS,
+    LABEL_COLUMNS,
+    Pairs,
+    annotated_pairs,
+    find_column,
+    find_image_column,
+    names_of,
+    open_parquet,
+    separated,
+    vectors_of,
+    whole,
+)
 from mlcl.errors import InputError
 
-ANNOTATED_COLUMNS = ("annotated",)
 SEPARATOR = "|"
 """Between names in a text. It is not guessed here: the guess could differ from shard to shard."""
 MAX_FOOTER = 2**28
 NUMBERS = 2**22
 """How many numbers of vectors a batch has at most."""
-
-Ints = NDArray[np.int64]
-Pairs = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ def choose_columns(
 ) -> Columns:
     """Return the columns to read: those that are named, or else those with usual names."""
     with opened(address) as file:
-        names = _parsed(file, address).schema_arrow.names
+        names = open_parquet(file, where=address).schema_arrow.names
     found = {
         option: find_column(names, wanted, usual, option=option, where=address)
         for option, wanted, usual in (
@@ -120,7 +127,7 @@ def choose_columns(
 def has_images(address: str) -> bool:
     """Return whether a file has a column of encoded images, and so is no shard of vectors."""
     with opened(address) as file:
-        schema = _parsed(file, address).schema_arrow
+        schema = open_parquet(file, where=address).schema_arrow
     return find_image_column(schema, None, where=address) is not None
 
 
@@ -128,7 +135,7 @@ def describe(address: str, columns: Columns) -> Shard:
     """Read the footer of a file; columns that are missing or have other types are an `InputError`."""
     with opened(address) as file:
         size, digest = _footer(file, address)
-        parsed = _parsed(file, address)
+        parsed = open_parquet(file, where=address)
         schema = parsed.schema_arrow
         for name in (columns.vectors, columns.tags, columns.annotated):
             if name is not None and name not in schema.names:
@@ -154,7 +161,9 @@ def read_batches(path: Path, columns: Columns, *, address: str, width: int | Non
     start = 0
     with opened(str(path)) as file:
         step = max(1, NUMBERS // (width or 1024))
-        batches = _parsed(file, address).iter_batches(batch_size=step, columns=wanted, use_threads=False)
+        batches = open_parquet(file, where=address).iter_batches(
+            batch_size=step, columns=wanted, use_threads=False
+        )
         while True:
             try:
                 found = next(batches, None)
@@ -164,36 +173,19 @@ def read_batches(path: Path, columns: Columns, *, address: str, width: int | Non
                 return
             vectors = vectors_of(found.column(columns.vectors), width, columns.vectors, address, start)
             width = vectors.shape[1]
-            tags, names = names_of(
-                found.column(columns.tags), columns.tags, columns.separator, address, start
-            )
-            annotated = None
-            if columns.annotated is not None:
-                annotated, names = _annotated(found, columns, tags, names, address, start)
-            yield Batch(vectors, tags, names, annotated)
+            yield Batch(vectors, *_tags(found, columns, address, start))
             start += len(vectors)
 
 
-def _annotated(
-    batch: Any, columns: Columns, tags: Pairs, names: list[str], address: str, start: int
-) -> tuple[Pairs, list[str]]:
-    """Return which rows were annotated for which labels, and all labels; a row's tags must be among them."""
-    column = str(columns.annotated)
-    cells = batch.column(column)
-    pairs, more = names_of(cells, column, columns.separator, address, start, null_is_empty=True)
-    place = {name: k for k, name in enumerate(dict.fromkeys([*names, *more]))}
-    numbers = np.array([place[name] for name in more], np.int64)[pairs[1]]
-    all_labels = np.asarray(cells.is_null())
-    some = np.setdiff1d(np.flatnonzero(~all_labels), pairs[0])  # rows with an empty list
-    known = set(zip(pairs[0].tolist(), numbers.tolist(), strict=True))
-    for row, label in zip(tags[0].tolist(), tags[1].tolist(), strict=True):
-        if not all_labels[row] and (row, label) not in known:
-            raise InputError(
-                f"{address} has the tag {names[label]!r} in row {start + row}, which column {column!r} does not "
-                f"list there; expected the tags of a row among the labels it was annotated for"
-            )
-    rows = np.concatenate([pairs[0], some])
-    return (rows, np.concatenate([numbers, np.full(len(some), -1)])), list(place)
+def _tags(batch: Any, columns: Columns, address: str, start: int) -> tuple[Pairs, list[str], Pairs | None]:
+    """Return the tags of a batch, the names of labels, and which rows were annotated for which of them."""
+    lists, blanks = separated(whole(batch, columns.tags), columns.separator)
+    tags, names = names_of(lists, columns.tags, address, start, blanks=blanks)
+    if columns.annotated is None:
+        return tags, names, None
+    lists, blanks = separated(whole(batch, columns.annotated), columns.separator)
+    seen, names = annotated_pairs(lists, columns.annotated, tags, names, address, start, blanks=blanks)
+    return tags, names, seen
 
 
 def _footer(file: BinaryIO, address: str) -> tuple[int, str]:
@@ -206,17 +198,6 @@ def _footer(file: BinaryIO, address: str) -> tuple[int, str]:
         raise InputError(f"{address} is not a readable Parquet file: it has no footer")
     file.seek(size - 8 - length)
     return size, hashlib.sha256(file.read(length)).hexdigest()
-
-
-def _parsed(file: BinaryIO, address: str) -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("shards need pyarrow: pip install 'mlcl[parquet]'") from None
-    try:
-        return pyarrow.parquet.ParquetFile(file)
-    except Exception as error:  # the parser of an untrusted file
-        raise InputError(f"{address} is not a readable Parquet file: {reason(error)}") from None
 
 
 def _vector_type(kind: Any, column: str, address: str) -> tuple[str, int | None]:

@@ -1,4 +1,7 @@
-"""Tables of texts: a CSV, JSON lines or Parquet file with columns of text and of tags, made vectors by an encoder."""
+"""Tables: CSV, JSON lines, Parquet and Hugging Face datasets, of texts, vectors or images, read one way.
+
+Whatever the file, its columns become those of an Arrow table, and `mlcl.datasets.arrow` makes arrays of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,15 +21,29 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.cells import split_cells
-from mlcl.datasets.folder import DELIMITERS, FILE_COLUMNS
-from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan, read_splits, split_rows
-from mlcl.datasets.tables import FEATURE_COLUMNS, IMAGE_COLUMNS, LABEL_COLUMNS, find_column
-from mlcl.datasets.tags import label_matrix
+from mlcl.datasets.archives import reason
+from mlcl.datasets.arrow import (
+    ANNOTATED_COLUMNS,
+    FEATURE_COLUMNS,
+    IMAGE_COLUMNS,
+    LABEL_COLUMNS,
+    Tags,
+    find_column,
+    find_image_column,
+    number_columns,
+    numbers_of,
+    open_parquet,
+    read_tags,
+    vectors_of,
+    whole,
+)
+from mlcl.datasets.base import as_inputs
+from mlcl.datasets.cells import SEPARATOR
+from mlcl.datasets.image_cells import ArrowImages, ParquetImages
+from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, make_plan, read_splits, split_rows
 from mlcl.encoders import Encoder, chosen_encoder, from_bytes, to_bytes
 from mlcl.errors import InputError, one_line
 from mlcl.files import open_regular, slug
-from mlcl.labels import Labels
 
 TEXT_COLUMNS = (
     "text",
@@ -38,13 +56,15 @@ TEXT_COLUMNS = (
     "content",
     "message",
 )
-ANNOTATED_COLUMNS = ("annotated",)
+FILE_COLUMNS = ("file", "filename", "file_name", "image", "path")
+DELIMITERS = (",", ";", "\t", "|")
 ID_COLUMNS = ("id", "key", "name", "package")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _LINE, _TOTAL = 2**27, 2**34
 """A line has at most so many bytes, and a file so many when it is unpacked."""
 BATCH = 1024
+_SPLIT_FILE = re.compile(r"(train|validation|valid|val|test)\b.*\.parquet", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +72,32 @@ class Table:
     """The rows of a table.
 
     Attributes:
-        path: the file.
-        columns: the cells by the name of their column: texts, lists, numbers, or None.
-        lines: the line of the file where each row begins.
+        path: the file or folder.
+        data: the columns, except for that of images: an Arrow table.
+        lines: the line of a file of text where each row begins; else the number of the row, from 1.
+        images: the images of the rows, if they have any.
+        splits: the split of each row, where files or folders name it.
+        source: what its stores record: ``table``, ``parquet`` or ``huggingface``.
     """
 
     path: Path
-    columns: dict[str, list[Any]]
-    lines: list[int]
+    data: Any
+    lines: Sequence[int]
+    images: EncodedImages | None = None
+    splits: Sequence[str] | None = None
+    source: str = "table"
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def cells(self, name: str) -> list[Any]:
+        """Return the cells of a column: texts, lists, numbers, or None."""
+        found: list[Any] = self.data.column(name).to_pylist()
+        return found
+
+    def names(self, column: str | None) -> list[str]:
+        """Return the names of the rows: the cells of a column, or their numbers, from 1."""
+        return [str(name) for name in (range(1, len(self) + 1) if column is None else self.cells(column))]
 
     def texts(self, names: Sequence[str]) -> list[str]:
         """Return the text of each row: its cells in some columns, one below the other."""
@@ -67,28 +105,32 @@ class Table:
         return ["\n".join(part for part in row if part) for row in zip(*cells, strict=True)]
 
     def _text_cells(self, name: str) -> list[str]:
-        found = ["" if value is None else value for value in self.columns[name]]
+        found = ["" if value is None else value for value in self.cells(name)]
         for line, value in zip(self.lines, found, strict=True):
             if not isinstance(value, str) or _is_binary(value):
                 what = "binary data" if isinstance(value, str | bytes) else f"a {type(value).__name__}"
                 raise InputError(f"{self.path} has {what} in column {name!r} of line {line}; expected a text")
         return [value.strip() for value in found]
 
-    def tags(self, name: str, separator: str | None) -> tuple[list[list[str]], str | None]:
-        """Return the tags of each row, and what separates them where they are texts."""
-        values = self.columns[name]
-        texts = [row for row, value in enumerate(values) if isinstance(value, str)]
-        where = f"column {name!r} of {self.path}"
-        lists, used = split_cells([values[row] for row in texts], separator=separator, where=where)
-        found: list[Any] = [[] if value is None else value for value in values]
-        for row, names in zip(texts, lists, strict=True):
-            found[row] = names
-        for line, value in zip(self.lines, found, strict=True):
-            if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-                raise InputError(
-                    f"{where} has {str(value)[:60]!r} in line {line}; expected a list of names, or a text such as a|b"
-                )
-        return found, used if texts else None
+    def tags(self, name: str | None, *, annotated: str | None = None, separator: str | None = None) -> Tags:
+        """Return the labels of the rows, and which are known."""
+        where = str(self.path)
+        return read_tags(self.data, name, where=where, annotated=annotated, separator=separator)
+
+    def vectors(self, name: str | None, *, leave: Sequence[str | None] = ()) -> NDArray[np.float32]:
+        """Return float32 ``[N, D]`` from a column of equally long lists, or from the columns of numbers but some."""
+        where = str(self.path)
+        if name is not None:
+            found = vectors_of(whole(self.data, name), None, name, where, 1)
+            return as_inputs(found, name=f"column {name!r} of {where}")
+        names = number_columns(self.data, leave)
+        if not names:
+            raise InputError(
+                f"{where} has no column of texts, vectors or images with a usual name, and none of numbers; name one "
+                f"with --text, --features or --image; it has {', '.join(self.data.column_names)[:200]}"
+            )
+        columns = [numbers_of(self.data, name, where) for name in names]
+        return as_inputs(np.stack(columns, axis=1), name=where)
 
 
 @dataclass(frozen=True)
@@ -96,14 +138,18 @@ class Columns:
     """Which columns are read.
 
     Attributes:
-        text: those of the text, in order.
-        tags: that of the tags.
+        text: those of the text, in order; none where the rows are vectors or images.
+        vectors: that of the vectors, as lists of numbers.
+        tags: that of the tags; None: those that begin with ``label_``.
+        annotated: that of the labels that a row was annotated for; None: all.
         id: that of the names of the rows, if there is one.
     """
 
     text: tuple[str, ...]
     tags: str | None
     id: str | None
+    vectors: str | None = None
+    annotated: str | None = None
 
     def __str__(self) -> str:
         tags = "" if self.tags is None else f"; tags: {self.tags}"
@@ -111,97 +157,112 @@ class Columns:
 
 
 @SOURCES.register(
-    "table", summary="A CSV, JSON lines or Parquet table of texts and tags, made vectors by an encoder."
+    "huggingface", summary="A Hugging Face dataset saved with save_to_disk (needs mlcl[huggingface])."
 )
-def plan_texts(
+@SOURCES.register("parquet", summary="Parquet files with an image column, features or texts, and labels.")
+@SOURCES.register(
+    "table", summary="A CSV, JSON lines or Parquet table of texts, vectors or images, and their labels."
+)
+def plan_table(
     root: Path,
     *,
+    image: str | None = None,
+    features: str | None = None,
     text: str | None = None,
     labels: str | None = None,
+    annotated: str | None = None,
     id: str | None = None,
     separator: str | None = None,
     group: str | None = None,
-    annotated: str | None = None,
     encoder: str | bytes = "words",
     test_fraction: float = 1 / 3,
     split_seed: int = 0,
 ) -> DatasetPlan:
-    """Plan a store of the vectors of texts; the texts themselves are not kept.
+    """Plan a store of a table; nothing is downloaded. Texts become vectors, and are not kept.
 
-    The first line of a CSV names its columns; JSON lines are objects. A column ``split`` names the split of each row;
-    without one a seeded part of the rows is held out.
+    Images are in a column of bytes (or of Hugging Face's struct) named image, img, jpg or picture; vectors in a column
+    of lists (features, embedding, vector, x); texts in columns such as text, title or description. Without any of these
+    all columns of numbers are features. Labels are in a column (labels, label, tags, classes) of lists of names, of
+    class numbers, or of texts such as ``a|b|c``, or in columns ``label_...`` of 0 and 1. A row without labels (an empty
+    cell in a list or in ``label_...``) is not a negative: they are not known. A column ``annotated`` lists the labels
+    that a row was annotated for, and all others are not known. The split is taken from the names of Parquet files
+    in a folder (``train-00000-of-00002.parquet``, ``test.parquet``) or of a DatasetDict, or from a column ``split``;
+    without either a seeded part of the rows is held out.
 
     Args:
-        root: a .csv, .tsv, .jsonl or .parquet file; all but the last may be packed (.gz, .bz2, .xz).
-        text: names of the columns of text, with commas between them (default: those with a usual name, such as text,
-            title, summary, description).
-        labels: name of the column of tags (default: labels, label, tags or classes).
+        root: a .csv, .tsv, .jsonl or .parquet file, of which all but the last may be packed (.gz, .bz2, .xz); a folder
+            of Parquet files; or a folder that ``save_to_disk`` of the package datasets wrote.
+        image: name of the column of images.
+        features: name of the column of vectors.
+        text: names of the columns of text, with commas between them.
+        labels: name of the column of labels.
+        annotated: name of the column of the labels that a row was annotated for (default: annotated, if there is one).
         id: name of the column that names the rows (default: id, key, name or package, if its cells differ).
-        separator: text between the tags in a cell; found if not given (| ; or a comma).
+        separator: text between the labels in a cell; found if not given (| ; or a comma).
         group: name of a column; rows with the same cell there, such as near copies, are in the same split.
-        annotated: name of a column of the tags that a row was annotated for, where that is not all of the table's; an
-            empty cell means all (default: annotated, if it is there).
-        encoder: what makes vectors of texts: words, minilm, wordllama, a folder, or several, such as words+minilm;
-            or the file of one that is fitted.
-        test_fraction: fraction of the rows that is held out for testing where there is no split.
+        encoder: what makes vectors of texts: words, minilm, wordllama, a folder, or several, such as words+minilm; or
+            the file of one that is fitted.
+        test_fraction: fraction of the rows that is held out for testing where there is no split; 1: all.
         split_seed: seed of that choice.
     """
-    table = read_table(root)
-    columns = find_columns(table, text=text, tags=labels, id=id)
-    if columns.tags is None:
-        raise InputError(
-            f"{table.path} has no column of tags; expected one named {', '.join(LABEL_COLUMNS)}, or --tags"
-        )
-    texts, (tags, used) = table.texts(columns.text), table.tags(columns.tags, separator)
-    done = [value is not None for value in table.columns[columns.tags]]
-    asked = find_column(
-        list(table.columns), annotated, ANNOTATED_COLUMNS, option="annotated", where=str(root)
+    table = read_table(root, image=image)
+    columns = find_columns(
+        table, text=text, tags=labels, id=id, vectors=features, annotated=annotated, needs_text=False
     )
+    found = table.tags(columns.tags, annotated=columns.annotated, separator=separator)
     train, keep, options = _split(table, group, test_fraction, split_seed)
-    kept = np.array([k for k, one in enumerate(texts) if one and done[k] and keep[k]], np.int64)
+    texts = table.texts(columns.text) if columns.text else None
+    written = np.array([bool(one) for one in texts]) if texts is not None else np.ones(len(table), np.bool_)
+    done = np.ones(len(table), np.bool_) if found.known is None else found.known.any(axis=1)
+    kept = np.flatnonzero(written & done & keep)
     if not len(kept):
-        raise InputError(f"{table.path} has no row with a text and tags; expected some")
-    chosen = [texts[k] for k in kept]
-    fitted = _encoder(encoder, [one for one, k in zip(chosen, kept, strict=True) if train[k]])
-    classes, matrix, known = _labels(table, [tags[k] for k in kept], asked, kept, used or separator)
-    rows = len(texts)
+        raise InputError(
+            f"{table.path} has no row with {'a text and ' if columns.text else ''}labels; expected some"
+        )
+    inputs, file = _inputs(table, columns, encoder, texts, kept, train)
+    names = table.names(columns.id)
+    ids = [names[k] if columns.id else f"row-{names[k]}" for k in kept]
     dropped = {
-        "rows without text": sum(not one for one in texts),
-        "rows without annotation": done.count(False),
+        "rows without text": int((~written).sum()),
+        "rows without annotation": int((~done).sum()),
+        "validation rows": int((~keep).sum()),
     }
+    if columns.text:
+        options |= {"text": list(columns.text)}
+    if found.separator not in (None, SEPARATOR):
+        options |= {"separator": found.separator}
     return make_plan(
-        source="table",
+        source=table.source,
         root=str(table.path),
-        name=slug(table.path.name.partition(".")[0]),
-        classes=classes,
-        ids=[f"row-{k + 1}" for k in kept]
-        if columns.id is None
-        else [str(table.columns[columns.id][k]) for k in kept],
+        name=slug(table.path.absolute().name.partition(".")[0]),
+        classes=found.classes,
+        ids=ids,
         train=train[kept],
-        labels=matrix,
-        inputs=vectors(fitted, chosen),
-        known=known,
-        options=options | {"text": list(columns.text)} | ({} if used is None else {"separator": used}),
-        dropped={
-            reason: n for reason, n in (*dropped.items(), ("validation rows", rows - int(keep.sum()))) if n
-        },
-        encoder=to_bytes(fitted),
+        labels=found.labels[kept],
+        known=None if found.known is None else found.known[kept],
+        inputs=inputs,
+        options=options,
+        dropped={reason: n for reason, n in dropped.items() if n},
+        encoder=file,
     )
 
 
-def _labels(
-    table: Table, tags: list[list[str]], column: str | None, kept: NDArray[np.int64], separator: str | None
-) -> tuple[tuple[str, ...], Labels, NDArray[np.bool_] | None]:
-    """Return the names of the tags, their matrix, and which of them are known."""
-    where = str(table.path)
-    if column is None:
-        return *label_matrix(tags, classes=None, where=where), None
-    named = table.tags(column, separator)[0]
-    some = [sorted({*named[k], *tags[row]}) for row, k in enumerate(kept)]
-    classes, known = label_matrix(some, classes=None, where=where)
-    marks = known.astype(np.bool_)
-    marks[[not named[k] for k in kept]] = True
-    return classes, label_matrix(tags, classes=classes, where=where)[1], marks
+def _inputs(
+    table: Table,
+    columns: Columns,
+    encoder: str | bytes,
+    texts: list[str] | None,
+    kept: NDArray[np.int64],
+    train: NDArray[np.bool_],
+) -> tuple[EncodedImages | NDArray[np.float32], bytes | None]:
+    """Return the inputs of some rows, and the file of the encoder that made them of texts."""
+    if texts is not None:
+        fitted = _encoder(encoder, [texts[k] for k in kept if train[k]])
+        return vectors(fitted, [texts[k] for k in kept]), to_bytes(fitted)
+    if table.images is not None and columns.vectors is None:
+        return table.images.take(kept), None
+    leave = (columns.tags, columns.annotated, columns.id, "split", "id")
+    return table.vectors(columns.vectors, leave=leave)[kept], None
 
 
 def _encoder(given: str | bytes, texts: Sequence[str]) -> Encoder:
@@ -221,15 +282,17 @@ def _split(
     table: Table, group: str | None, fraction: float, seed: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
     """Return which rows train, which are kept, and the options that this depends on."""
-    n, every = len(table.lines), np.ones(len(table.lines), np.bool_)
-    if "split" in table.columns and group is None:
-        values = [str(value) for value in table.columns["split"]]
-        return *read_splits(values, where=f"column 'split' of {table.path}"), {}
+    n, every, where = len(table), np.ones(len(table), np.bool_), str(table.path)
+    splits = table.splits
+    if splits is None and "split" in table.data.column_names:
+        splits, where = [str(value) for value in table.cells("split")], f"column 'split' of {where}"
+    if splits is not None and group is None:
+        return *read_splits(splits, where=where), {}
     options: dict[str, Any] = {"test_fraction": fraction, "split_seed": seed}
     if group is None:
         return split_rows(n, fraction=fraction, seed=seed), every, options
-    find_column(list(table.columns), group, (), option="group", where=str(table.path))
-    names, places = np.unique([str(value) for value in table.columns[group]], return_inverse=True)
+    find_column(table.data.column_names, group, (), option="group", where=where)
+    names, places = np.unique([str(value) for value in table.cells(group)], return_inverse=True)
     # By its name, so that a group stays in its split when others join.
     shares = [
         int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7]) / 2**56 for name in names
@@ -238,52 +301,76 @@ def _split(
 
 
 def find_columns(
-    table: Table, *, text: str | None = None, tags: str | None = None, id: str | None = None
+    table: Table,
+    *,
+    text: str | None = None,
+    tags: str | None = None,
+    id: str | None = None,
+    vectors: str | None = None,
+    annotated: str | None = None,
+    needs_text: bool = True,
 ) -> Columns:
-    """Return the columns that options name, or else those with usual names."""
-    names, where = list(table.columns), str(table.path)
-    if text is None:
-        found = tuple(
-            name for name in names if name.strip().lower() in TEXT_COLUMNS and _holds_texts(table, name)
-        )
-    else:
+    """Return the columns that options name, or else those with usual names.
+
+    Args:
+        table: the table.
+        text: columns of text, with commas between them.
+        tags: column of the tags.
+        id: column of the names of rows.
+        vectors: column of vectors.
+        annotated: column of the labels that a row was annotated for.
+        needs_text: refuse a table without texts; otherwise its images, vectors or numbers are read.
+    """
+    names, where = list(table.data.column_names), str(table.path)
+    label = find_column(names, tags, LABEL_COLUMNS, option="labels", where=where)
+    seen = find_column(names, annotated, ANNOTATED_COLUMNS, option="annotated", where=where)
+    column = None if text else find_column(names, vectors, FEATURE_COLUMNS, option="features", where=where)
+    found: tuple[str, ...] = ()
+    if text is not None:
         found = tuple(name.strip() for name in text.split(",")) if text not in names else (text,)
         for name in found:
             find_column(names, name, (), option="text", where=where)
-    if not found:
+    elif needs_text or (column is None and table.images is None):
+        found = tuple(
+            name for name in names if name.strip().lower() in TEXT_COLUMNS and _holds_texts(table, name)
+        )
+    if needs_text and not found:
         raise InputError(
             f"{where} has no column of text with a usual name; name it with --text; it has {', '.join(names)[:200]}"
         )
-    label = find_column(names, tags, LABEL_COLUMNS, option="tags", where=where)
-    if id is None:
-        usual = [name for name in names if name.strip().lower() in ID_COLUMNS and name not in (*found, label)]
-        key = next((name for name in usual if _are_names(table.columns[name])), None)
-    else:
-        key = find_column(names, id, (), option="id", where=where)
-    return Columns(found, label, key)
+    return Columns(
+        found, label, _id_column(table, id, (*found, label, column)), None if found else column, seen
+    )
+
+
+def _id_column(table: Table, wanted: str | None, taken: Sequence[str | None]) -> str | None:
+    names, where = list(table.data.column_names), str(table.path)
+    if wanted is not None:
+        return find_column(names, wanted, (), option="id", where=where)
+    usual = [name for name in names if name.strip().lower() in ID_COLUMNS and name not in taken]
+    return next((name for name in usual if _are_names(table.cells(name))), None)
 
 
 def _holds_texts(table: Table, name: str) -> bool:
-    return any(isinstance(value, str) for value in table.columns[name][:100])
+    return any(isinstance(value, str) for value in table.data.column(name).slice(0, 100).to_pylist())
 
 
 def _are_names(values: Sequence[Any]) -> bool:
-    return all(str(value).strip() for value in values) and len({str(value) for value in values}) == len(
-        values
-    )
+    names = {str(value).strip() for value in values}
+    return "" not in names and len(names) == len(values)
 
 
 def has_texts(path: Path) -> bool:
     """Return whether a table is one of texts, from the names of its columns: of no files, images or vectors."""
-    names = [name.strip().lower() for name in _first_names(path)]
+    names = {name.strip().lower() for name in _first_names(path)}
     others = {*FILE_COLUMNS, *IMAGE_COLUMNS, *FEATURE_COLUMNS}
-    return bool(set(names) & set(TEXT_COLUMNS)) and not set(names) & others
+    return bool(names & set(TEXT_COLUMNS)) and not names & others
 
 
 def _first_names(path: Path) -> list[str]:
     kind = _ending(path)
     if kind == ".parquet":
-        return list(_parquet(path).schema_arrow.names)
+        return list(open_parquet(path, where=str(path)).schema_arrow.names)
     first = next(numbered_lines(path), (1, ""))[1]
     return (
         next(csv.reader([first], delimiter=_delimiter(first)), [])
@@ -304,34 +391,52 @@ def _ending(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def read_table(path: Path) -> Table:
-    """Read a table; whatever does not fit is an `InputError` that names the line."""
-    kind = _ending(path)
-    if kind not in ENDINGS:
-        raise InputError(f"{path} ends in {kind!r}; expected one of {', '.join(ENDINGS)}")
-    found = {".parquet": _read_parquet, ".jsonl": _read_json, ".ndjson": _read_json}.get(kind, _read_csv)(
-        path
-    )
-    if not found.lines:
+def read_table(path: Path, *, image: str | None = None) -> Table:
+    """Read a table; whatever does not fit is an `InputError` that names the line.
+
+    Args:
+        path: the file, a folder of Parquet files, or one that ``save_to_disk`` wrote.
+        image: name of the column of images.
+    """
+    if not path.exists():
+        raise InputError(f"{path} was looked for and does not exist; a table was expected")
+    if path.is_dir():
+        saved = any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+        found = _read_saved(path, image) if saved else _read_parquet(path, image)
+    else:
+        kind = _ending(path)
+        if kind not in ENDINGS:
+            raise InputError(f"{path} ends in {kind!r}; expected one of {', '.join(ENDINGS)}")
+        if kind == ".parquet":
+            found = _read_parquet(path, image)
+        else:
+            found = (_read_json if kind in (".jsonl", ".ndjson") else _read_csv)(path)
+    if not len(found):
         raise InputError(f"{path} has no rows; expected at least one")
     return found
 
 
 def _read_csv(path: Path) -> Table:
+    return csv_table(numbered_lines(path), path)
+
+
+def csv_table(source: Iterator[tuple[int, str]], path: Path) -> Table:
+    """Return the table in the lines of a CSV, each with its number; all cells are texts."""
     before = csv.field_size_limit(_LINE)
     try:
-        return _csv_table(path)
+        header, rows, lines = _cells(source, str(path))
     finally:
         csv.field_size_limit(before)
+    return Table(path, _arrow({name: [row[k] for row in rows] for k, name in enumerate(header)}), lines)
 
 
-def _csv_table(path: Path) -> Table:
-    source = numbered_lines(path)
+def _cells(source: Iterator[tuple[int, str]], where: str) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return the header of a CSV, its rows, all of that length, and the line where each begins."""
     number, first = next(source, (1, ""))
     mark = _delimiter(first)
     header = [name.strip() for name in next(csv.reader([first], delimiter=mark), [])]
     if not header or len(set(header)) < len(header):
-        raise InputError(f"{path} has {header} in line 1; expected the names of its columns, each once")
+        raise InputError(f"{where} has {header} in line 1; expected the names of its columns, each once")
     rows: list[list[str]] = []
     lines: list[int] = []
     reader = csv.reader((line for _, line in source), strict=True, delimiter=mark)
@@ -340,38 +445,69 @@ def _csv_table(path: Path) -> Table:
         try:
             row = next(reader)
         except StopIteration:
-            break
+            return header, rows, lines
         except csv.Error as error:
             raise InputError(
-                f"{path} cannot be read from line {start} on: {error}; expected quotes to be "
+                f"{where} cannot be read from line {start} on: {error}; expected quotes to be "
                 "closed, and doubled inside a cell"
             ) from None
         if len(row) not in (0, len(header)):
             raise InputError(
-                f"{path} has {len(row)} cells in line {start}, but its first line has {len(header)} (a cell with "
+                f"{where} has {len(row)} cells in line {start}, but its first line has {len(header)} (a cell with "
                 f"{mark!r} or a line break in it must be quoted)"
             )
         if row:
             rows.append(row)
             lines.append(start)
-    return Table(path, {name: [row[k] for row in rows] for k, name in enumerate(header)}, lines)
 
 
 def _delimiter(line: str) -> str:
     """Return what separates the names of columns.
 
-    >>> _delimiter("id;text;tags"), _delimiter("text")
-    (';', ',')
+    >>> _delimiter("id;text;tags, topics"), _delimiter("image|labels"), _delimiter("text")
+    (';', '|', ',')
     """
     return max(DELIMITERS, key=line.count)
 
 
 def _read_json(path: Path) -> Table:
     found = [(number, _object(path, number, line)) for number, line in numbered_lines(path) if line.strip()]
-    names = dict.fromkeys(name for _, row in found for name in row)
-    return Table(
-        path, {name: [row.get(name) for _, row in found] for name in names}, [number for number, _ in found]
-    )
+    lines = [number for number, _ in found]
+    columns = {
+        name: [row.get(name) for _, row in found]
+        for name in dict.fromkeys(n for _, row in found for n in row)
+    }
+    for name, values in columns.items():
+        kinds = {bool: bool, int: float, float: float}  # whole and other numbers may be mixed
+        met = [kinds.get(type(value), type(value)) for value in values]
+        first = next((kind for kind in met if kind is not type(None)), None)
+        odd = next((k for k, kind in enumerate(met) if kind not in (first, type(None))), None)
+        if odd is not None:
+            raise InputError(
+                f"{path} has a {type(values[odd]).__name__} in column {name!r} of line {lines[odd]}; expected one kind "
+                "of value in a column"
+            )
+    return Table(path, _arrow(columns, str(path)), lines)
+
+
+def _arrow(columns: dict[str, list[Any]], where: str = "") -> Any:
+    import pyarrow
+
+    found = {}
+    for name, values in columns.items():
+        try:
+            kind = pyarrow.large_string() if any(isinstance(value, str) for value in values[:1]) else None
+            found[name] = pyarrow.array(values, kind)
+        except (
+            pyarrow.ArrowInvalid,
+            pyarrow.ArrowTypeError,
+            pyarrow.ArrowNotImplementedError,
+            OverflowError,
+        ) as error:
+            raise InputError(
+                f"{where} has values of several kinds in column {name!r}: {one_line(error)}"
+            ) from None
+    return pyarrow.table(found)
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -384,25 +520,70 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     return value
 
 
-def _parquet(path: Path) -> Any:
+def _read_parquet(path: Path, image: str | None) -> Table:
+    """Read a file, or a folder of files that are one table; images stay where they are."""
+    import pyarrow
+
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path} has no .parquet files, but at least one was expected")
+    where, parts, counts = str(path), [], []
+    schema = open_parquet(files[0], where=where).schema_arrow
+    column = find_image_column(schema, image, where=where)
+    names = [name for name in schema.names if name != column]
+    for file in files:
+        opened = open_parquet(file, where=str(file))
+        counts.append(opened.metadata.num_rows)
+        try:
+            parts.append(opened.read(columns=names, use_threads=False))
+        except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
+            raise InputError(f"{file} cannot be read: {reason(error)}") from None
     try:
-        import pyarrow.parquet
+        data = pyarrow.concat_tables(parts)
+    except pyarrow.ArrowException as error:
+        raise InputError(f"{where} cannot be read as one table: {reason(error)}") from None
+    splits = [name for file, count in zip(files, counts, strict=True) for name in [_split_of(file)] * count]
+    return Table(
+        path,
+        data,
+        range(1, sum(counts) + 1),
+        None if column is None else ParquetImages.of(files, column),
+        splits if len(set(splits)) > 1 and "" not in splits else None,
+        "parquet",
+    )
+
+
+def _split_of(path: Path) -> str:
+    match = _SPLIT_FILE.match(path.name)
+    return match[1].lower() if match is not None else ""
+
+
+def _read_saved(path: Path, image: str | None) -> Table:
+    """Read what ``save_to_disk`` of the package datasets wrote."""
+    try:
+        import pyarrow
+
+        from datasets import DatasetDict, load_from_disk
     except ImportError:
-        raise InputError(f"{path} needs pyarrow; install it with: pip install 'mlcl[parquet]'") from None
+        raise InputError(
+            f"{path} is of the package datasets, which is needed: pip install 'mlcl[huggingface]'"
+        ) from None
     try:
-        return pyarrow.parquet.ParquetFile(path)
-    except Exception as error:  # the parser of an untrusted file may raise anything
-        raise InputError(f"{path} is no readable Parquet file: {one_line(error)}") from None
-
-
-def _read_parquet(path: Path) -> Table:
-    file = _parquet(path)
-    try:
-        table = file.read()
-    except Exception as error:
-        raise InputError(f"{path} is no readable Parquet file: {one_line(error)}") from None
-    columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    return Table(path, columns, list(range(1, table.num_rows + 1)))
+        found = load_from_disk(str(path))
+        parts = dict(found) if isinstance(found, DatasetDict) else {"": found}
+        tables = {split: part.with_format("arrow")[:] for split, part in parts.items()}
+        data = pyarrow.concat_tables(list(tables.values()))
+    except Exception as error:  # the parser of untrusted files: whatever it trips over, they are bad
+        raise InputError(f"{path} is not a dataset that save_to_disk wrote: {reason(error)}") from None
+    column, rows = find_image_column(data.schema, image, where=str(path)), np.arange(data.num_rows)
+    return Table(
+        path,
+        data if column is None else data.drop_columns([column]),
+        range(1, data.num_rows + 1),
+        None if column is None else ArrowImages(str(path), data.column(column), rows),
+        [split for split, part in tables.items() for _ in range(part.num_rows)] if len(tables) > 1 else None,
+        "huggingface",
+    )
 
 
 def numbered_lines(source: Path | IO[bytes]) -> Iterator[tuple[int, str]]:

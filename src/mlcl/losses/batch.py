@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlcl.errors import InputError, one_line
 from mlcl.labels import LabelCounts
 
 
-class Batch(NamedTuple):
+class GroupedBatch(NamedTuple):
     """A checked batch. Masked cells hold logit 0 and label 0: nothing in them can reach the loss."""
 
     logits: Tensor  # [B, K], float32 or float64
@@ -87,7 +87,8 @@ def check_batch(
     mask: Tensor | None = None,
     groups: Tensor | None = None,
     group_weights: Tensor | None = None,
-) -> Batch:
+    validate: bool = True,
+) -> GroupedBatch:
     """Check the arguments of a loss and bring them to the logits' device; half precision becomes float32.
 
     Args:
@@ -99,6 +100,7 @@ def check_batch(
         mask: booleans ``[B, K]``, or None: every cell contributes.
         groups: integers from 0 to G-1, ``[B]`` for rows or ``[1, K]`` for classes, or None: one group.
         group_weights: ``w_g``, ``[G]``, or None: all 1. Constants: no gradient reaches them.
+        validate: whether to check at all. The numbers of groups are compared on the CPU, for which a GPU is waited for.
 
     >>> check_batch(torch.zeros(2, 3), torch.zeros(2, 2), classes=3)
     Traceback (most recent call last):
@@ -107,16 +109,24 @@ def check_batch(
     """
     if not isinstance(labels, Tensor):
         labels = _as_tensor(labels, "labels")
-    logits, labels = _check_logits(logits, labels, classes)
+    if validate:
+        _check_logits(logits, labels, classes)
+        _check_cells(mask, groups, group_weights, logits)
+    logits = logits if logits.dtype in (torch.float64, torch.float32) else logits.float()
+    labels = labels.to(logits)
     if mask is None and groups is None and group_weights is None:
-        return Batch(logits, labels, None, None, None)
+        return GroupedBatch(logits, labels, None, None, None)
     if mask is not None:
-        mask = _check_mask(mask, logits)
+        mask = mask.to(logits.device)
         logits = torch.where(mask, logits, 0.0)  # not a product: the logit of a masked cell may be NaN
         mask = mask.to(logits.dtype)
         labels = labels * mask
-    groups, weights = _check_groups(groups, group_weights, logits)
-    return Batch(logits, labels, mask, groups, weights)
+    weights = None if group_weights is None else group_weights.detach().to(logits)
+    if groups is None:
+        return GroupedBatch(logits, labels, mask, None, weights)
+    if weights is None:
+        weights = logits.new_ones(int(groups.max()) + 1 if groups.numel() else 1)
+    return GroupedBatch(logits, labels, mask, groups.long().to(logits.device), weights)
 
 
 def _as_tensor(value: Any, name: str) -> Tensor:
@@ -129,8 +139,8 @@ def _as_tensor(value: Any, name: str) -> Tensor:
         ) from None
 
 
-def _check_logits(logits: Any, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return logits in float32 or float64, and labels in the same dtype and on the same device."""
+def _check_logits(logits: Any, labels: Tensor, classes: int) -> None:
+    """Refuse logits and labels of other shapes or types."""
     if not isinstance(logits, Tensor):
         raise InputError(
             f"logits is a {type(logits).__name__}, but a tensor, which has a gradient, was expected"
@@ -146,63 +156,80 @@ def _check_logits(logits: Any, labels: Tensor, classes: int) -> tuple[Tensor, Te
             f"logits is {logits.dtype} and labels is {labels.dtype}, "
             f"but floats and numbers 0 and 1 were expected"
         )
-    if logits.dtype != torch.float64 and logits.dtype != torch.float32:
-        logits = logits.float()
-    return logits, labels.to(logits)
 
 
-def _check_mask(mask: Tensor, logits: Tensor) -> Tensor:
-    """Return the mask on the logits' device."""
-    if mask.shape != logits.shape or mask.dtype != torch.bool:
+def _check_cells(
+    mask: Tensor | None, groups: Tensor | None, group_weights: Tensor | None, logits: Tensor
+) -> None:
+    """Refuse a mask, groups or weights of other shapes or types, and group numbers without a weight."""
+    if mask is not None and (mask.shape != logits.shape or mask.dtype != torch.bool):
         raise InputError(
             f"mask is {mask.dtype} of shape {tuple(mask.shape)}, "
             f"but torch.bool of shape {tuple(logits.shape)} was expected"
         )
-    return mask.to(logits.device)
-
-
-def _check_groups(
-    groups: Tensor | None, group_weights: Tensor | None, logits: Tensor
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return groups as int64 and their weights in the logits' dtype, both on the logits' device."""
-    if group_weights is not None:
-        if group_weights.dim() != 1 or len(group_weights) == 0:
-            raise InputError(f"group_weights has shape {tuple(group_weights.shape)}, but [G] was expected")
-        group_weights = group_weights.detach().to(logits)
+    if group_weights is not None and (group_weights.dim() != 1 or len(group_weights) == 0):
+        raise InputError(f"group_weights has shape {tuple(group_weights.shape)}, but [G] was expected")
     if groups is None:
         if group_weights is not None and len(group_weights) != 1:
             raise InputError(
                 f"group_weights has {len(group_weights)} values, but without groups one value was expected"
             )
-        return None, group_weights
-    _check_group_numbers(groups, tuple(logits.shape))
-    count = _count_groups(groups, group_weights)
-    weights = logits.new_ones(count) if group_weights is None else group_weights
-    return groups.long().to(logits.device), weights
-
-
-def _check_group_numbers(groups: Tensor, shape: tuple[int, ...]) -> None:
-    rows, classes = shape
+        return
+    rows, classes = logits.shape
     whole = not (groups.is_floating_point() or groups.is_complex() or groups.dtype == torch.bool)
     if not whole or groups.shape not in {(rows,), (1, classes)}:
         raise InputError(
             f"groups is {groups.dtype} of shape {tuple(groups.shape)}, "
             f"but whole numbers of shape ({rows},), or (1, {classes}), were expected"
         )
+    if groups.numel():
+        low, high = (int(value) for value in torch.aminmax(groups))
+        count = high + 1 if group_weights is None else len(group_weights)
+        if low < 0 or high >= count:
+            raise InputError(
+                f"groups has the value {low if low < 0 else high}, "
+                f"but values from 0 to {max(count - 1, 0)} were expected"
+            )
 
 
-def _count_groups(groups: Tensor, group_weights: Tensor | None) -> int:
-    """Return the number of groups G: that of the weights, or else the largest group number plus 1."""
-    if groups.numel() == 0:
-        return 1 if group_weights is None else len(group_weights)
-    low, high = (int(value) for value in torch.aminmax(groups))
-    count = high + 1 if group_weights is None else len(group_weights)
-    if low < 0 or high >= count:
-        raise InputError(
-            f"groups has the value {low if low < 0 else high}, "
-            f"but values from 0 to {max(count - 1, 0)} were expected"
+class GroupedLoss(nn.Module):
+    """A loss of batches with so many classes; subclasses define `of_batch`.
+
+    Args:
+        classes: the number of classes ``K``.
+
+    Attributes:
+        validate: whether each batch is checked. A loop whose shapes stay as they were can switch it off.
+    """
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes, self.validate = classes, True
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        mask: Tensor | None = None,
+        groups: Tensor | None = None,
+        group_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a batch; see `mlcl.losses.margin.margin_loss` for the shapes."""
+        batch = check_batch(
+            logits,
+            labels,
+            classes=self.classes,
+            mask=mask,
+            groups=groups,
+            group_weights=group_weights,
+            validate=self.validate,
         )
-    return count
+        return self.of_batch(batch)
+
+    def of_batch(self, batch: GroupedBatch) -> Tensor:
+        """Return the loss of a checked batch."""
+        raise NotImplementedError
 
 
 def inverse(counts: Tensor) -> Tensor:
@@ -214,7 +241,7 @@ def inverse(counts: Tensor) -> Tensor:
     return counts.sign() / counts.clamp_min(1)
 
 
-def mean_weights(batch: Batch) -> Tensor:
+def mean_weights(batch: GroupedBatch) -> Tensor:
     """Return the weight of each cell in ``sum_g w_g mean over the contributing cells of g``, ``[B, K]``.
 
     >>> mask = torch.tensor([[True, True], [True, False]])
@@ -226,7 +253,7 @@ def mean_weights(batch: Batch) -> Tensor:
     return batch.masked(batch.to_rows(batch.group_weight() * inverse(rows.sum(1, keepdim=True))))
 
 
-def pair_weights(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+def pair_weights(batch: GroupedBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Return what means inside the batch need: each group's positives and negatives, and the weight of a pair.
 
     Returns:

@@ -11,12 +11,12 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mlcl.errors import check_number
 from mlcl.labels import LabelCounts
 from mlcl.losses.base import LOSSES
-from mlcl.losses.batch import check_batch, inverse, mean_weights, warn_degenerate
+from mlcl.losses.batch import GroupedBatch, GroupedLoss, inverse, mean_weights, warn_degenerate
 
 
 def asymmetric_cells(
@@ -107,7 +107,7 @@ def balanced_cells(
     return cells if gamma == 0 else cells * torch.exp(gamma * F.logsigmoid(-signed))
 
 
-class ElementwiseLoss(nn.Module):
+class ElementwiseLoss(GroupedLoss):
     """``sum_g w_g`` times the mean over the contributing cells of group g of a loss that treats each row alone.
 
     Args:
@@ -123,25 +123,14 @@ class ElementwiseLoss(nn.Module):
     def __init__(
         self, classes: int, cells: Callable[..., Tensor], *, scale: float = 1.0, **constants: Tensor
     ) -> None:
-        super().__init__()
+        super().__init__(classes)
         check_number("scale", scale)
-        self.classes, self.cells, self.scale = classes, cells, scale
+        self.cells, self.scale = cells, scale
         for name, value in constants.items():
             self.register_buffer(name, value, persistent=False)
 
-    def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        mask: Tensor | None = None,
-        groups: Tensor | None = None,
-        group_weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss of a batch; see `mlcl.losses.margin.margin_loss` for the shapes."""
-        batch = check_batch(
-            logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
-        )
+    def of_batch(self, batch: GroupedBatch) -> Tensor:
+        """Return the loss of a checked batch."""
         cells = self.cells(batch.logits, batch.labels, **dict(self.named_buffers()))
         return self.scale * (cells.mean() if batch.plain else (mean_weights(batch) * cells).sum())
 

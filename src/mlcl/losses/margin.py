@@ -10,14 +10,15 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.labels import LabelCounts
 from mlcl.losses.base import LOSSES
 from mlcl.losses.bases import BASES, Base
 from mlcl.losses.batch import (
-    Batch,
+    GroupedBatch,
+    GroupedLoss,
     check_batch,
     check_counts,
     inverse,
@@ -136,7 +137,7 @@ def margin_loss(
     return _loss(batch, constants, reweight, base, scale)
 
 
-class MarginLoss(nn.Module):
+class MarginLoss(GroupedLoss):
     """The margin-loss family as a module: `margin_loss` for fixed counts, with the same options.
 
     Args:
@@ -168,14 +169,13 @@ class MarginLoss(nn.Module):
         margin_count: MarginCount = "positive",
         scale: float = 1.0,
     ) -> None:
-        super().__init__()
         check_counts(counts)
+        super().__init__(len(counts))
         _check_options(margin, reweight, base, power, margin_count, scale)
         if margin > 0 or reweight in ("dataset", "mixed"):
             warn_degenerate(counts)
         self.margin, self.reweight, self.base = margin, reweight, base
         self.power, self.margin_count, self.scale = power, margin_count, scale
-        self.classes = len(counts)
         # Whole numbers, so that module.half() cannot round them; the floats are made for the dtype of the logits.
         self.register_buffer("positive", torch.tensor(counts.positive), persistent=False)
         self.register_buffer("negative", torch.tensor(counts.negative), persistent=False)
@@ -186,19 +186,8 @@ class MarginLoss(nn.Module):
         """Return whether positives and negatives of a class have the same total weight: see `mlcl.losses.base`."""
         return self.reweight != "none"
 
-    def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        mask: Tensor | None = None,
-        groups: Tensor | None = None,
-        group_weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss of a batch; see `margin_loss` for the shapes."""
-        batch = check_batch(
-            logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
-        )
+    def of_batch(self, batch: GroupedBatch) -> Tensor:
+        """Return the loss of a checked batch."""
         made, like, cells = self._made, batch.logits, _cells(batch, self.reweight)
         if made is None or made[2] != cells or made[0] != like.dtype or made[1] != like.device:
             counts = self.positive, self.negative
@@ -223,7 +212,7 @@ def _check_options(
     check_choice("margin_count", margin_count, get_args(MarginCount))
 
 
-def _cells(batch: Batch, reweight: Reweight) -> int:
+def _cells(batch: GroupedBatch, reweight: Reweight) -> int:
     """Return the divisor of the constants of the classes.
 
     In a plain batch S = B and K_g = K, so 1/(K S) is one over the number of cells. Dividing the few constants
@@ -260,7 +249,9 @@ def _class_constants(
         return ClassConstants(margin_k, shift, defined, defined)
 
 
-def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Base, scale: float) -> Tensor:
+def _loss(
+    batch: GroupedBatch, constants: ClassConstants, reweight: Reweight, base: Base, scale: float
+) -> Tensor:
     """Return ``scale * sum W l(z)``."""
     weight = None
     if constants.positive is not None and constants.negative is not None:
@@ -276,7 +267,7 @@ def _loss(batch: Batch, constants: ClassConstants, reweight: Reweight, base: Bas
     return total if scale == 1 else total * scale
 
 
-def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
+def _group_weights(batch: GroupedBatch, reweight: Reweight) -> Tensor:
     """Return the part of each cell's weight that depends on the batch, ``[B, K]``."""
     if reweight == "none":
         return mean_weights(batch)
@@ -291,7 +282,7 @@ def _group_weights(batch: Batch, reweight: Reweight) -> Tensor:
     return batch.masked(torch.lerp(*ends, batch.labels))
 
 
-def _mixed_weights(batch: Batch, weight: Tensor) -> Tensor:
+def _mixed_weights(batch: GroupedBatch, weight: Tensor) -> Tensor:
     """Return the weight of each cell: by the batch in the last group, by the dataset (``weight``) in earlier ones."""
     by_batch = _group_weights(batch, "batch") * weight.sign()  # 0 for a class without positives or negatives
     if batch.groups is None or batch.weights is None:
@@ -302,7 +293,7 @@ def _mixed_weights(batch: Batch, weight: Tensor) -> Tensor:
 
 
 def _total(
-    batch: Batch,
+    batch: GroupedBatch,
     constants: ClassConstants,
     base: Base,
     weight: Tensor | None,

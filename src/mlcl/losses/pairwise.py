@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mlcl.errors import check_number
 from mlcl.labels import LabelCounts
 from mlcl.losses.base import LOSSES
-from mlcl.losses.batch import Batch, check_batch, pair_weights
+from mlcl.losses.batch import GroupedBatch, GroupedLoss, pair_weights
 
 
 def by_group(order: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -39,7 +39,7 @@ def by_group(order: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | Non
     return order.gather(0, groups[order].argsort(dim=0, stable=True)), torch.searchsorted(ordered, ordered)
 
 
-def squared_hinge_pairs(batch: Batch) -> Tensor:
+def squared_hinge_pairs(batch: GroupedBatch) -> Tensor:
     """Return ``sum_g w_g R_g`` for ``max(0, 1 - (f+ - f-))^2``, in O(B log B) per class instead of O(B^2).
 
     For a positive with ``a = f+ - 1`` only negatives above a count, and
@@ -47,6 +47,7 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
     (positives) and f- (negatives), the sums are cumulative sums. They are kept in float64, because the three
     terms nearly cancel; a device without float64 cannot compute this loss.
 
+    >>> from mlcl.losses.batch import check_batch
     >>> scores, labels = torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]])
     >>> squared_hinge_pairs(check_batch(scores, labels, classes=1))  # (0.5^2 + 0) / 2
     tensor(0.1250)
@@ -69,11 +70,12 @@ def squared_hinge_pairs(batch: Batch) -> Tensor:
     return (pairs * weight.double().gather(0, order)).sum().to(batch.logits.dtype)
 
 
-def logistic_pairs(batch: Batch) -> Tensor:
+def logistic_pairs(batch: GroupedBatch) -> Tensor:
     """Return ``sum_g w_g R_g`` for ``log(1 + exp(-(f+ - f-)))``; memory and time O(B^2 K).
 
     A batch of 128 rows and 80 classes needs about 5 MB per float32 copy, and autograd keeps a few.
 
+    >>> from mlcl.losses.batch import check_batch
     >>> scores, labels = torch.tensor([[1.0], [1.0], [1.0]]), torch.tensor([[1], [0], [0]])
     >>> logistic_pairs(check_batch(scores, labels, classes=1))  # log 2
     tensor(0.6931)
@@ -87,7 +89,7 @@ def logistic_pairs(batch: Batch) -> Tensor:
     return (weight * -F.logsigmoid(gaps)).sum()
 
 
-class PairwiseLoss(nn.Module):
+class PairwiseLoss(GroupedLoss):
     """A mean over pairs as a module: `squared_hinge_pairs` or `logistic_pairs`. It uses no counts.
 
     Args:
@@ -100,24 +102,13 @@ class PairwiseLoss(nn.Module):
     tensor(0.1250)
     """
 
-    def __init__(self, classes: int, pairs: Callable[[Batch], Tensor], *, scale: float = 1.0) -> None:
-        super().__init__()
+    def __init__(self, classes: int, pairs: Callable[[GroupedBatch], Tensor], *, scale: float = 1.0) -> None:
+        super().__init__(classes)
         check_number("scale", scale)
-        self.classes, self.pairs, self.scale = classes, pairs, scale
+        self.pairs, self.scale = pairs, scale
 
-    def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        mask: Tensor | None = None,
-        groups: Tensor | None = None,
-        group_weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss of a batch; see `mlcl.losses.margin.margin_loss` for the shapes."""
-        batch = check_batch(
-            logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
-        )
+    def of_batch(self, batch: GroupedBatch) -> Tensor:
+        """Return the loss of a checked batch."""
         return self.scale * self.pairs(batch)
 
 

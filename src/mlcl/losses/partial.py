@@ -10,11 +10,11 @@ from torch import Tensor
 from mlcl.errors import check_number
 from mlcl.labels import LabelCounts
 from mlcl.losses.base import LOSSES
-from mlcl.losses.batch import Batch
+from mlcl.losses.batch import GroupedBatch
 from mlcl.losses.pairwise import PairwiseLoss, by_group, squared_hinge_pairs
 
 
-def hardest_negatives(batch: Batch, share: float) -> Tensor:
+def hardest_negatives(batch: GroupedBatch, share: float) -> Tensor:
     """Mark, in each group and class, the ``share`` of the negatives that score highest, rounded up: 0 or 1, ``[B, K]``.
 
     >>> from mlcl.losses.batch import check_batch
@@ -34,7 +34,7 @@ def hardest_negatives(batch: Batch, share: float) -> Tensor:
     return negative * (ranks < batch.to_rows(kept))
 
 
-def partial_pairs(batch: Batch, *, share: float = 0.3) -> Tensor:
+def partial_pairs(batch: GroupedBatch, *, share: float = 0.3) -> Tensor:
     """Return `squared_hinge_pairs` over the pairs with one of the `hardest_negatives`.
 
     >>> from mlcl.losses.batch import check_batch

@@ -10,11 +10,11 @@ from torch import Tensor
 from mlcl.errors import check_number
 from mlcl.labels import LabelCounts
 from mlcl.losses.base import LOSSES
-from mlcl.losses.batch import Batch, pair_weights
+from mlcl.losses.batch import GroupedBatch, pair_weights
 from mlcl.losses.pairwise import PairwiseLoss
 
 
-def smooth_precision(batch: Batch, *, temperature: float = 0.5) -> Tensor:
+def smooth_precision(batch: GroupedBatch, *, temperature: float = 0.5) -> Tensor:
     """Return ``sum_g w_g R_g`` with ``R_g`` the mean of ``1 - AP`` over the classes with positives and negatives in g.
 
     The rank of a positive i is ``1 + sum_j sigmoid((s_j - s_i) / temperature)``; AP is the mean over the positives of

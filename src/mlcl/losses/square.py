@@ -7,15 +7,15 @@ mean scores of positives and negatives. The last term is cut at 0 where the gap 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mlcl.errors import check_number
 from mlcl.labels import LabelCounts
 from mlcl.losses.base import LOSSES
-from mlcl.losses.batch import Batch, check_batch, inverse
+from mlcl.losses.batch import GroupedBatch, GroupedLoss, inverse
 
 
-class SquareLoss(nn.Module):
+class SquareLoss(GroupedLoss):
     """``Var(s+) + Var(s-) + max(0, m - (a - b))^2``, the mean over classes (docs/specification.md#auc-square).
 
     With ``c = max(0, m - a + b)`` it is ``mean+ [(s - a)^2 - 2 c (s - a)] + mean- [(s - b)^2 + 2 c (s - b)] + c^2``,
@@ -49,35 +49,24 @@ class SquareLoss(nn.Module):
     def __init__(
         self, classes: int, *, margin: float = 1.0, momentum: float = 0.9, scale: float = 1.0
     ) -> None:
-        super().__init__()
+        super().__init__(classes)
         check_number("margin", margin)
         check_number("momentum", momentum, high=1)
         check_number("scale", scale)
-        self.classes, self.margin, self.momentum, self.scale = classes, margin, momentum, scale
+        self.margin, self.momentum, self.scale = margin, momentum, scale
         # Of positives and negatives. Part of state_dict: a run that is resumed goes on with them.
         self.register_buffer("sums", torch.zeros(2, classes, dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(2, classes, dtype=torch.float64))
 
-    def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        mask: Tensor | None = None,
-        groups: Tensor | None = None,
-        group_weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss of a batch; see `mlcl.losses.margin.margin_loss` for the shapes."""
-        batch = check_batch(
-            logits, labels, classes=self.classes, mask=mask, groups=groups, group_weights=group_weights
-        )
+    def of_batch(self, batch: GroupedBatch) -> Tensor:
+        """Return the loss of a checked batch."""
         kinds = (batch.labels, batch.contributing() - batch.labels)
         if self.training:
             self._update(batch, kinds)
         return self.scale * self._value(batch, kinds)
 
     @torch.no_grad()
-    def _update(self, batch: Batch, kinds: tuple[Tensor, Tensor]) -> None:
+    def _update(self, batch: GroupedBatch, kinds: tuple[Tensor, Tensor]) -> None:
         """Take the rows of a batch into the running sums; those of a kind that the batch lacks stay."""
         counts = torch.stack([kind.sum(0) for kind in kinds]).to(self.counts)
         sums = torch.stack([(kind * batch.logits).sum(0, dtype=torch.float64) for kind in kinds])
@@ -85,7 +74,7 @@ class SquareLoss(nn.Module):
         self.counts.mul_(keep).add_(counts)
         self.sums.mul_(keep).add_(sums.to(self.sums))
 
-    def _value(self, batch: Batch, kinds: tuple[Tensor, Tensor]) -> Tensor:
+    def _value(self, batch: GroupedBatch, kinds: tuple[Tensor, Tensor]) -> Tensor:
         found = torch.stack(batch.group_counts(*kinds))  # [2, G, K]
         with torch.no_grad():
             means = torch.stack(

@@ -13,7 +13,7 @@ from torch import nn
 from mlcl.errors import InputError
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
-from mlcl.models.committee import Committee, Member, build_committee
+from mlcl.models.committee import Committee, CommitteeMember, build_committee
 from mlcl.models.distributed import share_statistics
 from mlcl.models.graph import GraphHead
 from mlcl.models.lanes import LaneHead
@@ -41,13 +41,13 @@ __all__ = [
     "AvailableRows",
     "Backbone",
     "Committee",
+    "CommitteeMember",
     "GraphHead",
     "Head",
     "IncrementalAttentionHead",
     "Inputs",
     "LaneHead",
     "LinearHead",
-    "Member",
     "Network",
     "Outputs",
     "RunningAverage",

@@ -20,7 +20,7 @@ ENCODER, MOMENTS = "encoder", "moments"
 """The members that there can be: on the features of a fixed encoder, and on the network's own."""
 
 
-class Member(nn.Module):
+class CommitteeMember(nn.Module):
     """A linear layer that is solved, on the features of a fixed encoder or of the network itself.
 
     Args:
@@ -71,14 +71,16 @@ class Committee(nn.Module):
 
     >>> from mlcl.models import build_model
     >>> network = build_model("mlp", (4,), 3)
-    >>> member = Member(4, 3, (4,), encoder=MODELS.build("linear", (4,)))
+    >>> member = CommitteeMember(4, 3, (4,), encoder=MODELS.build("linear", (4,)))
     >>> committee = Committee(network, {"encoder": member}, {"encoder": 3.0})
     >>> rows = torch.ones(2, 4)
     >>> torch.allclose(committee(rows), network(rows) / 4)  # nothing is solved yet
     True
     """
 
-    def __init__(self, network: Network, members: Mapping[str, Member], weights: Mapping[str, float]) -> None:
+    def __init__(
+        self, network: Network, members: Mapping[str, CommitteeMember], weights: Mapping[str, float]
+    ) -> None:
         super().__init__()
         self.network = network
         self.members = nn.ModuleDict(members)
@@ -91,9 +93,9 @@ class Committee(nn.Module):
         """Return the fixed encoder, if there is one."""
         return self.member(ENCODER).encoder if ENCODER in self.members else None
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> CommitteeMember:
         """Return a member by name."""
-        return cast(Member, self.members[name])
+        return cast(CommitteeMember, self.members[name])
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the scores [B, K]: the weighted mean of the network's logits and the members' scores."""
@@ -144,11 +146,11 @@ def build_committee(
     >>> sorted(committee.members), committee.share
     (['encoder', 'moments'], 0.4)
     """
-    members: dict[str, Member] = {}
+    members: dict[str, CommitteeMember] = {}
     if encoder is not None:
         with seeded(seed), Bounded():
             built: Backbone = MODELS.build(encoder, input_shape, **(options or {}))
-        members[ENCODER] = Member(built.width, classes, input_shape, encoder=built)
+        members[ENCODER] = CommitteeMember(built.width, classes, input_shape, encoder=built)
     if moments:
-        members[MOMENTS] = Member(network.backbone.width, classes, input_shape)
+        members[MOMENTS] = CommitteeMember(network.backbone.width, classes, input_shape)
     return Committee(network, members, {ENCODER: weight, MOMENTS: moments})

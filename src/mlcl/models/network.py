@@ -271,11 +271,11 @@ class AvailableRows:
 
     def labels(self, classes: int) -> tuple[Labels, NDArray[np.bool_]]:
         """Return the labels of all rows and ``classes`` classes, and which of them are known; others are 0."""
-        own = np.ones(self.task.labels.shape, np.bool_) if self.known is None else self.known
-        parts = [(self.task, own), *((one, np.ones(one.labels.shape, np.bool_)) for one in self.memory.tasks)]
         labels = np.zeros((len(self.weights), classes), np.uint8)
         known, start = np.zeros(labels.shape, np.bool_), 0
-        for samples, cells in parts:
+        for samples in (self.task, *self.memory.tasks):
+            cells = self.known if samples is self.task else samples.extra.get("known")
+            cells = np.ones(samples.labels.shape, np.bool_) if cells is None else cells
             place = np.ix_(np.arange(start, start + len(samples)), samples.classes)
             labels[place], known[place] = samples.labels * cells, cells
             start += len(samples)

@@ -21,7 +21,8 @@ from mlcl.models.weight_files import tensors_sha256
 from mlcl.runs.folder import read_data_record
 from mlcl.runs.trained import load_trained
 from mlcl.seeds import torch_generator
-from mlcl.training.batches import Normaliser, RowInputs, gather, slices
+from mlcl.training.batches import Normaliser, RowInputs
+from mlcl.training.scoring import Scorer
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,7 @@ class Encoder:
 
     def __call__(self, inputs: NDArray[Any], *, batch_size: int) -> NDArray[np.float32]:
         """Return the embeddings [n, D] of raw images, uint8 [n, C, H, W]."""
-        device = self.normaliser.scale.device
-        found = []
-        with torch.inference_mode():
-            for piece in slices(len(inputs), batch_size):
-                raw = gather(inputs, np.arange(piece.start, piece.stop)).to(device)
-                found.append(self.network.features(self.normaliser(raw)).float().cpu().numpy())
-        return np.concatenate(found)
+        return Scorer(self.network, self.normaliser, batch_size)(self.network.features, inputs)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ from mlcl.runs.folder import (
 )
 from mlcl.runs.result import SavedResult
 from mlcl.runs.versions import current_folder
-from mlcl.training.batches import Normaliser, gather, slices
+from mlcl.training.batches import Normaliser, slices
+from mlcl.training.scoring import Scorer
 
 TEXTS = 256
 """So many texts are made vectors of at once."""
@@ -88,22 +89,17 @@ class Trained:
 
     def logits(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits [n, K] of raw inputs: uint8 images [n, C, H, W] or float32 features [n, D]."""
-        device = self.normaliser.scale.device
-        found = [np.zeros((0, len(self.classes)), np.float32)]
-        with torch.inference_mode():
-            for piece in slices(len(inputs), self.config.train.eval_batch_size):
-                raw = gather(inputs, np.arange(piece.start, piece.stop)).to(device)
-                found.append(self.scorer(self.normaliser(raw)).float().cpu().numpy())
-        return np.concatenate(found)
+        if not len(inputs):
+            return np.zeros((0, len(self.classes)), np.float32)
+        return self._rows(self.scorer, inputs)
 
     def features(self, inputs: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the network's features [n, D] of some rows of raw inputs."""
-        found = []
-        with torch.inference_mode():
-            for piece in slices(len(rows), self.config.train.eval_batch_size):
-                raw = gather(inputs, rows[piece]).to(self.normaliser.scale.device)
-                found.append(self.network.features(self.normaliser(raw)).float().cpu().numpy())
-        return np.concatenate(found)
+        return self._rows(self.network.features, inputs, rows)
+
+    @property
+    def _rows(self) -> Scorer:
+        return Scorer(self.scorer, self.normaliser, self.config.train.eval_batch_size)
 
     def logits_of_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the logits [n, K] of texts."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mlcl.datasets import is_given_arrays, load_dataset
@@ -24,7 +23,7 @@ from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import now_text
 from mlcl.taggers.gate import check_inputs
 from mlcl.taggers.predict import read_inputs
-from mlcl.training.batches import gather, slices
+from mlcl.training.batches import slices
 
 LEVEL = 0.01
 """Below this p-value something has moved, by default."""
@@ -152,10 +151,7 @@ def _described(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Return what the network sees of inputs, its features [n, D], and which labels it predicts, [n, K]."""
     features, tags = [], []
-    device = trained.normaliser.scale.device
-    with torch.inference_mode():
-        for batch in batches:
-            raw = gather(batch, np.arange(len(batch))).to(device)
-            features.append(trained.network.features(trained.normaliser(raw)).float().cpu().numpy())
-            tags.append(trained.probabilities(batch) > trained.thresholds.values)
+    for batch in batches:
+        features.append(trained.features(batch, np.arange(len(batch))))
+        tags.append(trained.probabilities(batch) > trained.thresholds.values)
     return np.concatenate(features), np.concatenate(tags)

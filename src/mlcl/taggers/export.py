@@ -74,6 +74,12 @@ def export(folder: str | Path, out: str | Path, *, format: Format = "torch", log
     if format == "onnx":
         require_onnx()
     trained = load_trained(folder)
+    if trained.encoder is not None:
+        warnings.warn(
+            f"{folder} tags texts, and what is exported takes the vectors of its encoder (mlcl.load(DIR).text_encoder)",
+            UserWarning,
+            stacklevel=2,
+        )
     trained.scorer.cpu().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     deployed = Deployed(trained, logits=logits).cpu().eval()
     example = torch.from_numpy(examples(trained.input_shape, 2))

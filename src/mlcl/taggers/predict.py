@@ -19,11 +19,12 @@ from mlcl.datasets.base import as_inputs
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
-from mlcl.datasets.table import find_columns, is_table, numbered_lines, read_table
+from mlcl.datasets.table import find_columns, is_table, numbered_lines, read_table, vectors
 from mlcl.errors import InputError
 from mlcl.files import read_bounded, write_bytes, write_text
 from mlcl.models.provenance import check_encoder
-from mlcl.runs.trained import Trained, load_trained
+from mlcl.runs.continuing import same_encoder
+from mlcl.runs.trained import TEXTS, Trained, load_trained
 from mlcl.texts import csv_line, csv_text, inert
 from mlcl.training.batches import slices
 
@@ -67,42 +68,50 @@ def predict(
 
     Args:
         folder: the folder of the run.
-        inputs: an image; a folder of images (all below it, by name); an .npy, or an .npz with ``inputs``, ``x`` or
-            ``x_test``: uint8 [n, C, H, W] or numbers [n, D]; or the folder of a store (all its rows). For a tagger of
-            texts a table of them, a .txt with one per line, or ``-``: the lines of standard input.
+        inputs: an image; a folder of images (all below it, by name); an .npy (with names in ids.npy beside it), or an
+            .npz with ``inputs``, ``x`` or ``x_test`` and ``ids``: uint8 [n, C, H, W] or numbers [n, D]; a table of
+            vectors (CSV, JSON lines, Parquet); or the folder of a store (all its rows). For a tagger of texts a table
+            of them, a .txt with one per line, or ``-``: the lines of standard input.
         logits: the network's outputs as they are, instead of probabilities (docs/calibration.md).
         text: names of a table's columns of text, with commas between them.
     """
     trained = load_trained(folder)
-    if trained.encoder is not None and _holds_texts(inputs):
-        ids, texts = read_texts(inputs, text=text)
-        found = (trained.logits_of_texts if logits else trained.probabilities_of_texts)(texts)
-        return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
-    ids, batches = read_inputs(Path(inputs), trained)
+    ids, batches = read_inputs(Path(inputs), trained, text=text)
     score = trained.logits if logits else trained.probabilities
     found = np.concatenate([score(batch) for batch in batches])
     return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
 
 
-def _holds_texts(inputs: str | Path) -> bool:
-    path = Path(inputs)
-    return str(inputs) == "-" or (path.is_file() and (is_table(path) or path.suffix.lower() == ".txt"))
+def _holds_texts(path: Path, trained: Trained) -> bool:
+    lines = str(path) == "-" or (path.is_file() and path.suffix.lower() == ".txt")
+    return lines or (trained.encoder is not None and path.is_file() and is_table(path))
 
 
-def read_texts(inputs: str | Path, *, text: str | None = None) -> tuple[list[str], list[str]]:
+def read_texts(path: Path, *, text: str | None = None) -> tuple[list[str], list[str]]:
     """Return names and texts: the rows of a table, or the lines of a file or of standard input, which are numbered."""
-    if str(inputs) != "-" and is_table(Path(inputs)):
-        table = read_table(Path(inputs))
+    if is_table(path):
+        table = read_table(path)
         columns = find_columns(table, text=text)
         texts = table.texts(columns.text)
-        names = range(1, len(texts) + 1) if columns.id is None else table.columns[columns.id]
-        return [str(name) for name in names], texts
-    lines = list(numbered_lines(sys.stdin.buffer if str(inputs) == "-" else Path(inputs)))
+        return table.names(columns.id), texts
+    lines = list(numbered_lines(sys.stdin.buffer if str(path) == "-" else path))
     return [str(number) for number, _ in lines], [line.rstrip("\r\n") for _, line in lines]
 
 
-def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArray[Any]]]:
-    """Return the names of all inputs, and the inputs themselves in batches, read as they are asked for."""
+def read_inputs(
+    path: Path, trained: Trained, *, text: str | None = None
+) -> tuple[list[str], Iterator[NDArray[Any]]]:
+    """Return the names of all inputs, and in batches what the scorer takes of them, read as they are asked for.
+
+    Args:
+        path: of the inputs, see `predict`.
+        trained: what will score them.
+        text: names of a table's columns of text.
+    """
+    if _holds_texts(path, trained):
+        encoder = trained.text_encoder
+        ids, texts = read_texts(path, text=text)
+        return ids, (vectors(encoder, texts[piece]) for piece in slices(len(texts), TEXTS))
     if not path.exists():
         raise InputError(f"{path} was looked for and does not exist.")
     size = trained.config.train.eval_batch_size
@@ -118,22 +127,47 @@ def read_inputs(path: Path, trained: Trained) -> tuple[list[str], Iterator[NDArr
         data = open_store(path)
         _check_shape(data.train.inputs, trained.input_shape, path)
         check_encoder(trained.result.features, data.origin, run=str(trained.folder), data=str(path))
+        same_encoder(trained, data, str(path))
         parts = (data.train.inputs, data.test.inputs)
         return read_ids(path), (part[piece] for part in parts for piece in slices(len(part), size))
-    if path.suffix.lower() not in (".npy", ".npz"):
+    if is_table(path):
+        ids, array = read_vectors(path)
+    elif path.suffix.lower() in (".npy", ".npz"):
+        ids, array = _array(path)
+    else:
         return [path.name], _decoded([path], trained.input_shape, size)
-    array = as_inputs(_array(path), name=str(path))
     _check_shape(array, trained.input_shape, path)
-    return [str(row) for row in range(len(array))], (array[piece] for piece in slices(len(array), size))
+    return ids, (array[piece] for piece in slices(len(array), size))
 
 
-def _array(path: Path) -> NDArray[Any]:
+def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
+    """Return the names and the vectors of a table's rows; its labels, if it has any, are not looked at."""
+    table = read_table(path)
+    columns = find_columns(table, needs_text=False)
+    if columns.vectors is None and (columns.text or table.images is not None):
+        raise InputError(f"{path} has no vectors; expected a column of them, or columns of numbers.")
+    leave = (columns.tags, columns.annotated, columns.id, "split", "id")
+    return table.names(columns.id), table.vectors(columns.vectors, leave=leave)
+
+
+def _array(path: Path) -> tuple[list[str], NDArray[Any]]:
+    """Return the names and the inputs in a file of arrays; names are in ``ids``, or in ids.npy beside an .npy."""
+    beside = path.with_name("ids.npy")
     if path.suffix.lower() == ".npy":
-        return map_npy(path)
-    found = read_npz(path, keys=ARRAYS, where=str(path))
-    if not found:
+        found = {ARRAYS[0]: map_npy(path)}
+        if beside.is_file() and beside != path:
+            found["ids"] = map_npy(beside)
+    else:
+        found = read_npz(path, keys=(*ARRAYS, "ids"), where=str(path))
+    array = next((found[name] for name in ARRAYS if name in found), None)
+    if array is None:
         raise InputError(f"{path} has none of the arrays {', '.join(ARRAYS)}.")
-    return next(found[name] for name in ARRAYS if name in found)
+    ids = found.get("ids", np.arange(len(array)))
+    if ids.shape != (len(array),):
+        raise InputError(
+            f"{path} has ids of shape {ids.shape} for {len(array)} inputs; expected one per input."
+        )
+    return [str(one) for one in ids.tolist()], as_inputs(array, name=str(path))
 
 
 def _check_shape(inputs: NDArray[Any], shape: tuple[int, ...], path: Path) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mlcl.labels import LabelCounts
+from mlcl.losses import LOSSES
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import Network, build_model, frozen_copy
 
@@ -69,6 +72,10 @@ class StreamCase:
             generator=torch.Generator().manual_seed(self.seed + index),
         )
 
+    def tags(self, index: int) -> Tensor:
+        """Return the task of each row of `batch`."""
+        return torch.tensor([index, *range(index)]).repeat_interleave(self.rows)
+
     def batch(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return a training step's inputs, known labels and own classes: rows of the task, then of each past task."""
         parts = [(*self.data(task), task) for task in (index, *range(index))]
@@ -79,9 +86,13 @@ class StreamCase:
 
     def step(self, context: TaskContext, *, stored: bool = False) -> Step:
         """Return a training step on `batch`; with ``stored`` its memory rows have the logits they were stored with."""
-        inputs, _, _ = self.batch(context.index)
+        inputs, known, own = self.batch(context.index)
         logits, embeddings = context.model.forward_with_embeddings(inputs)
-        step = Step(context, inputs, logits, embeddings)
+        step = Step(context, inputs, logits, embeddings, known=known, own=own, labels=known, mask=own)
+        step.groups, step.weights = self.tags(context.index), torch.ones(context.index + 1)
+        step.slots = np.arange(len(inputs)) - self.rows  # the task's own rows come first
+        step.slots[: self.rows] = -1
+        step.criterion = LOSSES.build("bce", LabelCounts.of(own.numpy()))
         if not stored or context.index == 0:
             return step
         before = torch.randn(logits.shape, generator=torch.Generator().manual_seed(self.seed))
