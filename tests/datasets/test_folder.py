@@ -91,21 +91,20 @@ def test_validation_rows_beside_test_rows_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "0 lines"),
-        ("file,cat\n", "1 lines"),
+        ("", "expected the names of its columns"),
+        ("file,cat\n", "has no rows"),
         ("name,cat\nimg/0.png,1\n", "one named 'file' was expected"),
-        ("file,cat\nimg/0.png,1\nimg/1.png,2\n", "'2' in row 3, column 'cat', but 0 or 1"),
-        ("file,cat\nimg/0.png,1\nimg/1.png,\n", "'' in row 3"),
-        ("file,cat\nimg/0.png,1\nimg/1.png\n", "1 cells in row 3, but its header has 2"),
-        ('file,cat\n"img/0.png,1\n', "not a readable CSV"),
+        ("file,cat\nimg/0.png,1\nimg/1.png,2\n", "has 2 in row 2 of column 'cat', but 0 or 1"),
+        ("file,cat\nimg/0.png,1\nimg/1.png\n", "1 cells in line 3, but its first line has 2"),
+        ('file,cat\n"img/0.png,1\n', "cannot be read from line 2 on"),
         ("file,cat\nimg/0.png,1\nimg/0.png,0\n", "id 'img/0.png' twice"),
         ("file,cat\nimg/0.png,1\nimg/9.png,0\n", r"9\.png was looked for"),
         ("file,cat\nimg/0.png,1\n/etc/passwd,0\n", "relative path"),
         ("file,cat\nimg/0.png,1\n../x.png,0\n", "relative path"),
         ("file,cat\nimg/0.png,1\n,0\n", "a name that is not blank"),
         ('file,cat\nimg/0.png,1\n"a\nb.png",0\n', r"a\?b\.png was looked for"),
-        ("file,cat,cat\nimg/0.png,1,1\nimg/1.png,1,1\n", "class name 'cat' twice"),
-        ("file\nimg/0.png\nimg/1.png\n", "0 classes"),
+        ("file,cat,cat\nimg/0.png,1,1\nimg/1.png,1,1\n", "each once"),
+        ("file\nimg/0.png\nimg/1.png\n", "no column of labels"),
         ("file,labels\nimg/0.png,\nimg/1.png,\n", "0 classes"),
         ("file,split,cat\nimg/0.png,train,1\nimg/1.png,exam,1\n", "split 'exam'"),
         ("file,split,cat\nimg/0.png,train,1\nimg/1.png,train,1\n", "no test items"),
@@ -193,7 +192,7 @@ def test_a_table_with_tabs_may_be_a_tsv(tmp_path):
 def test_an_unquoted_comma_is_explained(tmp_path):
     write_tree(tmp_path, IMAGES | {"labels.csv": "file,tags\nimg/0.png,cat,dog\n"})
     with pytest.raises(
-        InputError, match=r"3 cells in row 2, but its header has 2 \(a cell with ',' in it must"
+        InputError, match=r"3 cells in line 2, but its first line has 2 \(a cell with ',' or a line"
     ):
         plan_source("folder", tmp_path)
 
@@ -258,3 +257,12 @@ def test_skipped_images_are_listed(tmp_path, capsys):
     assert not (tmp_path / "new").exists()
     assert main([*words, "--out", str(tmp_path / "new"), "--skip-bad"]) == 0
     assert main([*words, "--out", str(tmp_path / "x"), "--skip-bad", str(tmp_path / "no" / "f")]) == 2
+
+
+def test_an_empty_cell_is_not_known(tmp_path):
+    write_tree(tmp_path, IMAGES | {"labels.csv": "file,cat\nimg/0.png,1\nimg/1.png,\nimg/2.png,0\n"})
+    plan = plan_source("folder", tmp_path, test_fraction=0.5)
+    # Nobody looked for any label in the second image, so nothing of it is known.
+    order = np.argsort(plan.ids)
+    assert plan.labels[order].ravel().tolist() == [1, 0, 0]
+    assert plan.known[order].ravel().tolist() == [True, False, True]

@@ -117,7 +117,7 @@ def test_named_columns(tmp_path):
         ({"labels": [1.5] * 6, "image": IMAGES}, {}, "'1.5' in row 1 of column 'labels'"),
         ({"labels": [[-1]] * 6, "image": IMAGES}, {}, "class numbers in 'labels' that are not in 0"),
         ({"labels": [[10**9]] * 6, "image": IMAGES}, {}, "class numbers in 'labels' that are not in 0"),
-        ({"label_a": [2] * 6, "image": IMAGES}, {}, "'label_a' that is not 0 or 1"),
+        ({"label_a": [2] * 6, "image": IMAGES}, {}, "has 2 in row 1 of column 'label_a', but 0 or 1"),
         ({"label_a": ["x"] * 6, "image": IMAGES}, {}, "not a number in column 'label_a'"),
         ({"labels": NAMES, "features": [[1.0]] * 5 + [[1.0, 2.0]]}, {}, "a vector of length 2 in row 6"),
         ({"labels": NAMES, "features": [[None]] * 6}, {}, "no number in row 1"),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mlcl.datasets.archives import reason
 from mlcl.datasets.cells import split_cells
 from mlcl.datasets.tags import MAX_CLASSES
-from mlcl.errors import InputError, first_unfit
+from mlcl.errors import InputError, first_unfit, nearest
 from mlcl.labels import Labels
 
 Ints = NDArray[np.int64]
@@ -93,6 +93,7 @@ def read_tags(
     where: str,
     annotated: str | None = None,
     separator: str | None = None,
+    classes: Sequence[str] | None = None,
     start: int = 1,
 ) -> Tags:
     """Return the labels of a table.
@@ -108,26 +109,33 @@ def read_tags(
         where: the file, for errors.
         annotated: the column of the labels that a row was annotated for; a row without a list for all.
         separator: between the names in a text; found if not given.
+        classes: all labels, in the order of the columns; by default those that are met, sorted.
         start: the number of the first row, for errors.
     """
     if column is None:
-        return _one_hot(table, where)
+        names = [name for name in table.column_names if name.startswith(LABEL_PREFIX)]
+        return one_hot(table, names, where)
     cells = whole(table, column)
     _check_lists(cells, column, where, start)
-    cells, used = split_texts(cells, separator, f"column {column!r} of {where}")
+    cells, used = split_texts(cells, separator, f"column {column!r} of {where}", classes or ())
     pairs, found = names_of(_named(table, column, cells, where), column, where, start, null_is_empty=True)
     rows = cells.is_valid().to_numpy(zero_copy_only=False)
     known = None if rows.all() else np.repeat(rows.reshape(-1, 1), len(found), axis=1)
-    classes = found
+    listed = found
     if annotated is not None:
         cells = whole(table, annotated)
-        listed = _annotations(cells, separator or used, f"column {annotated!r} of {where}")
-        seen, classes = annotated_pairs(listed, annotated, pairs, found, where, start)
-        known = np.repeat(rows.reshape(-1, 1), len(classes), axis=1)
+        lists = _annotations(cells, separator or used, f"column {annotated!r} of {where}")
+        seen, listed = annotated_pairs(lists, annotated, pairs, found, where, start)
+        known = np.repeat(rows.reshape(-1, 1), len(listed), axis=1)
         known[np.unique(seen[0])] = False
         known[seen[0][seen[1] >= 0], seen[1][seen[1] >= 0]] = True
         known &= rows[:, None]
-    return _sorted(table, column, classes, pairs, known, used, where)
+    names = list(classes or _numbered(table, column) or sorted(listed))
+    for number, name in enumerate(listed):
+        if name not in names:
+            row = start + int(pairs[0][(pairs[1] == number).argmax()])
+            raise InputError(f"{where} has the unknown label {name!r} in row {row}.{nearest(name, names)}")
+    return _sorted(names, listed, pairs, known, used, where, table.num_rows)
 
 
 def _annotations(cells: Any, separator: str | None, where: str) -> Any:
@@ -140,21 +148,20 @@ def _annotations(cells: Any, separator: str | None, where: str) -> Any:
 
 
 def _sorted(
-    table: Any,
-    column: str,
+    classes: list[str],
     names: list[str],
     pairs: Pairs,
     known: NDArray[np.bool_] | None,
     separator: str | None,
     where: str,
+    rows: int,
 ) -> Tags:
-    """Return the labels with their columns in the order of the schema or of the names."""
-    classes = _numbered(table, column) or sorted(names)
+    """Return the labels with their columns in the order of the classes."""
     if len(classes) > MAX_CLASSES:
         raise InputError(f"{where} has {len(classes)} classes, but at most {MAX_CLASSES} were expected")
     place = {name: k for k, name in enumerate(classes)}
     order = np.array([place[name] for name in names], np.int64)
-    labels = np.zeros((table.num_rows, len(classes)), np.uint8)
+    labels = np.zeros((rows, len(classes)), np.uint8)
     labels[pairs[0], order[pairs[1]]] = 1
     if known is not None:
         wide = np.repeat(known.any(axis=1).reshape(-1, 1), len(classes), axis=1)
@@ -188,7 +195,9 @@ def _check_lists(cells: Any, column: str, where: str, start: int) -> None:
         )
 
 
-def split_texts(cells: Any, separator: str | None, where: str) -> tuple[Any, str | None]:
+def split_texts(
+    cells: Any, separator: str | None, where: str, known: Sequence[str] = ()
+) -> tuple[Any, str | None]:
     """Return texts as lists of names, and what separates them; lists stay as they are, with None."""
     import pyarrow
     from pyarrow import compute, types
@@ -200,7 +209,7 @@ def split_texts(cells: Any, separator: str | None, where: str) -> tuple[Any, str
     if not (types.is_string(cells.type) or types.is_large_string(cells.type)):
         return cells, None
     coded = compute.dictionary_encode(cells)  # null stays null
-    lists, used = split_cells(coded.dictionary.to_pylist(), separator=separator, where=where)
+    lists, used = split_cells(coded.dictionary.to_pylist(), separator=separator, known=known, where=where)
     return pyarrow.array(lists, pyarrow.list_(pyarrow.string())).take(coded.indices), used
 
 
@@ -238,9 +247,8 @@ def _numbered(table: Any, column: str) -> list[str] | None:
     return names if sound else None
 
 
-def _one_hot(table: Any, where: str) -> Tags:
-    """Return the labels in the columns whose names start with ``label_``; an empty cell is not known."""
-    names = [name for name in table.column_names if name.startswith(LABEL_PREFIX)]
+def one_hot(table: Any, names: Sequence[str], where: str) -> Tags:
+    """Return the labels in columns of 0 and 1; an empty cell is not known."""
     if not names:
         raise InputError(
             f"{where} has no column of labels: 'labels' (lists, or a|b|c), or columns {LABEL_PREFIX}... "
@@ -250,8 +258,10 @@ def _one_hot(table: Any, where: str) -> Tags:
     known = ~np.isnan(matrix)
     bad = known & (matrix != 0) & (matrix != 1)
     if bad.any():
-        name = names[int(bad.any(axis=0).argmax())]
-        raise InputError(f"{where} has a value in column {name!r} that is not 0 or 1")
+        row, k = (int(place) for place in np.unravel_index(int(bad.argmax()), bad.shape))
+        raise InputError(
+            f"{where} has {matrix[row, k]:g} in row {row + 1} of column {names[k]!r}, but 0 or 1 was expected"
+        )
     classes = tuple(name.removeprefix(LABEL_PREFIX) for name in names)
     return Tags(classes, (matrix == 1).astype(np.uint8), None if known.all() else known)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from mlcl.datasets.archives import clean_name
-from mlcl.datasets.cells import SEPARATOR, split_cells
+from mlcl.datasets.arrow import LABEL_COLUMNS, one_hot, read_tags
+from mlcl.datasets.cells import SEPARATOR
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.plan import (
     SOURCES,
@@ -20,17 +19,12 @@ from mlcl.datasets.plan import (
     choose_split,
     make_plan,
 )
-from mlcl.datasets.tags import label_matrix
+from mlcl.datasets.table import FILE_COLUMNS, csv_table
 from mlcl.datasets.trees import Tree, open_tree
 from mlcl.errors import InputError
 from mlcl.files import slug
-from mlcl.labels import Labels
 
-FILE_COLUMNS = ("file", "filename", "file_name", "image", "path")
-LABEL_COLUMNS = ("labels", "label", "tags", "classes")
-DELIMITERS = (",", ";", "\t", "|")
 _MAX_CSV_BYTES = 2**30
-_CELLS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 
 
 @SOURCES.register(
@@ -67,34 +61,38 @@ def read_folder(
     path = _find(tree, table)
     base = "".join(path.rpartition("/")[:2])  # the folder of the CSV with its slash, or an empty string
     where = tree.where(path)
-    header, rows = _read_table(_text(tree, path, encoding), where)
-    columns = _find_columns(header, where)
-    used = SEPARATOR
-    if columns.labels is None:
-        classes, labels = _one_hot(rows, header, columns, where)
-    else:
-        known = _class_list(tree, base, encoding)
-        lists, used = split_cells(
-            [row[columns.labels] for row in rows], separator=separator, known=known or (), where=where
+    lines = enumerate(io.StringIO(_text(tree, path, encoding), newline=""), 1)
+    cells = csv_table(lines, Path(where))
+    if not len(cells):
+        raise InputError(f"{where} has no rows; expected at least one")
+    file, split, labels = _find_columns(cells.data.column_names, where)
+    if labels is None:
+        found = one_hot(
+            cells.data, [name for name in cells.data.column_names if name not in (file, split)], where
         )
-        classes, labels = label_matrix(lists, classes=known, where=where)
-    files = [row[columns.file].strip() for row in rows]
-    splits = None if columns.split is None else [row[columns.split] for row in rows]
+    else:
+        classes = _class_list(tree, base, encoding)
+        found = read_tags(cells.data, labels, where=where, separator=separator, classes=classes)
+    files = [name.strip() for name in cells.cells(file)]
+    splits = None if split is None else cells.cells(split)
     train, keep, options = choose_split(
-        splits, len(rows), fraction=test_fraction, seed=split_seed, where=where
+        splits, len(cells), fraction=test_fraction, seed=split_seed, where=where
     )
     kept = np.flatnonzero(keep)
+    if found.separator not in (None, SEPARATOR):
+        options |= {"separator": found.separator}
     return make_plan(
         source="folder",
         root=str(root),
         name=slug(root.absolute().name.split(".")[0]),
-        classes=classes,
+        classes=found.classes,
         ids=[files[row] for row in kept],
         train=train[kept],
-        labels=labels[kept],
+        labels=found.labels[kept],
+        known=None if found.known is None else found.known[kept],
         inputs=ImageFiles(tree, locate(tree, base, [files[row] for row in kept])),
-        options=options if used == SEPARATOR else options | {"separator": used},
-        dropped={"validation rows": len(rows) - len(kept)} if len(kept) < len(rows) else {},
+        options=options,
+        dropped={"validation rows": len(files) - len(kept)} if len(kept) < len(files) else {},
     )
 
 
@@ -120,42 +118,6 @@ def _text(tree: Tree, path: str, encoding: str) -> str:
         ) from None
     except UnicodeError as error:
         raise InputError(f"{tree.where(path)} is not {encoding}: {error}; name another encoding") from None
-
-
-def _read_table(text: str, where: str) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a CSV, all of the same length."""
-    mark = sniff_delimiter(text)
-    try:
-        lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark) if row]
-    except csv.Error as error:
-        raise InputError(f"{where} is not a readable CSV: {error}") from None
-    if len(lines) < 2:
-        raise InputError(f"{where} has {len(lines)} lines, but a header and at least one row were expected")
-    header = [name.strip() for name in lines[0]]
-    for number, row in enumerate(lines[1:], 2):
-        if len(row) != len(header):
-            raise InputError(
-                f"{where} has {len(row)} cells in row {number}, but its header has {len(header)} (a cell with "
-                f"{mark!r} in it must be quoted)"
-            )
-    return header, lines[1:]
-
-
-def sniff_delimiter(text: str) -> str:
-    """Return what separates the cells of a table: that which gives a column of files, and the most columns.
-
-    >>> sniff_delimiter("file;tags, comma;split"), sniff_delimiter("image|labels"), sniff_delimiter("cat,dog")
-    (';', '|', ',')
-    """
-    found: dict[str, int] = {}
-    for mark in DELIMITERS:
-        try:
-            header = next(row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row)
-        except (csv.Error, StopIteration):
-            continue
-        if any(name.strip().lower() in FILE_COLUMNS for name in header):
-            found[mark] = len(header)
-    return max(found, key=lambda mark: found[mark], default=DELIMITERS[0])
 
 
 def locate(tree: Tree, base: str, files: Sequence[str]) -> list[str]:
@@ -188,27 +150,18 @@ def locate(tree: Tree, base: str, files: Sequence[str]) -> list[str]:
     return paths
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Which column of the CSV is which; None for those that it does not have."""
-
-    file: int
-    split: int | None
-    labels: int | None
-
-
-def _find_columns(header: list[str], where: str) -> _Columns:
-    """Find the columns by their usual names, in any case."""
-    lower = [name.lower() for name in header]
+def _find_columns(header: list[str], where: str) -> tuple[str, str | None, str | None]:
+    """Return the columns of files, of splits and of labels by their usual names, in any case."""
+    lower = {name.lower(): name for name in reversed(header)}
     file, split, labels = (
-        next((lower.index(name) for name in names if name in lower), None)
+        next((lower[name] for name in names if name in lower), None)
         for names in (FILE_COLUMNS, ("split",), LABEL_COLUMNS)
     )
     if file is None:
         raise InputError(
             f"{where} has the columns {', '.join(header)[:200]!r}, but one named 'file' was expected"
         )
-    return _Columns(file, split, labels)
+    return file, split, labels
 
 
 def _class_list(tree: Tree, base: str, encoding: str) -> list[str] | None:
@@ -217,21 +170,3 @@ def _class_list(tree: Tree, base: str, encoding: str) -> list[str] | None:
     if tree.size(path) is None:
         return None
     return [line.strip() for line in _text(tree, path, encoding).splitlines() if line.strip()]
-
-
-def _one_hot(
-    rows: list[list[str]], header: list[str], columns: _Columns, where: str
-) -> tuple[tuple[str, ...], Labels]:
-    """Return the names of all columns that are neither file nor split, and their 0/1 matrix."""
-    used = [k for k in range(len(header)) if k not in (columns.file, columns.split)]
-    matrix = np.zeros((len(rows), len(used)), dtype=np.uint8)
-    for column, k in enumerate(used):
-        for number, row in enumerate(rows):
-            value = _CELLS.get(row[k].strip())
-            if value is None:
-                raise InputError(
-                    f"{where} has {row[k][:40]!r} in row {number + 2}, column {header[k]!r}, "
-                    f"but 0 or 1 was expected"
-                )
-            matrix[number, column] = value
-    return tuple(header[k] for k in used), matrix

@@ -39,7 +39,6 @@ from mlcl.datasets.arrow import (
 )
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.cells import SEPARATOR
-from mlcl.datasets.folder import DELIMITERS, FILE_COLUMNS
 from mlcl.datasets.image_cells import ArrowImages, ParquetImages
 from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, make_plan, read_splits, split_rows
 from mlcl.encoders import Encoder, chosen_encoder, from_bytes, to_bytes
@@ -57,6 +56,8 @@ TEXT_COLUMNS = (
     "content",
     "message",
 )
+FILE_COLUMNS = ("file", "filename", "file_name", "image", "path")
+DELIMITERS = (",", ";", "\t", "|")
 ID_COLUMNS = ("id", "key", "name", "package")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -416,17 +417,20 @@ def read_table(path: Path, *, image: str | None = None) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
+    return csv_table(numbered_lines(path), path)
+
+
+def csv_table(source: Iterator[tuple[int, str]], path: Path) -> Table:
+    """Return the table in the lines of a CSV, each with its number; all cells are texts."""
     before = csv.field_size_limit(_LINE)
     try:
-        header, rows, lines = read_cells(numbered_lines(path), where=str(path))
+        header, rows, lines = _cells(source, str(path))
     finally:
         csv.field_size_limit(before)
     return Table(path, _arrow({name: [row[k] for row in rows] for k, name in enumerate(header)}), lines)
 
 
-def read_cells(
-    source: Iterator[tuple[int, str]], *, where: str
-) -> tuple[list[str], list[list[str]], list[int]]:
+def _cells(source: Iterator[tuple[int, str]], where: str) -> tuple[list[str], list[list[str]], list[int]]:
     """Return the header of a CSV, its rows, all of that length, and the line where each begins."""
     number, first = next(source, (1, ""))
     mark = _delimiter(first)
@@ -460,8 +464,8 @@ def read_cells(
 def _delimiter(line: str) -> str:
     """Return what separates the names of columns.
 
-    >>> _delimiter("id;text;tags"), _delimiter("text")
-    (';', ',')
+    >>> _delimiter("id;text;tags, topics"), _delimiter("image|labels"), _delimiter("text")
+    (';', '|', ',')
     """
     return max(DELIMITERS, key=line.count)
 
