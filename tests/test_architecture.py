@@ -51,6 +51,13 @@ RUN_FILES = (
     ),
 )
 
+NAMED_TWICE = {
+    *("Columns", "Encoder", "Job", "Lane", "Learner", "Learnt", "Refused", "Table"),
+    *("check_parts", "choose", "describe", "digest", "fingerprint", "is_texts", "join", "opened"),
+    *("read_sums", "read_weights", "reason", "row_hashes", "stored_inputs", "version"),
+}
+"""Names that two modules still give to different things: this list may only become shorter."""
+
 Graph = dict[str, set[str]]
 
 
@@ -134,6 +141,21 @@ def import_cycles(package: Path) -> list[list[str]]:
     return found
 
 
+def names_that_exist_twice(package: Path) -> set[str]:
+    """Public functions and classes that several modules define.
+
+    Each verb of the command line has its ``main``, and rules of `mlcl.testing` share a name where they say the same of
+    different kinds of parts: it is printed where a part breaks them.
+    """
+    found: dict[str, set[str]] = {}
+    for module, path in modules(package).items():
+        where = room(module) if room(module) == "testing" else module
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(where)
+    return {name for name, places in found.items() if len(places) > 1} - {"main"}
+
+
 def strangers_in_the_root(package: Path) -> list[str]:
     """Modules and folders of the root that the plan does not name."""
     files = {path.stem for path in package.glob("*.py")} - {*FOUNDATIONS, *ENTRY_POINTS}
@@ -212,6 +234,10 @@ def test_no_room_imports_a_later_one():
 
 def test_no_modules_import_each_other():
     assert not import_cycles(PACKAGE)
+
+
+def test_no_name_exists_twice():
+    assert not names_that_exist_twice(PACKAGE) - NAMED_TWICE
 
 
 def test_the_root_holds_the_foundations_and_the_rooms():

@@ -15,7 +15,8 @@ from ledger import BENCHMARKS, ROOT, Sweep, Values, command, words, write
 from scipy.stats import spearmanr
 
 from mlcl.metrics.intervals import Interval, paired_interval, share_interval
-from mlcl.reports.tables import COSTS, count, interval
+from mlcl.reports.rendering import interval
+from mlcl.reports.tables import COSTS, abbreviated
 
 BEST = "taught-committee"
 """The recommended method on images that a network is trained on from scratch: the row of the goals."""
@@ -213,7 +214,7 @@ def table(sweep: Sweep) -> Iterator[str]:
             continue
         means = {metric: mean(values[metric], label, seeds) for metric in METRICS}
         shown = [
-            "-" if value is None else count(value) if metric in COSTS else f"{value:.2f}"
+            "-" if value is None else abbreviated(value) if metric in COSTS else f"{value:.2f}"
             for metric, value in means.items()
         ]
         if bounded:

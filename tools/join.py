@@ -28,7 +28,7 @@ from mlcl.reports.formats import runs_csv, table_csv, table_markdown
 from mlcl.reports.gather import Group, Section
 from mlcl.reports.panels import table_figure
 from mlcl.reports.records import Run
-from mlcl.reports.tables import NAMES, summarise
+from mlcl.reports.tables import NAMES, table_lines
 from mlcl.sweeps import load_experiment
 from mlcl.sweeps.record import SweepRecord, read_record, write_record
 
@@ -121,7 +121,7 @@ def join(first: Path, others: Sequence[Path], *, made_again: bool = False) -> li
         runs=tuple((label, seed, runs[label, seed].folder.as_posix()) for label, seed in places),
         commits=tuple(sorted(commits)),
     )
-    lines = summarise(section)
+    lines = table_lines(section)
     write_record(record, first)
     write_text(first / "table.csv", table_csv(section, lines))
     write_text(first / "runs.csv", runs_csv(section))

@@ -19,9 +19,9 @@ from mlcl.integrations.avalanche import (
     UNKNOWN,
     MultiLabelBuffer,
     MultiLabelCriterion,
+    experience_targets,
     multilabel_benchmark,
     multilabel_dataset,
-    read_targets,
 )
 from mlcl.labels import LabelCounts
 from mlcl.losses import MarginLoss
@@ -70,7 +70,7 @@ def test_experiences_are_the_tasks_with_unknown_labels(benchmark, scenario):
         assert np.array_equal(
             targets[:, task.classes], benchmark.dataset.train.labels[task.train][:, task.classes]
         )
-        found, classes = read_targets(experience.dataset)
+        found, classes = experience_targets(experience.dataset)
         assert np.array_equal(found, targets)
         assert np.array_equal(classes, np.sort(task.classes))
 
@@ -203,7 +203,7 @@ def test_bad_input_raises_one_sentence(scenario):
     with pytest.raises(InputError, match="targets have 6 classes, but 5 were expected"):
         MultiLabelCriterion("bce", classes=5).start(scenario.train_stream[0].dataset, key=0)
     with pytest.raises(InputError, match="no attribute 'targets'"):
-        read_targets(torch.utils.data.TensorDataset(torch.zeros(2, 2)))
+        experience_targets(torch.utils.data.TensorDataset(torch.zeros(2, 2)))
     labels = np.eye(3, dtype=np.uint8)
     criterion = MultiLabelCriterion("bce", classes=3)
     criterion.start(multilabel_dataset(np.zeros((3, 2)), labels, classes=[0, 1]), key=0)
@@ -213,7 +213,7 @@ def test_bad_input_raises_one_sentence(scenario):
         multilabel_dataset(np.zeros((3, 2)), labels, classes=[0, 1])
     )
     with pytest.raises(InputError, match="sample 3 of an experience labels 2 classes and sample 0 labels 1"):
-        read_targets(mixed)
+        experience_targets(mixed)
 
 
 def test_without_avalanche_the_module_names_the_extra(monkeypatch):

@@ -19,7 +19,7 @@ from helpers import label_settings
 from mlcl.cli.main import main
 from mlcl.cli.progress import PlainConsole
 from mlcl.datasets import prepare_source
-from mlcl.reports.rendering import Table
+from mlcl.reports.rendering import PrintedTable
 from mlcl.runs.run import run
 from mlcl.taggers.predict import predict
 from mlcl.texts import visible
@@ -219,7 +219,9 @@ def test_a_terminal_gets_no_sequence_from_a_label():
     screen = io.StringIO()
     console = PlainConsole(file=screen, force_terminal=True, width=200)
     console.print(
-        Table("[bold]" + LABELS[5], ["label", LABELS[6]], [[label, "1"] for label in LABELS], left=["label"])
+        PrintedTable(
+            "[bold]" + LABELS[5], ["label", LABELS[6]], [[label, "1"] for label in LABELS], left=["label"]
+        )
     )
     for label in LABELS:
         console.print(f"lost: {label}")

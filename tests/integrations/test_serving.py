@@ -24,7 +24,7 @@ from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.integrations.serving import model as model_module
 from mlcl.integrations.serving.app import Door, body, make_app
-from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refused
+from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refused, busy
 from mlcl.integrations.serving.model import LIGHT_PIXELS, Model, parse
 from mlcl.integrations.serving.workers import HEAVY
 from mlcl.runs.run import run
@@ -47,6 +47,9 @@ class Here:
 
     def wait(self):
         return 0.0
+
+    def check(self, kind, size):
+        pass
 
     async def ask(self, kind, body, *, gone):
         return await asyncio.to_thread(self.model.answer, kind, body)
@@ -519,3 +522,18 @@ def test_ready_and_live_are_two_things(runs):
     assert (found.status_code, found.headers["Retry-After"]) == (503, "7")
     assert client.get("/live").status_code == 200
     assert client.get("/health").status_code == 200
+
+
+def test_what_would_wait_for_too_long_is_refused_before_it_is_read(runs, monkeypatch):
+    here = Here(Model(runs["vectors"][0]))
+    seen = []
+
+    def check(kind, size):
+        seen.append((kind, size))
+        raise busy("many requests are waiting", 3.0)
+
+    here.check = check
+    monkeypatch.setattr("mlcl.integrations.serving.app.body", lambda *_: pytest.fail("read"))
+    found = Client(make_app(here)).post("/batch", content=b"x" * 700, headers=JSON)
+    assert (found.status_code, found.headers["Retry-After"]) == (503, "3")
+    assert seen == [("batch", 700)]

@@ -33,7 +33,7 @@ from mlcl.integrations.serving.limits import Limits, Refused
 from mlcl.integrations.serving.server import Entrance, Patient, Seldom, bound
 from mlcl.integrations.serving.workers import AHEAD, HEAVY, LARGE, Answer, Gone, Workers
 from mlcl.runs.run import run
-from mlcl.runs.versions import make_current
+from mlcl.runs.versions import rollback
 from mlcl.taggers import load
 
 JSON = {"Content-Type": "application/json"}
@@ -122,6 +122,9 @@ def test_as_many_wait_as_can_be_answered_in_time(started):
         with pytest.raises(Refused) as error:
             await crew.ask("item", b"", gone=here)
         assert (error.value.status, error.value.headers) == (503, {"Retry-After": "6"})
+        with pytest.raises(Refused):
+            crew.check("item", 100)
+        crew.check("batch", 100)  # others wait for other things
         started[0].go.set()
         assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * len(asked)
         assert crew.ready
@@ -544,7 +547,7 @@ def test_a_new_version_is_used_without_a_restart_and_a_broken_one_is_not(tagger,
         assert len(ask(port, "/predict", ROW)[1]["probabilities"]) > len(labels)
         weights = folder / "weights.safetensors"
         weights.write_bytes(weights.read_bytes()[:-9])
-        make_current(folder, 1, why="test")
+        rollback(folder, to=1)
         for line in process.stderr:
             if "what was loaded stays in use" in line:
                 break

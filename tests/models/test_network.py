@@ -189,7 +189,7 @@ def test_bad_input_is_refused_in_one_sentence(arguments, options, message) -> No
 
 @pytest.mark.slow
 def test_what_only_several_processes_need_is_not_loaded() -> None:
-    code = "import mlcl.models, sys; print('mlcl.models.distributed.batch_norm' in sys.modules)"
+    code = "import mlcl.models, sys; print('mlcl.engines.batch_norm' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mlcl.cli.ls import listing
+from mlcl.engines.batch_norm import share_statistics
 from mlcl.errors import InputError
 from mlcl.models import MODELS, LinearHead, Network, build_model
-from mlcl.models.distributed.batch_norm import share_statistics
 from mlcl.models.network import seeded
 from mlcl.models.packages import PackageBackbone, PackageError, Weights, require
 from mlcl.registry import Registry

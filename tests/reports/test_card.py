@@ -17,8 +17,8 @@ from mlcl.cli.main import main
 from mlcl.metrics import bootstrap_interval
 from mlcl.reports.card import render_card
 from mlcl.reports.examine import examine
-from mlcl.reports.markdown import escaped
 from mlcl.reports.records import read_run
+from mlcl.reports.rendering import escaped
 from mlcl.runs.run import run
 
 

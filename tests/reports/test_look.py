@@ -19,8 +19,7 @@ from examining import examined
 from helpers import label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.reports import look
-from mlcl.reports.look import context, render_look
-from mlcl.reports.thumbnails import Album, data_uri
+from mlcl.reports.look import Album, context, data_uri, render_look
 from mlcl.runs.run import run
 
 pytestmark = pytest.mark.slow
@@ -88,9 +87,9 @@ def test_names_from_outside_cannot_become_markup():
 def test_of_many_labels_the_worst_are_shown(monkeypatch):
     monkeypatch.setattr(look, "MOST_LABELS", 2)
     found = context(examined(), count=3)
-    values = [float(cells[3]) for _, cells in found["labels"]]
+    values = [float(cells[3]) for cells in found["labels"].rows]
     assert values == sorted(values)
-    assert [bool(anchor) for anchor, _ in found["labels"]] == [True, True, False, False]
+    assert [bool(cells[0].anchor) for cells in found["labels"].rows] == [True, True, False, False]
     assert (len(found["details"]), found["left_out"]) == (2, 2)
     assert all(len(rows) <= 3 for label in found["details"] for _, _, rows in label["lists"])
 

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 
 from browser import CHROMIUM, browse, probed
 from mlcl.cli.main import main
-from mlcl.reports import sections, summarise
+from mlcl.reports import sections, table_lines
 from mlcl.reports.drawing import to_file, to_inline
+from mlcl.reports.formats import write_files
 from mlcl.reports.page import render_page
 from mlcl.reports.panels import table_figure
-from mlcl.reports.writing import write_files
 
 pytestmark = pytest.mark.slow  # pages of whole runs
 
@@ -161,7 +161,7 @@ def test_each_kind_of_figure_is_drawn_for_paper_and_page(sweep, kind):
         for group, x in zip(section.groups, ("none", "official"), strict=True)
     ]
     section = replace(section, groups=tuple(groups), figure=kind, axis="imbalance")
-    figure = table_figure(section, summarise(section))
+    figure = table_figure(section, table_lines(section))
     svg = to_file(figure, "svg")
     assert svg == to_file(figure, "svg")
     assert b"<dc:date>" not in svg
@@ -184,7 +184,7 @@ def test_lines_show_both_measures_over_the_rate(sweep, values, scale):
     ]
     section = replace(section, groups=tuple(groups), figure="lines", axis="lr")
     drawn = Figure()
-    table_figure(section, summarise(section)).draw(drawn)
+    table_figure(section, table_lines(section)).draw(drawn)
     axes = [axes for part in drawn.subfigs for axes in part.axes]
     assert [(one.get_ylabel(), one.get_xscale()) for one in axes] == [
         ("Macro-AUC", scale),
@@ -196,7 +196,7 @@ def test_lines_show_both_measures_over_the_rate(sweep, values, scale):
 
 def test_a_style_of_the_user_changes_nothing(sweep):
     (section,) = sections([sweep])
-    figure = table_figure(section, summarise(section))
+    figure = table_figure(section, table_lines(section))
     before = to_file(figure, "svg")
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "red"}):
         assert to_file(figure, "svg") == before

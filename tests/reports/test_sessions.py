@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from mlcl.errors import InputError
+from mlcl.reports.figures import HEADS, over_sessions, session_rows
 from mlcl.reports.gather import sections
 from mlcl.reports.page import render_page
-from mlcl.reports.sessions import HEADS, over_sessions, session_rows
 from mlcl.runs.folder import read_result
 
 

@@ -14,9 +14,10 @@ from rich.console import Console
 from scipy import stats
 
 from mlcl.metrics import ResultMatrix
-from mlcl.reports import Group, Run, Section, summarise
+from mlcl.reports import Group, Run, Section, table_lines
 from mlcl.reports.formats import fitted, runs_csv, table_csv, table_latex, table_markdown
-from mlcl.reports.tables import NAMES, footnotes, grid, interval
+from mlcl.reports.rendering import interval
+from mlcl.reports.tables import NAMES, footnotes, grid
 from mlcl.sweeps import TableRow
 
 
@@ -55,7 +56,7 @@ def section(*groups, **options):
 
 
 def test_means_standard_deviations_and_paired_differences():
-    lines = summarise(section(group("er", ER), group("ours", OURS)))
+    lines = table_lines(section(group("er", ER), group("ours", OURS)))
     assert lines[1].mean["macro_auc"] == pytest.approx(np.mean(OURS))
     assert lines[1].std["macro_auc"] == pytest.approx(np.std(OURS, ddof=1))
     assert lines[0].difference is None
@@ -67,15 +68,15 @@ def test_means_standard_deviations_and_paired_differences():
 
 
 def test_only_seeds_that_both_rows_have_are_compared():
-    lines = summarise(section(group("er", ER), group("ours", OURS[1:], seeds=[1, 2])))
+    lines = table_lines(section(group("er", ER), group("ours", OURS[1:], seeds=[1, 2])))
     oracle = stats.ttest_rel(OURS[1:], ER[1:]).confidence_interval(0.95)
     assert (lines[1].difference.low, lines[1].difference.high) == pytest.approx((oracle.low, oracle.high))
-    one = summarise(section(group("er", ER), group("ours", [80.0], seeds=[2])))[1].difference
+    one = table_lines(section(group("er", ER), group("ours", [80.0], seeds=[2])))[1].difference
     assert one.estimate == 9.0
     assert math.isnan(one.low)
-    none = summarise(section(group("er", ER), group("ours", [80.0], seeds=[7])))[1]
+    none = table_lines(section(group("er", ER), group("ours", [80.0], seeds=[7])))[1]
     assert none.difference is None
-    assert summarise(section(group("ours", OURS)))[0].difference is None
+    assert table_lines(section(group("ours", OURS)))[0].difference is None
 
 
 def test_the_best_is_sought_at_each_value_of_the_axis():
@@ -85,14 +86,14 @@ def test_the_best_is_sought_at_each_value_of_the_axis():
         group("er, M 9", [80.0], x=9, series="er"),
         group("ours, M 9", [70.0], x=9, series="ours"),
     ]
-    assert ["macro_auc" in line.best for line in summarise(section(*groups))] == [False, True, True, False]
+    assert ["macro_auc" in line.best for line in table_lines(section(*groups))] == [False, True, True, False]
     alone = [group("a 1", [60.0], x=1), group("a 2", [65.0], x=2)]
-    assert ["macro_auc" in line.best for line in summarise(section(*alone))] == [False, True]
-    assert not summarise(section(group("er", ER)))[0].best
+    assert ["macro_auc" in line.best for line in table_lines(section(*alone))] == [False, True]
+    assert not table_lines(section(group("er", ER)))[0].best
 
 
 def test_an_undefined_value_is_never_best_and_shown_as_a_dash():
-    lines = summarise(section(group("er", ER), group("joint", OURS, forgetting=math.nan)))
+    lines = table_lines(section(group("er", ER), group("joint", OURS, forgetting=math.nan)))
     assert "forgetting" not in lines[0].best | lines[1].best
     table = grid(section(group("er", ER), group("joint", OURS, forgetting=math.nan)), lines)
     assert table.rows[1][table.heads.index("Forgetting")].text == "-"
@@ -101,12 +102,12 @@ def test_an_undefined_value_is_never_best_and_shown_as_a_dash():
 def test_the_metric_of_the_table_comes_first_and_decides():
     groups = (group("er", ER), group("ours", OURS))
     table = section(*groups, metric="pooled_map")
-    assert grid(table, summarise(table)).heads[2] == "Pooled mAP"
+    assert grid(table, table_lines(table)).heads[2] == "Pooled mAP"
 
 
 def test_published_numbers_have_columns_of_their_own():
     table = section(group("er", ER, published={"macro_auc": 79.17}), group("ours", OURS))
-    lines = summarise(table)
+    lines = table_lines(table)
     found = grid(table, lines)
     assert found.heads[-1] == "Macro-AUC (published)"
     assert [cells[-1].text for cells in found.rows] == ["79.17", "-"]
@@ -118,7 +119,7 @@ def test_published_numbers_have_columns_of_their_own():
 
 def test_csv_has_full_numbers():
     table = section(group("er, odd", ER, reference="er, odd"), group("ours", OURS, reference="er, odd"))
-    lines = summarise(table)
+    lines = table_lines(table)
     rows = list(csv.DictReader(io.StringIO(table_csv(table, lines))))
     assert rows[0]["label"] == "er, odd"
     assert float(rows[1]["macro_auc_mean"]) == pytest.approx(np.mean(OURS), abs=1e-6)
@@ -134,7 +135,7 @@ def test_csv_has_full_numbers():
 
 def test_markdown_and_latex_escape_what_would_break_them():
     table = section(group("a|b_50%", ER, reference="a|b_50%"), group("ours", OURS, reference="a|b_50%"))
-    lines = summarise(table)
+    lines = table_lines(table)
     markdown = table_markdown(table, lines).splitlines()
     assert "a\\|b\\_50%" in markdown[2]
     assert "**73.50 ± 2.29**" in markdown[3]
@@ -149,15 +150,15 @@ def test_markdown_and_latex_escape_what_would_break_them():
 def test_the_terminal_shows_every_row_whole():
     table = section(group("er", ER), group("ours [bold]", OURS))
     screen = io.StringIO()
-    Console(file=screen, width=150).print(fitted(grid(table, summarise(table)), 160))
+    Console(file=screen, width=150).print(fitted(grid(table, table_lines(table)), 160))
     assert "ours [bold]" in screen.getvalue()
-    assert interval(summarise(table)[1].difference) in screen.getvalue()
+    assert interval(table_lines(table)[1].difference) in screen.getvalue()
 
 
 @pytest.mark.parametrize("width", [160, 100, 80, 60])
 def test_a_narrow_terminal_loses_columns_but_no_digit(width):
     table = section(group("er", ER), group("rldam-wru", OURS))
-    lines = summarise(table)
+    lines = table_lines(table)
     screen = io.StringIO()
     Console(file=screen, width=width).print(fitted(grid(table, lines), width))
     text = screen.getvalue()
@@ -171,16 +172,16 @@ def test_a_narrow_terminal_loses_columns_but_no_digit(width):
 
 def test_runs_of_several_commits_have_a_footnote():
     table = section(group("er", ER), group("ours", OURS))
-    assert not any("commits" in note for note in footnotes(table, summarise(table)))
+    assert not any("commits" in note for note in footnotes(table, table_lines(table)))
     newer = replace(made(70, 3), environment={"commit": "def"})
     mixed = section(group("er", ER), Group(group("ours", [1]).row, (newer,)))
-    assert any("2 commits (abc, def)" in note for note in footnotes(mixed, summarise(mixed)))
+    assert any("2 commits (abc, def)" in note for note in footnotes(mixed, table_lines(mixed)))
 
 
 def test_a_label_is_no_markup_in_any_format():
     evil = "[x] 50% $y$ <b> `c` [l](u)\n\x1b[2J\\"
     table = section(group(evil, ER, reference="ours"), group("ours", OURS, reference="ours"))
-    lines = summarise(table)
+    lines = table_lines(table)
     row = next(line for line in table_markdown(table, lines).splitlines() if "50%" in line)
     assert "[x] 50% \\$y\\$ \\<b> \\`c\\` [l\\](u)\\\\n\\\\x1b[2J\\\\" in row
     row = next(line for line in table_latex(table, lines).splitlines() if "50" in line)

@@ -11,10 +11,10 @@ from torch import nn
 from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import TrainConfig
+from mlcl.engines.batch_norm import SharedBatchNorm
 from mlcl.engines.launching import launched
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
-from mlcl.models.distributed.batch_norm import SharedBatchNorm
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
 from mlcl.training.processes import join

@@ -20,7 +20,7 @@ import team
 from children import complete, wait_until
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.cli.main import main
-from mlcl.cli.signals import Signals
+from mlcl.cli.run import Signals
 from mlcl.config.schema import Config, TrainConfig
 from mlcl.engines.launching import leave
 from mlcl.errors import InputError

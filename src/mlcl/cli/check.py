@@ -1,4 +1,4 @@
-"""``mlcl check``: what is wrong with a folder of mlcl, and mending what can be mended."""
+"""``mlcl _check``: what is wrong with a folder of mlcl, and mending what can be mended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEFT_BY_LEARN = re.compile(r"\w+\.safetensors\.tmp")
 
 
 def main(arguments: list[str]) -> int:
-    """Check: ``mlcl check DIR [--repair]``."""
+    """Check: ``mlcl _check DIR [--repair]``."""
     parser = verb_parser(
         "check",
         "Say what is wrong with the folder of a run and its versions, of a sweep, of a tagger (`mlcl learn`, or the "
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         help="mend what follows from other files: current.json, and what killed commands left; all else stays",
     )
     given = parser.parse_args(arguments)
-    found = check(given.path, repair=given.repair)
+    found = _check(given.path, repair=given.repair)
     for finding in found:
         after = finding.mended or finding.remedy
         say(f"{finding.path}: {finding.what}{f'; {after}' if after else ''}")
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def check(path: Path, *, repair: bool = False) -> list[Finding]:
+def _check(path: Path, *, repair: bool = False) -> list[Finding]:
     """Return what is wrong with whatever of mlcl is at a path."""
     if path.is_file():
         return list(read_or_say(path, partial(read_exact, path)))

@@ -10,7 +10,7 @@ from mlcl.cli.verbs import verb_parser
 from mlcl.reports.changes import aucs_on, label_table, measured_aucs
 from mlcl.reports.formats import fitted
 from mlcl.reports.gather import Section, one_table, sections
-from mlcl.reports.tables import footnotes, grid, summarise
+from mlcl.reports.tables import footnotes, grid, table_lines
 from mlcl.runs.versions import every_version, of_one_chain
 
 
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
 
 def print_section(section: Section) -> None:
     """Print the table of a section of a report, and its footnotes."""
-    lines = summarise(section)
+    lines = table_lines(section)
     console = make_console(sys.stdout)
     console.print(fitted(grid(section, lines), console.width))
     for note in footnotes(section, lines):

@@ -41,7 +41,7 @@ _mlcl() {{
     return
   fi
   case $prev in
-{values}
+{option_values}
   esac
   if [ -z "$words" ]; then
     case ${{COMP_WORDS[1]}} in
@@ -69,15 +69,15 @@ def script() -> str:
     """Return the script."""
     return SCRIPT.format(
         verbs=shlex.quote(" ".join(VERBS)),
-        values="\n".join(_case(f"--{name}", words, 4) for name, words in values().items()),
+        values="\n".join(_case(f"--{name}", words, 4) for name, words in option_values().items()),
         options="\n".join(_case(verb, [*operands().get(verb, ()), *options(verb)], 6) for verb in VERBS),
     )
 
 
-def values() -> dict[str, Sequence[str]]:
+def option_values() -> dict[str, Sequence[str]]:
     """Return the words that may follow an option, where they are known.
 
-    >>> values()["stream.setting"], "wru" in values()["memory"]
+    >>> option_values()["stream.setting"], "wru" in option_values()["memory"]
     (('overlap', 'disjoint'), True)
     """
     found: dict[str, Sequence[str]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.files import write_json
-from mlcl.reports.rendering import Table
+from mlcl.reports.rendering import PrintedTable
 from mlcl.taggers.drift import LEVEL, Drift, drift
 from mlcl.taggers.predict import check_out
 
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def rate_table(found: Drift) -> Table:
+def rate_table(found: Drift) -> PrintedTable:
     """Return the labels whose rates changed most certainly."""
     rates, rows = found.rates, []
     for k in np.argsort(rates.p_values, kind="stable")[:SHOWN]:
@@ -67,7 +67,7 @@ def rate_table(found: Drift) -> Table:
         shares = (f"{100 * value:.1f} %" for value in values)
         rows.append([found.labels[k], *shares, f"{rates.adjusted[k]:.2g}"])
     heads = ("label", "before", "now", "p (all labels)")
-    return Table("share of inputs with a predicted label", heads, rows, left=("label",))
+    return PrintedTable("share of inputs with a predicted label", heads, rows, left=("label",))
 
 
 def drift_lines(found: Drift) -> list[str]:

@@ -10,7 +10,7 @@ from mlcl.cli.progress import make_console
 from mlcl.cli.update import finish
 from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError
-from mlcl.reports.rendering import Table, decimals
+from mlcl.reports.rendering import PrintedTable, decimals
 from mlcl.runs import folder as files
 from mlcl.runs.versions import claimed, current_folder
 from mlcl.taggers.labels import rename
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     if not given.rename:
         if given.out is not None:
             raise InputError("--out was given without --rename; expected both, or DIR alone for a list.")
-        make_console(sys.stdout).print(label_table(current_folder(given.folder)))
+        make_console(sys.stdout).print(_label_table(current_folder(given.folder)))
         return 0
     names = dict(_pair(text) for text in given.rename)
     if len(names) < len(given.rename):
@@ -54,7 +54,7 @@ def _pair(text: str) -> tuple[str, str]:
     return old, new
 
 
-def label_table(folder: Path) -> Table:
+def _label_table(folder: Path) -> PrintedTable:
     """Return one line per label: positives, AUC, threshold."""
     files.require_finished(folder)
     result = files.read_result(folder)
@@ -65,4 +65,4 @@ def label_table(folder: Path) -> Table:
         for name, positive, auc, cut in zip(*columns, strict=True)
     ]
     heads = ("label", "positives", "AUC", "threshold")
-    return Table(f"{folder}: {len(result.classes)} labels", heads, rows, left=("label",))
+    return PrintedTable(f"{folder}: {len(result.classes)} labels", heads, rows, left=("label",))

@@ -114,17 +114,17 @@ def parse_settings(
         return None
     add_settings(parser)
     try:
-        given: Layer = parser.parse_args(expand(arguments), defaults=False).as_dict()
+        given: Layer = parser.parse_args(full_names(arguments), defaults=False).as_dict()
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise InputError(_explain(error, parser)) from None
     options = {name: given.pop(name) for name in list(given) if name in own}
     return options, checked(given, "command line")
 
 
-def expand(arguments: Sequence[str]) -> list[str]:
+def full_names(arguments: Sequence[str]) -> list[str]:
     """Bring short forms to full ones.
 
-    >>> expand(["--loss", "ru", "--memory=wru", "--validate", "--devices", "2"])
+    >>> full_names(["--loss", "ru", "--memory=wru", "--validate", "--devices", "2"])
     ['--loss.kind', 'ru', '--memory.kind=wru', '--validate', 'true', '--train.devices', '2']
     """
     out = []

@@ -13,7 +13,7 @@ from mlcl.cli.estimates import TimeLeft
 from mlcl.cli.progress import make_console
 from mlcl.metrics import ResultMatrix, session_means
 from mlcl.models.provenance import describe
-from mlcl.reports.rendering import Cell, Table, decimals
+from mlcl.reports.rendering import Cell, PrintedTable, decimals
 from mlcl.runs.durations import measured
 from mlcl.runs.folder import WARNINGS
 from mlcl.runs.result import Result, describe_solved
@@ -92,7 +92,7 @@ class Terminal(Callback):
         self.console.print(f"  Macro-AUC: {shown}   ({measured(learner.evaluations.task_seconds[-1])})")
 
 
-def result_table(result: Result) -> Table:
+def result_table(result: Result) -> PrintedTable:
     """Return the table of a run: matrix, overall, forgetting, thirds."""
     matrix = result.matrix
     seen = ResultMatrix(matrix).seen_means
@@ -101,7 +101,7 @@ def result_table(result: Result) -> Table:
     for t, row in enumerate(matrix):
         cells = [Cell(decimals(value), pale=not joint and i > t) for i, value in enumerate(row)]
         rows.append(["all at once" if joint else f"task {t + 1}", *cells, decimals(seen[t])])
-    return Table(
+    return PrintedTable(
         f"{result.config.method} on {result.config.benchmark}, seed {result.config.seed}: Macro-AUC in points",
         ("after", *(f"task {i + 1}" for i in range(matrix.shape[1])), "mean of seen"),
         rows,

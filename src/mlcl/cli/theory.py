@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
     if found.stored:
         console.print(report.distance_table(found))
     if command.classes:
-        console.print(report.class_table(found))
+        console.print(report.diagnosis_classes(found))
     for line in report.lines(found):
         console.print(line)
     if command.out is not None:
@@ -122,7 +122,7 @@ def write(found: Diagnosis, path: Path) -> None:
     drawn = diagnosis_figure(found)
     contents = {
         "theory-tasks.csv": report.tasks_csv(found).encode(),
-        "theory-classes.csv": report.classes_csv(found).encode(),
+        "theory-classes.csv": report.diagnosis_csv(found).encode(),
         "theory.svg": to_file(drawn, "svg"),
         "theory.pdf": to_file(drawn, "pdf"),
     }

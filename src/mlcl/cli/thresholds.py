@@ -9,7 +9,7 @@ from pathlib import Path
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
 from mlcl.metrics import Goal
-from mlcl.reports.rendering import Table, decimals
+from mlcl.reports.rendering import PrintedTable, decimals
 from mlcl.taggers.thresholds import Decided, set_thresholds
 
 
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         help="choose on all rows of this store instead; it must not be what trained the run",
     )
     given = parser.parse_args(arguments)
-    found = set_thresholds(given.folder, goal_of(given), data=given.data)
+    found = set_thresholds(given.folder, goal_from_options(given), data=given.data)
     console = make_console(sys.stdout)
     console.print(threshold_table(found))
     missed = [name for name, met in zip(found.classes, found.thresholds.reached, strict=True) if not met]
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def goal_of(given: argparse.Namespace) -> Goal:
+def goal_from_options(given: argparse.Namespace) -> Goal:
     """Return the goal that the options name."""
     if given.f1_overall:
         return Goal("f1-overall")
@@ -60,7 +60,7 @@ def goal_of(given: argparse.Namespace) -> Goal:
     return Goal()
 
 
-def threshold_table(found: Decided) -> Table:
+def threshold_table(found: Decided) -> PrintedTable:
     """Return one line per label: threshold, and what it does on the rows that it was chosen on."""
     thresholds = found.thresholds
     values = zip(
@@ -76,4 +76,6 @@ def threshold_table(found: Decided) -> Table:
         f"{found.folder}: thresholds for {thresholds.goal}, on {thresholds.rows} rows "
         f"(F1 over all tags {100 * found.overall:.1f})"
     )
-    return Table(title, ("label", "positives", "threshold", "precision", "recall"), rows, left=("label",))
+    return PrintedTable(
+        title, ("label", "positives", "threshold", "precision", "recall"), rows, left=("label",)
+    )

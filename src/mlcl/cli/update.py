@@ -16,7 +16,8 @@ from mlcl.cli.run import follow
 from mlcl.cli.verbs import VerbParser, verb_parser
 from mlcl.engines.launching import rank
 from mlcl.errors import InputError
-from mlcl.reports.changes import change_lines, change_table, points
+from mlcl.reports.changes import change_lines, change_table
+from mlcl.reports.rendering import points
 from mlcl.runs.continuing import update
 from mlcl.runs.folder import CONFIG, read_config, read_encoder, read_extends, read_result, require_finished
 from mlcl.runs.versions import claimed, current_folder, parent_number, root_of

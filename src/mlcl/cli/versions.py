@@ -8,7 +8,7 @@ from pathlib import Path
 from mlcl.cli.messages import note
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
-from mlcl.reports.rendering import Table
+from mlcl.reports.rendering import PrintedTable
 from mlcl.runs.versions import Version, prune, versions
 
 
@@ -33,11 +33,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def version_table(found: list[Version]) -> Table:
+def version_table(found: list[Version]) -> PrintedTable:
     """Return one line per version."""
     heads = ("version", "in use", "from", "by", "labels", "Macro-AUC", "gate", "fingerprint")
     left = ("in use", "by", "gate", "fingerprint")
-    return Table(f"versions of {found[0].folder}", heads, [_cells(version) for version in found], left=left)
+    return PrintedTable(
+        f"versions of {found[0].folder}", heads, [_cells(version) for version in found], left=left
+    )
 
 
 def _cells(version: Version) -> list[str]:

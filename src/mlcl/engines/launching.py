@@ -36,7 +36,7 @@ _LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "OMP_NUM_THREADS", "
 
 
 @dataclass(frozen=True)
-class Member:
+class Place:
     """One of several processes.
 
     Attributes:
@@ -57,10 +57,10 @@ class Member:
         os.environ.update(place | {_SERVED: "True"})
 
 
-_member: Member | None = None
+_member: Place | None = None
 
 
-def member() -> Member | None:
+def member() -> Place | None:
     """Return which process of several this is, if `launched` made them."""
     return _member
 
@@ -103,7 +103,7 @@ def launched(devices: int, function: Callable[..., Any], *args: Any, **kwargs: A
         )
     others = _start(devices, function, args, kwargs)
     before = {name: os.environ.get(name) for name in _LEFT_BEHIND}
-    _member = Member(0, devices, others.port, others.meet)
+    _member = Place(0, devices, others.port, others.meet)
     _member.announce()
     threads = _threads()
     try:
@@ -229,7 +229,7 @@ def _follow(
     global _member
     for number in (signal.SIGTERM, *([] if HANGUP is None else [HANGUP])):
         signal.signal(number, signal.SIG_IGN)  # the first process decides when to stop
-    _member = Member(*place, lambda: channel.send("ready"))
+    _member = Place(*place, lambda: channel.send("ready"))
     _member.announce()
     function(*args, **kwargs)
     channel.send("done")

@@ -112,7 +112,7 @@ def multilabel_benchmark(benchmark: Benchmark, *, normalise: bool = True) -> Any
     return benchmark_from_datasets(**streams)
 
 
-def read_targets(dataset: Any) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+def experience_targets(dataset: Any) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Return the targets ``[n, K]`` of a dataset, and the ids of the classes that it labels."""
     found = getattr(dataset, "targets", None)
     try:
@@ -164,7 +164,7 @@ class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
 
     def post_adapt(self, agent_state: Any, exp: Any) -> None:  # noqa: ARG002  (Avalanche's signature)
         """Update the buffer with a finished experience."""
-        targets, classes = read_targets(exp.dataset)
+        targets, classes = experience_targets(exp.dataset)
         rows = len(self.memory) + np.arange(len(targets))  # rows of the buffer come first
         self.memory.update(TaskSamples.of(len(self.memory.tasks), classes, rows, targets[:, classes]))
         self._keep(concat_datasets([self.buffer, exp.dataset]))
@@ -237,7 +237,7 @@ class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]
 
     def start(self, dataset: Any, *, key: Any) -> None:
         """Add the label counts of a dataset, once per ``key``, and make it the current one."""
-        targets, classes = read_targets(dataset)
+        targets, classes = experience_targets(dataset)
         if targets.shape[1] != len(self.counts):
             raise InputError(f"targets have {targets.shape[1]} classes, but {len(self.counts)} were expected")
         group = self._group(tuple(classes.tolist()))

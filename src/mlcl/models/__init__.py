@@ -14,7 +14,6 @@ from mlcl.errors import InputError
 from mlcl.models.attention import IncrementalAttentionHead
 from mlcl.models.average import RunningAverage
 from mlcl.models.committee import Committee, CommitteeMember, build_committee
-from mlcl.models.distributed import share_statistics
 from mlcl.models.graph import GraphHead
 from mlcl.models.lanes import LaneHead
 from mlcl.models.network import (
@@ -55,7 +54,6 @@ __all__ = [
     "build_model",
     "fast_layout",
     "frozen_copy",
-    "share_statistics",
 ]
 
 

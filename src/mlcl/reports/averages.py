@@ -31,7 +31,7 @@ def mean_of_known(rows: Sequence[Floats]) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def by_class(runs: Sequence[Run]) -> tuple[Floats, Floats]:
+def class_means(runs: Sequence[Run]) -> tuple[Floats, Floats]:
     """Return P_k and the final AUC of each class, means over the seeds."""
     same = [run for run in runs if run.classes == runs[0].classes]
     positive = np.mean([run.positive for run in same], axis=0)

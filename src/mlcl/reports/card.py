@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import yaml
@@ -18,12 +19,11 @@ from mlcl.errors import InputError
 from mlcl.files import read_bounded
 from mlcl.metrics import Calibration, Interval, average_precision, bootstrap_interval
 from mlcl.models.provenance import describe_in_full
-from mlcl.reports.card_header import card_header, card_title, data_field, input_kind
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
-from mlcl.reports.markdown import escaped, fenced, table
 from mlcl.reports.records import Run
-from mlcl.reports.rendering import decimals
+from mlcl.reports.rendering import PrintedTable, decimals, escaped, fenced, in_points
 from mlcl.runs.folder import WARNINGS, WEIGHTS, read_calibration, read_thresholds
+from mlcl.texts import visible
 
 FEW = 20
 """A label with fewer training rows is named among the limits."""
@@ -116,10 +116,12 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
     """Return one row per label: with decisions and intervals where test rows were scored."""
     if lines is None:
         rows = [
-            [escaped(name), str(int(run.positive[k])), decimals(float(run.per_class[-1, k]), 1)]
+            [name, str(int(run.positive[k])), decimals(float(run.per_class[-1, k]), 1)]
             for k, name in enumerate(run.classes)
         ]
-        return table(["Label", "Training rows", "AUC on its own task's test rows"], rows)
+        return PrintedTable(
+            "", ["Label", "Training rows", "AUC on its own task's test rows"], rows
+        ).markdown()
     heads = [
         "Label",
         "Training rows",
@@ -133,13 +135,11 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
     ]
     rows = [
         [
-            escaped(line.name),
+            line.name,
             str(line.positive),
             str(line.test_positive),
             decimals(100 * line.auc, 1),
-            f"{decimals(100 * line.low, 1)} to {decimals(100 * line.high, 1)}"
-            if math.isfinite(line.low)
-            else "-",
+            in_points(line.low, line.high),
             decimals(100 * line.ap, 1),
             "never" if line.threshold >= 1 else f"{line.threshold:.3f}",
             decimals(100 * line.precision, 1),
@@ -147,7 +147,7 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
         ]
         for line in lines
     ]
-    return table(heads, rows)
+    return PrintedTable("", heads, rows).markdown()
 
 
 def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, unseen: str) -> list[str]:
@@ -156,7 +156,7 @@ def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, un
         ["Forgetting (positive is a loss)", decimals(run.values["forgetting"], 1), ""],
     ]
     if examined is not None and pooled is not None:
-        interval = f"{decimals(100 * pooled.low, 1)} to {decimals(100 * pooled.high, 1)}"
+        interval = in_points(pooled.low, pooled.high)
         mean = 100 * average_precision(examined.probabilities, examined.labels)
         rows += [
             ["Macro-AUC, all labels on all test rows", decimals(100 * pooled.estimate, 1), interval],
@@ -173,7 +173,7 @@ def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, un
             ["mAP, all labels on all test rows", decimals(run.values["pooled_map"], 1), ""],
         ]
         note = f"As the run measured it, in points, without intervals. {escaped(unseen)}".strip()
-    return [note, table(["Measure", "Value", "95 % interval"], rows)]
+    return [note, PrintedTable("", ["Measure", "Value", "95 % interval"], rows).markdown()]
 
 
 def _probabilities(run: Run) -> list[str]:
@@ -190,7 +190,7 @@ def _probabilities(run: Run) -> list[str]:
         }
         values = [(name, measured.get(key)) for key, name in names.items()]
         rows = [[name, f"{value:.4f}"] for name, value in values if isinstance(value, int | float)]
-        texts.append(table(["On the test rows", "Value"], rows) if rows else "")
+        texts.append(PrintedTable("", ["On the test rows", "Value"], rows).markdown() if rows else "")
     goal = "none was chosen: 0.5 for every label" if thresholds.goal is None else f"{thresholds.goal}"
     rows_used = f", on {thresholds.rows} held-out rows" if thresholds.rows else ""
     texts.append(
@@ -215,17 +215,17 @@ def _fitted(calibration: Calibration) -> str:
 def _data_table(run: Run) -> str:
     shapes = {split: data_field(run, split) for split in ("train", "test")}
     rows = [
-        ["Name", escaped(data_field(run, "name") or run.benchmark)],
-        ["Fingerprint", escaped(run.fingerprint or "not recorded")],
+        ["Name", str(data_field(run, "name") or run.benchmark)],
+        ["Fingerprint", run.fingerprint or "not recorded"],
         ["Kind and shape of one input", f"{input_kind(run)}, {_shape(run)}"],
-        *([f"{split.capitalize()} rows", escaped(shape[0])] for split, shape in shapes.items() if shape),
+        *([f"{split.capitalize()} rows", str(shape[0])] for split, shape in shapes.items() if shape),
         ["Labels and tasks", f"{len(run.classes)} labels in {run.matrix.tasks} tasks"],
         [
             "Positives per label",
             f"{run.positive.min()} to {run.positive.max()}" if len(run.positive) else "-",
         ],
     ]
-    return table(["Training data", ""], rows)
+    return PrintedTable("", ["Training data", ""], rows).markdown()
 
 
 def _weights(run: Run) -> list[str]:
@@ -254,3 +254,66 @@ def _weights(run: Run) -> list[str]:
 
 def _shape(run: Run) -> str:
     return " x ".join(map(str, run.input_shape or ())) or "not recorded"
+
+
+def card_title(run: Run) -> str:
+    """Return the name of the model: its method and its benchmark."""
+    return f"{run.method} on {run.benchmark}"
+
+
+def input_kind(run: Run) -> str:
+    """Return whether the inputs are images or features."""
+    return "images" if run.input_shape is not None and len(run.input_shape) == 3 else "features"
+
+
+def card_header(run: Run, examined: Examined | None, pooled: Interval | None) -> str:
+    """Return the YAML header: what the Hub lists and compares."""
+    task = "image-classification" if input_kind(run) == "images" else "tabular-classification"
+    metrics: list[dict[str, Any]] = [
+        _metric("roc_auc", "Macro-AUC, mean over tasks (percent)", run.values["macro_auc"]),
+        _metric(
+            "roc_auc", "Macro-AUC, all labels on all test rows (percent)", run.values["pooled_macro_auc"]
+        ),
+        _metric("mean_average_precision", "mAP (percent)", run.values["pooled_map"]),
+    ]
+    if pooled is not None and examined is not None:
+        metrics[1]["value"] = round(100 * pooled.estimate, 2)
+        metrics[1]["args"] = {"interval_95": [round(100 * end, 2) for end in (pooled.low, pooled.high)]}
+        metrics[2]["value"] = round(100 * average_precision(examined.probabilities, examined.labels), 2)
+    if run.calibration is not None:
+        metrics.append(_metric("brier_score", "Brier score", run.calibration.get("brier"), digits=4))
+    header = {
+        "library_name": "mlcl",
+        "pipeline_tag": task,
+        "tags": ["mlcl", "multi-label-classification", "continual-learning", "class-imbalance"],
+        "metrics": ["roc_auc"],
+        "model-index": [
+            {
+                "name": visible(card_title(run)),
+                "results": [
+                    {
+                        "task": {"type": task, "name": "Multi-label classification"},
+                        "dataset": {
+                            "name": visible(run.benchmark),
+                            "type": visible(data_field(run, "name") or run.benchmark),
+                            "revision": visible(run.fingerprint or "unknown"),
+                        },
+                        "metrics": [metric for metric in metrics if metric["value"] is not None],
+                    }
+                ],
+            }
+        ],
+    }
+    text = yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=10**6)
+    return f"---\n{text}---"
+
+
+def _metric(kind: str, name: str, value: Any, *, digits: int = 2) -> dict[str, Any]:
+    good = isinstance(value, int | float) and math.isfinite(value)
+    return {"type": kind, "name": name, "value": round(float(value), digits) if good else None}
+
+
+def data_field(run: Run, key: str) -> Any:
+    """Return what the run recorded of its data, or None."""
+    record = run.environment.get("data")
+    return record.get(key) if isinstance(record, dict) else None

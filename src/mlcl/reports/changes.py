@@ -11,7 +11,7 @@ import numpy as np
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.metrics.changes import auc_changes
-from mlcl.reports.rendering import Table, decimals, signed
+from mlcl.reports.rendering import PrintedTable, decimals, points, signed
 from mlcl.runs.folder import read_result
 from mlcl.runs.trained import load_trained
 from mlcl.taggers.gate import Verdict, check_inputs
@@ -20,7 +20,7 @@ SHOWN = 40
 """Labels that a table on the terminal shows at most."""
 
 
-def change_table(verdict: Verdict) -> Table:
+def change_table(verdict: Verdict) -> PrintedTable:
     """Return the labels of a verdict, the largest losses first."""
     changes, rows = verdict.changes, []
     for k in np.argsort(changes.change)[:SHOWN]:
@@ -30,7 +30,9 @@ def change_table(verdict: Verdict) -> Table:
         ends = f"{signed(100 * changes.low[k])} to {signed(100 * changes.high[k])}"
         rows.append([name, *values, signed(100 * changes.change[k]), ends, word])
     title = f"AUC on {verdict.rows} test rows of {verdict.store}, in points"
-    return Table(title, ("label", "before", "after", "change", "interval", ""), rows, left=("label", ""))
+    return PrintedTable(
+        title, ("label", "before", "after", "change", "interval", ""), rows, left=("label", "")
+    )
 
 
 def change_lines(verdict: Verdict) -> list[str]:
@@ -51,15 +53,6 @@ def change_lines(verdict: Verdict) -> list[str]:
         f"lost more than {points(verdict.allow)} beyond chance ({100 * verdict.changes.level:g} % for all together)"
     )
     return lines
-
-
-def points(value: float) -> str:
-    """Return a number of points in words.
-
-    >>> points(1.0), points(2.5)
-    ('1 point', '2.5 points')
-    """
-    return f"{value:g} point{'' if value == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -126,7 +119,7 @@ def aucs_on(folders: Sequence[Path], store: str) -> LabelAucs:
     )
 
 
-def label_table(found: LabelAucs) -> Table:
+def label_table(found: LabelAucs) -> PrintedTable:
     """Return labels by runs, with the mean over the labels that all runs know, and over each run's own."""
     names = list(dict.fromkeys(name for values in found.values for name in values))
     rows = [[name, *(_cell(found, run, name) for run in range(len(found.titles)))] for name in names]
@@ -142,7 +135,7 @@ def label_table(found: LabelAucs) -> Table:
         ]
         rows.append([title, *map(decimals, means)])
     heads = ("label", *found.titles)
-    return Table(f"AUC in points, {found.note}", heads, rows, left=heads[:1], below=len(below))
+    return PrintedTable(f"AUC in points, {found.note}", heads, rows, left=heads[:1], below=len(below))
 
 
 def _cell(found: LabelAucs, run: int, name: str) -> str:

@@ -18,7 +18,7 @@ from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts
 from mlcl.models.provenance import describe
 from mlcl.reports.drawing import shown
-from mlcl.reports.rendering import Table
+from mlcl.reports.rendering import PrintedTable
 from mlcl.runs.recording import load_benchmark
 from mlcl.streams import Benchmark
 from mlcl.streams.notes import summary
@@ -64,7 +64,7 @@ def _prepared_with(data: Dataset) -> list[str]:
     return [] if known else ["prepared with: not recorded"]
 
 
-def task_table(benchmark: Benchmark) -> Table:
+def task_table(benchmark: Benchmark) -> PrintedTable:
     """Return a table with one row per task."""
     rows = [
         [
@@ -79,10 +79,10 @@ def task_table(benchmark: Benchmark) -> Table:
         for info in benchmark.describe()
     ]
     heads = ("task", "classes", "train", "test", "labels per row", "positives", "tau")
-    return Table("Tasks", heads, rows, left=("classes",))
+    return PrintedTable("Tasks", heads, rows, left=("classes",))
 
 
-def class_table(benchmark: Benchmark) -> Table:
+def class_table(benchmark: Benchmark) -> PrintedTable:
     """Return a table with one row per class."""
     rows = []
     for info in benchmark.describe():
@@ -90,7 +90,7 @@ def class_table(benchmark: Benchmark) -> Table:
             values = (info.positive[k], info.negative[k], f"{info.tau[k]:.4f}", info.test_positive[k])
             rows.append([str(info.index + 1), str(info.class_ids[k]), name, *map(str, values)])
     heads = ("task", "id", "class", "positives", "negatives", "tau", "test positives")
-    return Table("Classes, in the order of the tasks", heads, rows, left=("class",))
+    return PrintedTable("Classes, in the order of the tasks", heads, rows, left=("class",))
 
 
 def repetition_lines(benchmark: Benchmark) -> Iterator[str]:

@@ -202,10 +202,10 @@ def ticks(count: int) -> list[int]:
     return list(range(1, count + 1, max(1, -(-count // 12))))
 
 
-def listing(pairs: Sequence[tuple[str, float]]) -> str:
+def value_list(pairs: Sequence[tuple[str, float]]) -> str:
     """Return names with their values as part of a sentence; undefined values are left out.
 
-    >>> listing([("er", 71.234), ("joint", float("nan"))])
+    >>> value_list([("er", 71.234), ("joint", float("nan"))])
     'er 71.23'
     """
     return ", ".join(f"{shown(name)} {value:.2f}" for name, value in pairs if math.isfinite(value)) or "none"

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.metrics import session_means
 from mlcl.metrics.columns import mean_defined
-from mlcl.reports.averages import by_class, mean_and_spread, mean_of_known, memory_gap, memory_shares
+from mlcl.metrics.sessions import MEASURES
+from mlcl.reports.averages import class_means, mean_and_spread, mean_of_known, memory_gap, memory_shares
 from mlcl.reports.drawing import (
     INK,
     QUIET,
@@ -17,13 +19,15 @@ from mlcl.reports.drawing import (
     colour,
     legend,
     legend_height,
-    listing,
     marker,
     plain_log,
     shown,
     ticks,
+    value_list,
 )
 from mlcl.reports.gather import Group, Section
+from mlcl.reports.records import Run
+from mlcl.reports.rendering import decimals
 
 Floats = NDArray[np.float64]
 _SHADED = 4  # the largest number of rows with a shade for the standard deviation
@@ -50,7 +54,7 @@ def over_tasks(section: Section) -> ReportFigure | None:
         axes.set_xticks(ticks(len(curves[0][0])))
         legend(figure, axes, _labels(section))
 
-    ends = listing([(group.label, mean[-1]) for group, (mean, _) in zip(groups, curves, strict=True)])
+    ends = value_list([(group.label, mean[-1]) for group, (mean, _) in zip(groups, curves, strict=True)])
     alt = f"Lines of the mean Macro-AUC over the tasks seen. After the last task: {ends}."
     caption = "Shade: sample standard deviation over seeds." if _shaded(section) else "Means over seeds."
     return ReportFigure("Macro-AUC over tasks", alt, draw, _size(section), caption)
@@ -73,7 +77,7 @@ def forgetting_by_task(section: Section) -> ReportFigure | None:
         axes.set_xticks(ticks(len(curves[0][0])))
         legend(figure, axes, [group.label for group in groups])
 
-    means = listing(
+    means = value_list(
         [(group.label, mean_defined(mean)) for group, (mean, _) in zip(groups, curves, strict=True)]
     )
     alt = f"Lines of the points that each task has lost after the last task; above zero is a loss. Means: {means}."
@@ -151,7 +155,9 @@ def thirds(section: Section) -> ReportFigure:
         axes.set_ylabel("Macro-AUC of the third")
         legend(figure, axes, _labels(section))
 
-    tails = listing([(group.label, mean[2]) for group, (mean, _) in zip(section.groups, curves, strict=True)])
+    tails = value_list(
+        [(group.label, mean[2]) for group, (mean, _) in zip(section.groups, curves, strict=True)]
+    )
     alt = f"Macro-AUC of the head, medium and tail third of the classes by frequency. Tail: {tails}."
     size = (3.9, 2.5 + legend_height(_labels(section), 3.9))
     return ReportFigure(
@@ -161,7 +167,7 @@ def thirds(section: Section) -> ReportFigure:
 
 def class_scatters(section: Section, reference: Group) -> list[ReportFigure]:
     """Draw the final AUC of each class against P_k, one figure per row, with the reference row in grey."""
-    known = [by_class(group.runs)[1] for group in section.groups]
+    known = [class_means(group.runs)[1] for group in section.groups]
     low = min(
         (float(values.min()) for part in known if (values := part[np.isfinite(part)]).size), default=50.0
     )
@@ -169,8 +175,8 @@ def class_scatters(section: Section, reference: Group) -> list[ReportFigure]:
 
 
 def _class_scatter(group: Group, reference: Group, section: Section, low: float) -> ReportFigure:
-    counts, values = by_class(group.runs)
-    other_counts, others = by_class(reference.runs)
+    counts, values = class_means(group.runs)
+    other_counts, others = class_means(reference.runs)
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -196,7 +202,7 @@ def _class_scatter(group: Group, reference: Group, section: Section, low: float)
         axes.set_title(shown(group.label))
 
     order = np.argsort(counts)
-    worst = listing(
+    worst = value_list(
         [
             (shown(group.runs[0].classes[k]), values[k])
             for k in order[: min(3, len(order))]
@@ -257,7 +263,7 @@ def training_curves(section: Section) -> ReportFigure | None:
         axes.set_ylabel("training loss")
         legend(figure, axes, [group.label for group in groups])
 
-    ends = listing([(group.label, mean[-1]) for group, (mean, _) in zip(groups, curves, strict=True)])
+    ends = value_list([(group.label, mean[-1]) for group, (mean, _) in zip(groups, curves, strict=True)])
     alt = f"Lines of the mean training loss of each epoch, task after task. At the end: {ends}."
     caption = "Different losses have different scales; compare shapes, not values."
     return ReportFigure("Training loss", alt, draw, _size(section), caption)
@@ -277,7 +283,7 @@ def time_by_task(section: Section) -> ReportFigure:
         axes.set_xticks(ticks(max(len(mean) for mean, _ in curves)))
         legend(figure, axes, _labels(section))
 
-    sums = listing(
+    sums = value_list(
         [
             (group.label, float(np.nansum(mean)))
             for group, (mean, _) in zip(section.groups, curves, strict=True)
@@ -337,3 +343,64 @@ def _labels(section: Section) -> list[str]:
 
 def _size(section: Section) -> tuple[float, float]:
     return 4.6, 2.7 + legend_height(_labels(section), 4.6)
+
+
+WORDS = {"map": "mAP", "fpr": "False-positive rate"}
+"""Measures that are drawn, and their names."""
+HEADS = ("Session", "Classes", "mAP", "CF1", "OF1", "CP", "CR", "OP", "OR", "FPR", "mean F1")
+_WIDTH, _HEIGHT = 4.6, 2.6
+
+
+def session_rows(run: Run) -> list[list[str]]:
+    """Return the cells of each session of a run, and of their mean; nothing for a run with a single session."""
+    if len(run.sessions) < 2:
+        return []
+    seen = np.cumsum([len(task) for task in run.tasks])
+    found = [
+        [str(number + 1), str(seen[number]), *(decimals(session[name]) for name in MEASURES)]
+        for number, session in enumerate(run.sessions)
+    ]
+    means = session_means(run.sessions)
+    return [*found, ["avg", "", *(decimals(means[name]) for name in MEASURES)]]
+
+
+def over_sessions(section: Section, measure: str) -> ReportFigure | None:
+    """Draw a measure after each session, over the classes seen so far; joint training is a dashed line.
+
+    Args:
+        section: the runs.
+        measure: one of `WORDS`.
+    """
+    groups = [
+        (number, group)
+        for number, group in enumerate(section.groups)
+        if all(run.sessions for run in group.runs)
+    ]
+    curves = {
+        number: mean_and_spread([np.array([each[measure] for each in run.sessions]) for run in group.runs])
+        for number, group in groups
+    }
+    longest = max((len(mean) for mean, _ in curves.values()), default=0)
+    if longest < 2:
+        return None
+    labels = tuple(group.label for _, group in groups)
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for number, group in groups:
+            mean, spread = curves[number]
+            if len(mean) == 1:
+                axes.axhline(mean[0], color=colour(number), ls="--", lw=1.2, label=shown(group.label))
+                continue
+            bars = spread if np.isfinite(spread).all() else None
+            style = {"color": colour(number), "marker": marker(number), "label": shown(group.label), "ms": 4}
+            axes.errorbar(np.arange(1, len(mean) + 1), mean, yerr=bars, capsize=2, lw=1.2, **style)
+        axes.set_xticks(ticks(longest))
+        axes.set_xlabel("sessions")
+        axes.set_ylabel(f"{WORDS[measure]} of all classes so far")
+        legend(figure, axes, labels)
+
+    ends = value_list([(group.label, float(curves[number][0][-1])) for number, group in groups])
+    alt = f"Lines of the {WORDS[measure]} after each session. After the last: {ends}."
+    title = f"{WORDS[measure]} over the sessions"
+    return ReportFigure(title, alt, draw, (_WIDTH, _HEIGHT + legend_height(labels, _WIDTH)))

@@ -8,16 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from mlcl.files import write_bytes
 from mlcl.metrics import Interval
-from mlcl.reports.gather import Section
-from mlcl.reports.markdown import in_cell
-from mlcl.reports.rendering import Table, as_cell
-from mlcl.reports.tables import COSTS, NAMES, Line, footnotes, grid
+from mlcl.reports.drawing import to_file
+from mlcl.reports.gather import Section, sections
+from mlcl.reports.page import render_page
+from mlcl.reports.panels import table_figure
+from mlcl.reports.rendering import PrintedTable, as_cell, in_cell
+from mlcl.reports.tables import COSTS, NAMES, Line, footnotes, grid, table_lines
 from mlcl.texts import csv_text, visible
 
 
-def fitted(table: Table, width: int) -> Table:
+def fitted(table: PrintedTable, width: int) -> PrintedTable:
     """Return the table for a terminal of some width; a narrow one omits columns, the least important first."""
     kept = list(range(len(table.heads)))
     for name in [
@@ -30,7 +34,7 @@ def fitted(table: Table, width: int) -> Table:
     return replace(table, heads=heads, rows=rows, whole=_width(table, kept) <= width)
 
 
-def _width(table: Table, kept: Sequence[int]) -> int:
+def _width(table: PrintedTable, kept: Sequence[int]) -> int:
     """Return the width of a table with these columns, each with its padding and border."""
     lines = [[as_cell(cell).text for cell in cells] for cells in (table.heads, *table.rows)]
     return 1 + sum(3 + max(len(visible(texts[place])) for texts in lines) for place in kept)
@@ -108,3 +112,27 @@ def _plain(value: object) -> object:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return round(value, 6) if isinstance(value, float) else value
+
+
+def write_files(out: Path) -> list[str]:
+    """Write table, runs, figure and page of a sweep into its folder and return their names.
+
+    The same runs give the same bytes.
+    """
+    found = sections([out])
+    section = found[0]
+    lines = table_lines(section)
+    figure = table_figure(section, lines)
+    contents = {
+        "table.csv": table_csv(section, lines).encode(),
+        "runs.csv": runs_csv(section).encode(),
+        "classes.csv": classes_csv(section).encode(),
+        "table.md": table_markdown(section, lines).encode(),
+        "table.tex": table_latex(section, lines).encode(),
+        "figure.svg": to_file(figure, "svg"),
+        "figure.pdf": to_file(figure, "pdf"),
+        "report.html": render_page(found).encode(),
+    }
+    for name, content in contents.items():
+        write_bytes(out / name, content)
+    return list(contents)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlcl.metrics import Reliability, measure, reliability
 from mlcl.reports.drawing import shown
@@ -19,8 +22,7 @@ from mlcl.reports.examine import (
     mistakes,
     suspects,
 )
-from mlcl.reports.rendering import decimals, page_template
-from mlcl.reports.thumbnails import Album
+from mlcl.reports.rendering import Cell, PrintedTable, decimals, in_points, page_template
 
 COUNT = 6
 """Rows per list."""
@@ -28,6 +30,7 @@ MOST_LABELS = 100
 """Labels whose mistakes are shown; of more, those with the lowest AUC."""
 SUSPECTS = 4
 """Times ``COUNT`` suspected labels are shown."""
+CONFUSED = ("Missed", "Given instead", "Rows", "By chance")
 HEADS = (
     "Label",
     "Examples",
@@ -64,17 +67,25 @@ def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[st
     flagged = suspects(found)
     truth = found.labels[flagged[:, 0], flagged[:, 1]] > 0
     most = SUSPECTS * count
+    confused = [(c.missed, c.instead, str(c.rows), f"{c.expected:.1f}") for c in confusions(found)]
+
+    def label_row(k: int) -> list[Cell | str]:
+        first, *rest = _cells(lines[k])
+        return [Cell(first, anchor=f"{name}-l{k}" if k in shown_labels else ""), *rest]
+
     return {
         "name": name,
         "where": found.where,
         "rows": len(found.ids),
         "images": found.images,
-        "heads": HEADS,
         "overall": _overall(found),
-        "labels": [(f"{name}-l{k}" if k in set(shown_labels) else "", _cells(lines[k])) for k in order],
+        "labels": PrintedTable("Labels", HEADS, [label_row(k) for k in order]),
+        "label_count": len(lines),
         "details": [_detail(found, lines[k], k, f"{name}-l{k}", album, count) for k in shown_labels],
         "left_out": len(lines) - len(shown_labels),
-        "confusions": [(c.missed, c.instead, str(c.rows), f"{c.expected:.1f}") for c in confusions(found)],
+        "confusions": PrintedTable("Confusions", CONFUSED, confused, left=CONFUSED[1:2]).html()
+        if confused
+        else "",
         "missing": [_cell(found, row, k, album) for row, k in flagged[~truth][:most].tolist()],
         "missing_count": int((~truth).sum()),
         "wrong": [_cell(found, row, k, album) for row, k in flagged[truth][:most].tolist()],
@@ -84,13 +95,12 @@ def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[st
 
 
 def _cells(line: LabelLine) -> list[str]:
-    interval = f"{decimals(100 * line.low, 1)} to {decimals(100 * line.high, 1)}"
     return [
         shown(line.name, 60),
         f"{line.positive:,}",
         f"{line.test_positive:,}",
         decimals(100 * line.auc, 1),
-        interval if math.isfinite(line.low) else "-",
+        in_points(line.low, line.high),
         decimals(100 * line.ap, 1),
         _threshold(line.threshold),
         _percent(line.precision),
@@ -135,7 +145,9 @@ def _overall(found: Examined) -> dict[str, Any]:
         "calibration_error_classes": "Calibration error, mean over labels",
     }
     return {
-        "measures": [(words, _score(measured[name])) for name, words in names.items()],
+        "measures": PrintedTable(
+            "Probabilities", ("", ""), [(words, _score(measured[name])) for name, words in names.items()]
+        ).html(),
         "error": _score(measured["calibration_error"]),
         "bins": _diagram(reliability(found.probabilities, found.labels, mask=found.known)),
     }
@@ -196,3 +208,43 @@ def _threshold(value: float) -> str:
     ('0.50', 'never', 'always')
     """
     return "never" if value >= 1 else "always" if value < 0 else _probability(value)
+
+
+SIDE = 96
+"""Larger images are made smaller: a page shows them at this size at most."""
+MAX_BYTES = 8 * 2**20
+_TINY = 24  # below this, a JPEG is larger than a PNG, and blurs what there is to see
+
+
+class Album:
+    """Encodes images until they are ``limit`` bytes together; after that it returns None."""
+
+    def __init__(self, limit: int = MAX_BYTES) -> None:
+        self.left = limit
+        self.omitted = 0
+
+    def add(self, image: NDArray[Any]) -> str | None:
+        """Return a uint8 image ``[C, H, W]`` as a data URI, or None if there is no room for it."""
+        uri = data_uri(image)
+        if len(uri) > self.left:
+            self.omitted += 1
+            return None
+        self.left -= len(uri)
+        return uri
+
+
+def data_uri(image: NDArray[Any]) -> str:
+    """Return a uint8 image ``[C, H, W]`` with one or three channels as a data URI of a small JPEG or PNG.
+
+    >>> data_uri(np.zeros((1, 8, 8), np.uint8))[:30]
+    'data:image/png;base64,iVBORw0K'
+    """
+    from PIL import Image
+
+    pixels = np.asarray(image)
+    small = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    kind = "png" if max(small.size) <= _TINY else "jpeg"
+    small.save(buffer, kind, **({"quality": 82, "optimize": True} if kind == "jpeg" else {}))
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -17,13 +18,13 @@ from mlcl.reports import figures
 from mlcl.reports import single as one
 from mlcl.reports.drawing import ReportFigure, to_inline
 from mlcl.reports.examine import Examined
+from mlcl.reports.figures import HEADS, WORDS, over_sessions, session_rows
 from mlcl.reports.gather import Section
 from mlcl.reports.look import COUNT, render_look
 from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
-from mlcl.reports.rendering import decimals, page_template
-from mlcl.reports.sessions import HEADS, WORDS, over_sessions, session_rows
-from mlcl.reports.tables import UNDEFINED, footnotes, grid, summarise
+from mlcl.reports.rendering import PrintedTable, decimals, page_template
+from mlcl.reports.tables import UNDEFINED, footnotes, grid, table_lines
 from mlcl.runs.durations import measured
 from mlcl.runs.result import describe_solved
 from mlcl.sweeps.experiment import SESSION_METRICS, nested
@@ -37,6 +38,10 @@ _MEMORIES = (
     "Share of positives of each class in the stored samples of its task; dotted: as in the data; "
     "at the bottom: none stored. Gap: sum over classes of |P/N - ratio in memory|, mean over tasks and seeds."
 )
+
+
+DIFFERENCES = ("Row", "Settings that differ between rows")
+RUN_HEADS = ("Row", "Seed", "Macro-AUC", "Forgetting", "Pooled", "Seconds", "Commit", "Folder")
 
 
 def render_page(
@@ -75,8 +80,9 @@ def render_page(
 
 
 def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
-    lines = summarise(section)
-    table = grid(section, lines, full=True)
+    lines = table_lines(section)
+    table = replace(grid(section, lines, full=True), title=f"Comparison on {section.benchmark}")
+    table = replace(table, heads=[head.replace("Macro-AUC", "Macro\u2011AUC") for head in table.heads])
     common, differences = _settings(section)
     numbered = iter(range(10**6))
 
@@ -86,6 +92,8 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         return {"svg": svg, "title": figure.title, "caption": figure.caption, "named": named}
 
     run = one.single(section)
+    rows = [_run_cells(group.label, each) for group in section.groups for each in group.runs]
+    sessions = session_rows(run) if run is not None else []
     blocks = _blocks(section, panel_figures(section, lines)) if run is None else _single_blocks(section, run)
     return {
         "title": section.title,
@@ -96,12 +104,13 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "facts": _facts(section),
         "single": run is not None,
         "values": one.values(run) if run is not None else [],
-        "session_heads": HEADS,
-        "sessions": session_rows(run) if run is not None else [],
-        "class_heads": one.CLASS_HEADS,
-        "classes": one.class_rows(run) if run is not None else [],
-        "heads": table.heads,
-        "body": table.rows,
+        "sessions": None if run is None or not sessions else PrintedTable("Sessions", HEADS, sessions).html(),
+        "classes": None
+        if run is None
+        else PrintedTable("Classes", one.CLASS_HEADS, one.class_rows(run)).html(),
+        "class_count": len(section.runs[0].classes),
+        "folder": str(section.runs[0].folder),
+        "comparison": table.html(),
         "look": "",
         "unseen": "",
         "notes": footnotes(section, lines),
@@ -110,11 +119,13 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
             (head, note, form, [ready(figure, named=form != "small") for figure in group])
             for head, note, form, group in blocks
         ],
-        "differences": differences,
+        "differences": PrintedTable(
+            "Settings in which rows differ", DIFFERENCES, differences, left=DIFFERENCES
+        ).html(),
         "common": common,
         "environment": _environment(section),
-        "run_heads": ["Row", "Seed", "Macro-AUC", "Forgetting", "Pooled", "Seconds", "Commit", "Folder"],
-        "runs": [_run_cells(group.label, run) for group in section.groups for run in group.runs],
+        "runs": PrintedTable("All runs", RUN_HEADS, rows).html(),
+        "run_count": len(rows),
     }
 
 

@@ -17,11 +17,11 @@ from mlcl.reports.drawing import (
     colour,
     legend,
     legend_height,
-    listing,
     marker,
     plain_log,
     shown,
     ticks,
+    value_list,
 )
 from mlcl.reports.gather import Section
 from mlcl.reports.records import Run
@@ -128,11 +128,13 @@ def _metric_points(section: Section, lines: Sequence[Line], metric: str) -> Pane
         axes.set_ylim(len(lines) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
 
-    values = listing([(line.label, line.mean[metric]) for line in lines])
+    values = value_list([(line.label, line.mean[metric]) for line in lines])
     alt = f"{NAMES[metric]} on {section.benchmark}: {values}."
     caption = "Error bars: sample standard deviation over seeds."
     if published:
-        known = listing([(line.label, line.published[metric]) for line in lines if metric in line.published])
+        known = value_list(
+            [(line.label, line.published[metric]) for line in lines if metric in line.published]
+        )
         alt, caption = f"{alt} Published: {known}.", f"{caption} Hollow: numbers published in the paper."
     return Panel(
         f"{NAMES[metric]} by row", alt, caption, draw, max(1.7, 0.7 + 0.24 * len(lines)), listed=True
@@ -175,7 +177,7 @@ def _along(section: Section, lines: Sequence[Line], metric: str) -> Panel:
 
     published = any(metric in line.published for line in lines)
     labels = [*series, *([f"{name} (published)" for name in series] if published else [])]
-    alt = f"{NAMES[metric]} on {section.benchmark}: {listing([(li.label, li.mean[metric]) for li in lines])}."
+    alt = f"{NAMES[metric]} on {section.benchmark}: {value_list([(li.label, li.mean[metric]) for li in lines])}."
     caption = "Error bars: sample standard deviation over seeds." + (
         " Dashed: published." if published else ""
     )
@@ -215,7 +217,7 @@ def _curves(section: Section, lines: Sequence[Line]) -> list[Panel]:
         axes.set_xlabel("tasks learnt")
         axes.set_ylabel("Macro-AUC over tasks seen")
 
-    ends = listing([(line.label, line.mean["macro_auc"]) for line in lines])
+    ends = value_list([(line.label, line.mean["macro_auc"]) for line in lines])
     loss_alt = "Lines of the mean training loss of each epoch, task after task."
     caption = "Different losses have different scales; compare shapes, not values."
     return [

@@ -1,4 +1,4 @@
-"""A table in a terminal, in Markdown and in LaTeX, and the templates of pages.
+"""A table in a terminal, Markdown, CSV, LaTeX and HTML, the templates of pages, and how numbers are written.
 
 Texts come from outside, and none is ever markup: this is where they are escaped.
 """
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from mlcl.reports.markdown import in_cell
-from mlcl.reports.markdown import table as markdown_table
-from mlcl.texts import visible
+from mlcl.metrics import Interval
+from mlcl.texts import csv_text, visible
 
 
 @dataclass(frozen=True)
@@ -25,15 +24,17 @@ class Cell:
         text: what it says.
         best: shown in bold.
         pale: shown so that others stand out.
+        anchor: on a page, the part of it that the cell leads to.
     """
 
     text: str
     best: bool = False
     pale: bool = False
+    anchor: str = ""
 
 
 @dataclass(frozen=True)
-class Table:
+class PrintedTable:
     """A table of formatted cells; ``print`` of a console of rich shows it.
 
     Attributes:
@@ -71,13 +72,46 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table in Markdown; all columns but the first are numbers."""
-        return markdown_table(
-            [in_cell(head) for head in self.heads],
-            [
-                [f"**{in_cell(c.text)}**" if c.best else in_cell(c.text) for c in map(as_cell, row)]
-                for row in self.rows
-            ],
-        )
+
+        def line(cells: Sequence[Cell | str]) -> str:
+            shown = ((cell, in_cell(cell.text)) for cell in map(as_cell, cells))
+            return f"| {' | '.join(f'**{text}**' if cell.best else text for cell, text in shown)} |"
+
+        rule = f"|---|{'---:|' * (len(self.heads) - 1)}"
+        return "\n".join([line(self.heads), rule, *map(line, self.rows)])
+
+    def csv(self) -> str:
+        """Return the table as CSV, for looking at: a spreadsheet takes no text for a formula."""
+        rows = [[as_cell(cell).text for cell in row] for row in self.rows]
+        return csv_text(list(self.heads), rows, spreadsheet=True)
+
+    def html(self) -> Any:
+        """Return the table in HTML (markupsafe's class), in a box that scrolls; its title is read aloud."""
+        from markupsafe import Markup, escape
+
+        def side(head: str) -> str:
+            return ' class="left"' if head in self.left else ""
+
+        def cell(place: int, found: Cell) -> str:
+            text = escape(visible(found.text))
+            if found.anchor:
+                text = Markup('<a href="#{}">{}</a>').format(found.anchor, text)
+            if place == 0:
+                return f'<th scope="row">{text}</th>'
+            look = (
+                ' class="best"' if found.best else ' class="pale"' if found.pale else side(self.heads[place])
+            )
+            return f"<td{look}>{text}</td>"
+
+        heads = [
+            f'<th scope="col"{side(head) if place else ""}>{escape(visible(head))}</th>'
+            for place, head in enumerate(self.heads)
+        ]
+        rows = ["".join(cell(place, as_cell(found)) for place, found in enumerate(row)) for row in self.rows]
+        body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+        top = f"<thead><tr>{''.join(heads)}</tr></thead>\n" if any(self.heads) else ""
+        box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(visible(self.title))}">'
+        return Markup(f"{box}<table>\n{top}<tbody>{body}</tbody></table></div>")  # noqa: S704  (all is escaped)
 
     def latex(self) -> str:
         """Return the table in LaTeX, all columns but the first as numbers; it needs the package booktabs."""
@@ -139,6 +173,37 @@ def signed(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:+.2f}"
 
 
+def interval(difference: Interval | None) -> str:
+    """Return a difference with its interval.
+
+    >>> interval(Interval(1.5, 0.25, 2.75, 0.95)), interval(Interval(-1.0, float("nan"), float("nan"), 0.95))
+    ('+1.50 [+0.25, +2.75]', '-1.00')
+    """
+    if difference is None:
+        return ""
+    ends = (difference.low, difference.high)
+    shown = "" if math.isnan(ends[0]) else f" [{signed(ends[0])}, {signed(ends[1])}]"
+    return signed(difference.estimate) + shown
+
+
+def in_points(low: float, high: float) -> str:
+    """Return the interval of a share, in points; a dash where it is undefined.
+
+    >>> in_points(0.5, 0.625), in_points(float("nan"), 1.0)
+    ('50.0 to 62.5', '-')
+    """
+    return f"{decimals(100 * low, 1)} to {decimals(100 * high, 1)}" if math.isfinite(low) else "-"
+
+
+def points(value: float) -> str:
+    """Return a number of points in words.
+
+    >>> points(1.0), points(2.5)
+    ('1 point', '2.5 points')
+    """
+    return f"{value:g} point{'' if value == 1 else 's'}"
+
+
 _LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$"}
 
 
@@ -150,3 +215,28 @@ def latex(text: str) -> str:
     """
     escaped = "".join(_LATEX.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in visible(text))
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+
+
+def escaped(text: object) -> str:
+    r"""Return text that Markdown shows as it is, wherever it stands: no markup, no table cell, no HTML, no new line.
+
+    >>> print(escaped("a|b <script> [x](y) # *z*"))
+    a\|b \<script\> \[x\]\(y\) \# \*z\*
+    """
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&$])", r"\\\1", visible(text))
+
+
+def in_cell(text: object) -> str:
+    r"""Return text that Markdown shows as it is in the cell of a table, with no more backslashes than it takes.
+
+    >>> print(in_cell("a|b <script> [x](y) [1.2, 3.4] (R&B)"))
+    a\|b \<script> [x\](y) [1.2, 3.4] (R&B)
+    """
+    return re.sub(r"([\\|*_`<$]|~(?=~)|\](?=[(\[:])|&(?=#?\w+;))", r"\\\1", visible(text))
+
+
+def fenced(text: str, language: str) -> str:
+    """Return a code block whose fence is longer than any in the text."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{visible(text, lines=True).rstrip()}\n{fence}"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.reports.drawing import INK, QUIET, ReportFigure, colour, listing, plain_log, shown, ticks
+from mlcl.reports.drawing import INK, QUIET, ReportFigure, colour, plain_log, shown, ticks, value_list
 from mlcl.reports.gather import Section
 from mlcl.reports.records import Run
 from mlcl.reports.rendering import decimals, signed
-from mlcl.reports.tables import COSTS, NAMES, count
+from mlcl.reports.tables import COSTS, NAMES, abbreviated
 
 NAMED = 24
 """The largest number of classes that a figure names; of more it names those that are worst."""
@@ -29,7 +29,7 @@ def values(run: Run) -> list[tuple[str, str]]:
     found = {name: run.values[name] for name in NAMES if name in run.values}
     whole = {name: f"{value:,.0f}" for name, value in found.items() if name in COSTS and math.isfinite(value)}
     if "seconds" in whole and found["seconds"] < 10:
-        whole["seconds"] = count(found["seconds"])
+        whole["seconds"] = abbreviated(found["seconds"])
     return [(NAMES[name], whole.get(name) or decimals(value)) for name, value in found.items()]
 
 
@@ -79,7 +79,7 @@ def named_scatter(run: Run) -> ReportFigure:
         axes.set_xlabel("positives in training, P_k")
         axes.set_ylabel("AUC of the class, at the end")
 
-    found = listing([(run.classes[k], float(finals[k])) for k in worst[:3]])
+    found = value_list([(run.classes[k], float(finals[k])) for k in worst[:3]])
     alt = f"Final AUC of each class against its number of positives, each with its name. Lowest: {found}."
     few = "" if len(worst) <= NAMED else f" The {NAMED} lowest are named; the table has all."
     return ReportFigure("Classes by frequency", alt, draw, (6.4, 3.8), f"Dotted: chance.{few}")
@@ -112,7 +112,7 @@ def class_curves(run: Run) -> ReportFigure | None:
         drawn = np.concatenate([run.per_class[t:, list(ids)].ravel() for t, ids in enumerate(run.tasks)])
         low = min([50.0, *drawn[np.isfinite(drawn)].tolist()]) - 2
         room = 0.07 * (steps - 1)
-        for k, height in spread(ends, gap=(102 - low) / 30).items():
+        for k, height in spread_labels(ends, gap=(102 - low) / 30).items():
             axes.plot([steps, steps + room], [ends[k], height], color=QUIET, lw=0.4)
             axes.text(
                 steps + 1.2 * room, height, shown(run.classes[k], 18), fontsize=6.5, color=INK, va="center"
@@ -123,17 +123,17 @@ def class_curves(run: Run) -> ReportFigure | None:
         axes.set_xlabel("tasks learnt")
         axes.set_ylabel("AUC of the class")
 
-    worst = listing([(run.classes[k], lost[k]) for k in order[:3]])
+    worst = value_list([(run.classes[k], lost[k]) for k in order[:3]])
     alt = f"Lines of the AUC of each class after each task, from its own task on. Largest changes: {worst}."
     few = "" if len(order) <= NAMED else f" In colour and named: the {NAMED // 2} that lost the most."
     caption = f"One line per class, from its own task on; one colour per task.{few}"
     return ReportFigure("AUC per class over the tasks", alt, draw, (6.4, 3.8), caption)
 
 
-def spread(ends: Mapping[int, float], *, gap: float) -> dict[int, float]:
+def spread_labels(ends: Mapping[int, float], *, gap: float) -> dict[int, float]:
     """Return heights for labels at these values, moved down where they would be closer than ``gap``.
 
-    >>> spread({0: 90.0, 1: 99.0, 2: 98.9}, gap=2.0)
+    >>> spread_labels({0: 90.0, 1: 99.0, 2: 98.9}, gap=2.0)
     {1: 99.0, 2: 97.0, 0: 90.0}
     """
     found: dict[int, float] = {}

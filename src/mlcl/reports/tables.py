@@ -1,6 +1,6 @@
 """The table of a section: means and standard deviations over seeds, differences to a reference, published numbers.
 
-`summarise` computes it, `grid` formats its cells; `formats` writes both.
+`table_lines` computes it, `grid` formats its cells; `formats` writes both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mlcl.metrics import Interval, mean_std, paired_interval
 from mlcl.reports.gather import Group, Section
-from mlcl.reports.rendering import Cell, Table, decimals
+from mlcl.reports.rendering import Cell, PrintedTable, decimals, interval
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, SESSION_METRICS
 from mlcl.sweeps.record import TuningRecord
 
@@ -80,7 +80,7 @@ class Line:
     published: Mapping[str, float]
 
 
-def summarise(section: Section) -> list[Line]:
+def table_lines(section: Section) -> list[Line]:
     """Compute the lines of a section's table."""
     by_label = {group.label: group for group in section.groups}
     means: dict[str, dict[str, float]] = {}
@@ -150,7 +150,7 @@ def columns(section: Section, lines: Sequence[Line], *, full: bool) -> list[str]
     return [section.metric, *rest]
 
 
-def grid(section: Section, lines: Sequence[Line], *, full: bool = False) -> Table:
+def grid(section: Section, lines: Sequence[Line], *, full: bool = False) -> PrintedTable:
     """Return the table with formatted cells, from which every printed format is made."""
     shown = columns(section, lines, full=full)
     published = [metric for metric in NAMES if any(metric in line.published for line in lines)]
@@ -160,7 +160,7 @@ def grid(section: Section, lines: Sequence[Line], *, full: bool = False) -> Tabl
         f"{NAMES[metric]} (published)" for metric in published
     ]
     rows = [_cells(line, shown, published, compared=compared) for line in lines]
-    return Table(section.headline, heads, rows, left=heads[:1])
+    return PrintedTable(section.headline, heads, rows, left=heads[:1])
 
 
 def _versus(lines: Sequence[Line]) -> str:
@@ -180,16 +180,16 @@ def _cells(line: Line, shown: Sequence[str], published: Sequence[str], *, compar
 def _value(line: Line, metric: str) -> Cell:
     mean, std = line.mean[metric], line.std[metric]
     if metric in COSTS:
-        return Cell(count(mean))
+        return Cell(abbreviated(mean))
     text = decimals(mean) + (f" ± {std:.2f}" if math.isfinite(std) else "")
     return Cell(text, best=metric in line.best)
 
 
-def count(value: float) -> str:
+def abbreviated(value: float) -> str:
     """Return a number of steps, rows, bytes or seconds in few characters.
 
-    >>> count(4.25), count(812.0), count(5728.0), count(183_000.0), count(1.2e7), count(0.032)
-    ('4.2', '812', '5.7k', '183k', '12.0M', '0.03')
+    >>> [abbreviated(value) for value in (4.25, 812.0, 5728.0, 183_000.0, 1.2e7, 0.032)]
+    ['4.2', '812', '5.7k', '183k', '12.0M', '0.03']
     """
     if not math.isfinite(value):
         return "-"
@@ -200,19 +200,6 @@ def count(value: float) -> str:
     if 0 < value < 0.05:
         return f"{value:.1g}"
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def interval(difference: Interval | None) -> str:
-    """Return a difference with its interval.
-
-    >>> interval(Interval(1.5, 0.25, 2.75, 0.95)), interval(Interval(-1.0, float("nan"), float("nan"), 0.95))
-    ('+1.50 [+0.25, +2.75]', '-1.00')
-    """
-    if difference is None:
-        return ""
-    if math.isnan(difference.low):
-        return f"{difference.estimate:+.2f}"
-    return f"{difference.estimate:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
 
 
 def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:

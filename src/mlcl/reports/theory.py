@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.reports.rendering import Table
+from mlcl.reports.rendering import PrintedTable
 from mlcl.texts import csv_text
 from mlcl.theory import REMARK, Diagnosis, DirectionCheck, ImbalanceTerms, TaskDiagnosis
 
@@ -23,7 +23,7 @@ def headline(found: Diagnosis) -> str:
     return f"{found.benchmark}, seed {found.seed}: {held}"
 
 
-def terms_table(found: Diagnosis) -> Table:
+def terms_table(found: Diagnosis) -> PrintedTable:
     """Return the imbalance terms of each task and of its stored samples."""
     rows = []
     heads = ["rows", "stored", "least tau", "term 1", "term 1, rho = 1", "term 2", "term 1 / √n"]
@@ -38,10 +38,10 @@ def terms_table(found: Diagnosis) -> Table:
         if found.stored:
             cells.append(f"x {_number(task.memory.rate() / task.data.rate())}")
         rows.append([str(task.task + 1), *cells])
-    return Table(f"Imbalance terms of Theorem 1: {headline(found)}", ["task", *heads], rows)
+    return PrintedTable(f"Imbalance terms of Theorem 1: {headline(found)}", ["task", *heads], rows)
 
 
-def distance_table(found: Diagnosis) -> Table:
+def distance_table(found: Diagnosis) -> PrintedTable:
     """Return the distance of the stored samples from each task."""
     rows = []
     heads = ["task", "classes", "lost", "(random)", "WRU gap", "share gap", "(random)", "ratio by counts"]
@@ -55,10 +55,10 @@ def distance_table(found: Diagnosis) -> Table:
         if found.trained:
             cells += [_span(task.ratio), _span(task.ratio_own)]
         rows.append(cells)
-    return Table("How far the memory is from its task", heads, rows)
+    return PrintedTable("How far the memory is from its task", heads, rows)
 
 
-def class_table(found: Diagnosis) -> Table:
+def diagnosis_classes(found: Diagnosis) -> PrintedTable:
     """Return a table with one row per class."""
     rows = []
     heads = ["task", "class", "P", "N", "margin", "tau"]
@@ -75,7 +75,7 @@ def class_table(found: Diagnosis) -> Table:
         if found.trained:
             cells.append(_number(row["risk_ratio"]))
         rows.append(cells)
-    return Table("Classes, in the order of the tasks", heads, rows, left=("class",))
+    return PrintedTable("Classes, in the order of the tasks", heads, rows, left=("class",))
 
 
 def lines(found: Diagnosis) -> Iterator[str]:
@@ -164,7 +164,7 @@ def tasks_csv(found: Diagnosis) -> str:
     return _csv([_task(task) for task in found.tasks])
 
 
-def classes_csv(found: Diagnosis) -> str:
+def diagnosis_csv(found: Diagnosis) -> str:
     """Return one line per class, in full precision."""
     return _csv(list(_classes(found)))
 

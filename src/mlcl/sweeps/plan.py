@@ -67,7 +67,7 @@ class PlannedRun:
         return self.folder.with_name(f"{self.folder.name}.error.txt")
 
 
-def refuse_linked(run: PlannedRun) -> None:
+def refuse_linked_run(run: PlannedRun) -> None:
     """Refuse a run whose folder in that of the sweep, or the folder of all runs, is a link."""
     refuse_link(run.folder.parent)
     refuse_link(run.folder)

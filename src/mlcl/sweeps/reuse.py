@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlcl.errors import InputError
 from mlcl.runs.folder import has_result, pack_folder, unpack_folder
-from mlcl.sweeps.plan import TUNING, PlannedRun, earlier, refuse_linked
+from mlcl.sweeps.plan import TUNING, PlannedRun, earlier, refuse_linked_run
 from mlcl.sweeps.sweep import Fingerprints
 
 
@@ -25,7 +25,7 @@ def reuse(runs: Sequence[PlannedRun], folders: Sequence[Path]) -> int:
     finished = _finished(folders)
     fingerprints, copied = Fingerprints(), 0
     for run in runs:
-        refuse_linked(run)
+        refuse_linked_run(run)
         if run.folder.exists():
             continue
         # Folders end in their seed, and those of tuning are named after all settings: others need not be read.

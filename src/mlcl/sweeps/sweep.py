@@ -13,11 +13,11 @@ import torch
 from mlcl.config.schema import Config
 from mlcl.datasets import load_dataset
 from mlcl.engines.cluster import Cluster, choose_engine
-from mlcl.engines.pool import Engine, Lost, Needs, Workers
+from mlcl.engines.pool import Engine, LocalWorkers, Lost, Needs
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.streams import hold_out
-from mlcl.sweeps.plan import PlannedRun, earlier, refuse_linked
+from mlcl.sweeps.plan import PlannedRun, earlier, refuse_linked_run
 from mlcl.sweeps.work import Finished, SweepCallback, attempt, attempt_on_node, received
 from mlcl.training.portable import ENVIRONMENT
 
@@ -43,7 +43,7 @@ def run_all(
     """
     workers = choose_engine(engine, jobs=jobs, address=address)
     if jobs is None and engine == "local" and runs and _shares_gpu(runs[0]):
-        workers = Workers(1)
+        workers = LocalWorkers(1)
     callback = callback or SweepCallback()
     ends: dict[PlannedRun, Finished] = {}
     todo = []
@@ -100,7 +100,7 @@ def _with_earlier(
 ) -> Iterator[tuple[PlannedRun, Finished | None]]:
     """Yield each run with its earlier result, or None if it is to be executed; errors come before any change."""
     for run in runs:
-        refuse_linked(run)
+        refuse_linked_run(run)
     fingerprints = Fingerprints()
     found = [(run, earlier(run, fingerprints.of(run.config))) for run in runs]
     for run, state in found:

@@ -313,7 +313,7 @@ class Tuning:
         if key not in self._runs:
             config = self._config(row, values, seed)
             folder = self.out / TUNING / f"{settings_hash(to_dict(config))}-seed{seed}"
-            label = f"{row.label}, {described(values)}"
+            label = f"{row.label}, {described_choice(values)}"
             self._runs[key] = PlannedRun(
                 label, seed, config, folder, plugins=used_plugins(config), tuning=True
             )
@@ -331,7 +331,15 @@ class Tuning:
                     known = self._known[run.folder]
                     numbers = [_plain(known.values[metric]) for metric in metrics]
                     chosen = int(value == stage.found.best)
-                    place = [row.label, again, stage.setting, value, described(stage.others), seed, chosen]
+                    place = [
+                        row.label,
+                        again,
+                        stage.setting,
+                        value,
+                        described_choice(stage.others),
+                        seed,
+                        chosen,
+                    ]
                     where = run.folder.relative_to(self.out).as_posix()
                     rows.append([*place, *numbers, known.error, where])
         return csv_text(heads, rows, spreadsheet=True)
@@ -348,10 +356,10 @@ def _meet(labels: set[str], active: Collection[str] | None) -> bool:
     return active is None or not labels.isdisjoint(active)
 
 
-def described(values: Mapping[str, Value]) -> str:
+def described_choice(values: Mapping[str, Value]) -> str:
     """Return settings with values in a few words.
 
-    >>> described({"train.lr": 0.1, "loss.margin": 1.0})
+    >>> described_choice({"train.lr": 0.1, "loss.margin": 1.0})
     'train.lr 0.1, loss.margin 1.0'
     """
     return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mlcl.methods.augment import AUGMENTATIONS, Augmentation
 from mlcl.methods.step import Share
-from mlcl.testing.rules import Part, Rule, case_count, global_state, registered, require, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
 
 
 @dataclass(frozen=True)
@@ -62,45 +62,45 @@ def image_cases(count: int, seed: int) -> list[ImageCase]:
     return sorted(found, key=lambda case: case.images.numel())
 
 
-def shape_and_dtype_stay(part: Part[ImageCase], case: ImageCase) -> None:
+def shape_and_dtype_stay(part: CheckedPart[ImageCase], case: ImageCase) -> None:
     """Augmented images have the shape and the dtype of the images."""
     found = part.build()(case.images, case.generator())
-    require(
+    expect(
         found.shape == case.images.shape and found.dtype == case.images.dtype,
         f"returns {found.dtype} of shape {tuple(found.shape)}",
     )
 
 
-def inputs_stay(part: Part[ImageCase], case: ImageCase) -> None:
+def inputs_stay(part: CheckedPart[ImageCase], case: ImageCase) -> None:
     """An augmentation does not change the images that it is given."""
     before = case.images.clone()
     part.build()(case.images, case.generator())
-    require(torch.equal(before, case.images), "changes the images in place")
+    expect(torch.equal(before, case.images), "changes the images in place")
 
 
-def same_generator_same_images(part: Part[ImageCase], case: ImageCase) -> None:
+def same_generator_same_images(part: CheckedPart[ImageCase], case: ImageCase) -> None:
     """The same images and the same generator give the same result; nothing else is random."""
     augment = part.build()
     first, second = (augment(case.images, case.generator()) for _ in range(2))
-    require(torch.equal(first, second), "returns other images the second time")
+    expect(torch.equal(first, second), "returns other images the second time")
 
 
-def shares_make_the_batch(part: Part[ImageCase], case: ImageCase) -> None:
+def shares_make_the_batch(part: CheckedPart[ImageCase], case: ImageCase) -> None:
     """Two processes that augment their shares of a batch make the images that one process makes of the whole."""
     augment, rows = part.build(), len(case.images)
     whole = augment(case.images, case.generator())
     shares = [Share.of(rows, number, 2) for number in range(2)]
     parts = [augment(case.images[share.rows], case.generator(), share) for share in shares]
-    require(
+    expect(
         torch.equal(torch.cat(parts), whole), "returns other images for two shares than for the whole batch"
     )
 
 
-def global_random_state_stays(part: Part[ImageCase], case: ImageCase) -> None:
+def global_random_state_stays(part: CheckedPart[ImageCase], case: ImageCase) -> None:
     """An augmentation draws from the generator that it is given and leaves global random generators alone."""
     before = global_state()
     part.build()(case.images, case.generator())
-    require(global_state() == before, "draws from a global random generator")
+    expect(global_state() == before, "draws from a global random generator")
 
 
 AUGMENTATION_RULES: tuple[Rule[ImageCase], ...] = (

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
-from mlcl.testing.rules import Part, Rule, case_count, registered, require, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, registered, run_rules
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def loss_cases(count: int, seed: int) -> list[LossCase]:
     return sorted(found, key=lambda case: case.logits.numel())
 
 
-def _loss(part: Part[LossCase], case: LossCase, **more: Any) -> nn.Module:
+def _loss(part: CheckedPart[LossCase], case: LossCase, **more: Any) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         loss: nn.Module = part.build(case.counts, **more)
@@ -98,9 +98,9 @@ def _gradient(loss: nn.Module, logits: Tensor, labels: Tensor, **arguments: Tens
     """Return value and gradient."""
     leaf = logits.clone().requires_grad_()
     value = loss(leaf, labels, **arguments)
-    require(isinstance(value, Tensor) and value.requires_grad, f"returns {value!r}, which has no gradient")
+    expect(isinstance(value, Tensor) and value.requires_grad, f"returns {value!r}, which has no gradient")
     value.backward()
-    require(leaf.grad is not None, "returns a value whose gradient does not reach the logits")
+    expect(leaf.grad is not None, "returns a value whose gradient does not reach the logits")
     return value.detach(), torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
 
@@ -109,7 +109,7 @@ def _near(found: Tensor, expected: Tensor | float, tolerance: float = 1e-9) -> b
     return bool((gap <= tolerance * (1 + torch.as_tensor(expected).abs())).all())
 
 
-def running_values(part: Part[LossCase], case: LossCase) -> None:
+def running_values(part: CheckedPart[LossCase], case: LossCase) -> None:
     """Running values, where a loss has them, stay finite in training mode and do not change in evaluation mode."""
     loss = _loss(part, case)
     before = {name: value.clone() for name, value in loss.state_dict().items()}
@@ -117,55 +117,55 @@ def running_values(part: Part[LossCase], case: LossCase) -> None:
         return
     loss(case.logits, case.labels, **case.arguments())
     changed = [name for name, value in loss.state_dict().items() if not torch.equal(value, before[name])]
-    require(not changed, f"changes {', '.join(changed)} in evaluation mode")
+    expect(not changed, f"changes {', '.join(changed)} in evaluation mode")
     loss.train()
     for logits in (case.logits, 1e4 * case.logits.sign()):
         value, gradient = _gradient(loss, logits, case.labels, **case.arguments())
-        require(value.isfinite() and gradient.isfinite().all(), "is not finite in training mode")
-        require(
+        expect(value.isfinite() and gradient.isfinite().all(), "is not finite in training mode")
+        expect(
             all(found.isfinite().all() for found in loss.state_dict().values()),
             "has running values that are not finite",
         )
 
 
-def finite_scalar(part: Part[LossCase], case: LossCase) -> None:
+def finite_scalar(part: CheckedPart[LossCase], case: LossCase) -> None:
     """A loss takes mask, groups and group weights, and returns one finite number with a gradient for the logits."""
     loss = _loss(part, case)
     for arguments in ({}, {"mask": case.mask}, case.arguments()):
         value, gradient = _gradient(loss, case.logits, case.labels, **arguments)
-        require(value.shape == (), f"returns a tensor of shape {tuple(value.shape)}")
-        require(
+        expect(value.shape == (), f"returns a tensor of shape {tuple(value.shape)}")
+        expect(
             value.isfinite(),
             f"returns {value.item()} for {', '.join(arguments) or 'logits and labels alone'}",
         )
-        require(gradient.isfinite().all(), "has a gradient that is not finite")
+        expect(gradient.isfinite().all(), "has a gradient that is not finite")
 
 
-def zero_where_nothing_contributes(part: Part[LossCase], case: LossCase) -> None:
+def zero_where_nothing_contributes(part: CheckedPart[LossCase], case: LossCase) -> None:
     """A batch in which nothing contributes, wholly masked or without rows, has the loss 0, with a gradient of 0."""
     loss = _loss(part, case)
     nothing = torch.zeros_like(case.mask)
     for rows, what in ((slice(None), "a batch that is wholly masked"), (slice(0), "a batch without rows")):
         value, gradient = _gradient(loss, case.logits[rows], case.labels[rows], mask=nothing[rows])
-        require(value == 0, f"returns {value.item()} for {what}")
-        require((gradient == 0).all(), f"has a gradient for {what}")
+        expect(value == 0, f"returns {value.item()} for {what}")
+        expect((gradient == 0).all(), f"has a gradient for {what}")
 
 
-def masked_cells_do_not_count(part: Part[LossCase], case: LossCase) -> None:
+def masked_cells_do_not_count(part: CheckedPart[LossCase], case: LossCase) -> None:
     """A masked cell has no gradient, and its logit and label, whatever they are, do not change the loss."""
     loss = _loss(part, case)
     value, gradient = _gradient(loss, case.logits, case.labels, mask=case.mask)
-    require((gradient[~case.mask] == 0).all(), "has a gradient in a masked cell")
+    expect((gradient[~case.mask] == 0).all(), "has a gradient in a masked cell")
     logits = torch.where(case.mask, case.logits, torch.nan)
     labels = torch.where(case.mask, case.labels, 1 - case.labels)
     other, gradient = _gradient(loss, logits, labels, mask=case.mask)
-    require(
+    expect(
         _near(other, value), f"returns {other.item()}, not {value.item()}, for other values in masked cells"
     )
-    require(gradient.isfinite().all(), "has a gradient that is not finite where a masked logit is nan")
+    expect(gradient.isfinite().all(), "has a gradient that is not finite where a masked logit is nan")
 
 
-def groups_add_up(part: Part[LossCase], case: LossCase) -> None:
+def groups_add_up(part: CheckedPart[LossCase], case: LossCase) -> None:
     """With groups of rows the loss is the sum over groups of the weight times the loss of the group's rows."""
     loss = _loss(part, case)
     found = loss(case.logits, case.labels, **case.arguments())
@@ -173,36 +173,34 @@ def groups_add_up(part: Part[LossCase], case: LossCase) -> None:
     for group, weight in enumerate(case.weights):
         rows = case.groups == group
         expected += weight * loss(case.logits[rows], case.labels[rows], mask=case.mask[rows])
-    require(
-        _near(found, expected), f"returns {found.item()}, where the groups alone sum to {expected.item()}"
-    )
+    expect(_near(found, expected), f"returns {found.item()}, where the groups alone sum to {expected.item()}")
 
 
-def group_of_weight_0(part: Part[LossCase], case: LossCase) -> None:
+def group_of_weight_0(part: CheckedPart[LossCase], case: LossCase) -> None:
     """A group of weight 0 has no gradient, be it a group of rows ``[B]`` or of classes ``[1, K]``."""
     loss = _loss(part, case)
     off = len(case.weights) - 1
     _, gradient = _gradient(loss, case.logits, case.labels, **case.arguments())
-    require((gradient[case.groups == off] == 0).all(), "has a gradient for the rows of a group of weight 0")
+    expect((gradient[case.groups == off] == 0).all(), "has a gradient for the rows of a group of weight 0")
     classes = (torch.arange(case.logits.shape[1]) % len(case.weights)).unsqueeze(0)
     _, gradient = _gradient(loss, case.logits, case.labels, **(case.arguments() | {"groups": classes}))
-    require(
+    expect(
         (gradient[:, classes[0] == off] == 0).all(), "has a gradient for the classes of a group of weight 0"
     )
 
 
-def finite_for_huge_logits(part: Part[LossCase], case: LossCase) -> None:
+def finite_for_huge_logits(part: CheckedPart[LossCase], case: LossCase) -> None:
     """Value and gradient are finite for float32 logits of 10,000 and -10,000, right or wrong."""
     huge = 1e4 * case.logits.sign().float()
     for logits in (huge, -huge):
         value, gradient = _gradient(_loss(part, case), logits, case.labels, **case.arguments())
-        require(value.isfinite(), f"returns {value.item()} for logits of 10,000 and -10,000")
-        require(
+        expect(value.isfinite(), f"returns {value.item()} for logits of 10,000 and -10,000")
+        expect(
             gradient.isfinite().all(), "has a gradient that is not finite for logits of 10,000 and -10,000"
         )
 
 
-def gradient_of_the_value(part: Part[LossCase], case: LossCase) -> None:
+def gradient_of_the_value(part: CheckedPart[LossCase], case: LossCase) -> None:
     """The gradient is that of the value: it agrees with finite differences in float64."""
     loss, step = _loss(part, case), 1e-6
     _, gradient = _gradient(loss, case.logits, case.labels, **case.arguments())
@@ -211,13 +209,13 @@ def gradient_of_the_value(part: Part[LossCase], case: LossCase) -> None:
         move.view(-1)[cell] = step
         above, below = (loss(case.logits + way * move, case.labels, **case.arguments()) for way in (1, -1))
         slope, found = (above - below) / (2 * step), gradient.view(-1)[cell]
-        require(
+        expect(
             _near(found, slope.detach(), 1e-5),
             f"has the gradient {found.item():.6g} in cell {cell}, where the value rises by {slope.item():.6g}",
         )
 
 
-def order_of_rows_is_free(part: Part[LossCase], case: LossCase) -> None:
+def order_of_rows_is_free(part: CheckedPart[LossCase], case: LossCase) -> None:
     """The loss of a batch does not depend on the order of its rows."""
     loss = _loss(part, case)
     order = torch.arange(len(case.logits)).flip(0)
@@ -229,29 +227,29 @@ def order_of_rows_is_free(part: Part[LossCase], case: LossCase) -> None:
         groups=case.groups[order],
         group_weights=case.weights,
     )
-    require(_near(other, value), f"returns {value.item()}, and {other.item()} for the rows in reverse")
+    expect(_near(other, value), f"returns {value.item()}, and {other.item()} for the rows in reverse")
 
 
-def scale_is_a_factor(part: Part[LossCase], case: LossCase) -> None:
+def scale_is_a_factor(part: CheckedPart[LossCase], case: LossCase) -> None:
     """An option ``scale``, where a loss has one, is a factor on the loss."""
     if not part.takes("scale"):
         return
     one, three = (
         _loss(part, case, scale=scale)(case.logits, case.labels, **case.arguments()) for scale in (1.0, 3.0)
     )
-    require(_near(three, 3 * one), f"returns {one.item()} with scale 1, and {three.item()} with scale 3")
+    expect(_near(three, 3 * one), f"returns {one.item()} with scale 1, and {three.item()} with scale 3")
 
 
-def inputs_stay(part: Part[LossCase], case: LossCase) -> None:
+def inputs_stay(part: CheckedPart[LossCase], case: LossCase) -> None:
     """A loss does not change the tensors that it is given."""
     given = {"logits": case.logits, "labels": case.labels} | case.arguments()
     before = {name: tensor.clone() for name, tensor in given.items()}
     _loss(part, case)(case.logits, case.labels, **case.arguments())
     changed = [name for name, tensor in given.items() if not torch.equal(tensor, before[name])]
-    require(not changed, f"changes {', '.join(changed)} in place")
+    expect(not changed, f"changes {', '.join(changed)} in place")
 
 
-def other_classes_are_refused(part: Part[LossCase], case: LossCase) -> None:
+def other_classes_are_refused(part: CheckedPart[LossCase], case: LossCase) -> None:
     """Logits with another number of classes than the counts are an `InputError`, never broadcast."""
     loss = _loss(part, case)
     wider = torch.zeros(len(case.logits), case.logits.shape[1] + 1)

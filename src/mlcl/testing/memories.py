@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.memories import MEMORIES, Memory, TaskSamples
-from mlcl.testing.rules import Part, Rule, case_count, global_state, registered, require, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
 
 Kept = tuple[TaskSamples, ...]
 
@@ -100,7 +100,7 @@ def update_memory(memory: Memory, task: TaskSamples) -> None:
 
 
 def _updates(
-    part: Part[MemoryCase], case: MemoryCase, restore: int | None = None
+    part: CheckedPart[MemoryCase], case: MemoryCase, restore: int | None = None
 ) -> Iterator[tuple[Kept, Kept]]:
     """Yield what is stored before and after each task; the memory is saved and restored before task ``restore``."""
     memory = Memory(part.name, case.size, seed=case.seed, **part.options)
@@ -112,72 +112,72 @@ def _updates(
         yield before, memory.tasks
 
 
-def one_entry_per_task(part: Part[MemoryCase], case: MemoryCase) -> None:
+def one_entry_per_task(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """A memory returns one entry for every task so far, old ones first, also for tasks of which it keeps no row."""
     for number, (_, after) in enumerate(_updates(part, case)):
         found = [samples.task for samples in after]
-        require(
+        expect(
             found == list(range(number + 1)),
             f"returns entries of the tasks {[t + 1 for t in found]} after task {number + 1}",
         )
 
 
-def constants_stay(part: Part[MemoryCase], case: MemoryCase) -> None:
+def constants_stay(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """The classes and label counts of an entry are those of the whole task, however few of its rows are kept."""
     for _, after in _updates(part, case):
         for samples, whole in zip(after, case.tasks, strict=False):
             same = samples.counts == whole.counts and np.array_equal(samples.classes, whole.classes)
-            require(
+            expect(
                 same,
                 f"turns the counts {whole.counts} of task {whole.task + 1} into {samples.counts}; use TaskSamples.take",
             )
 
 
-def at_most_size(part: Part[MemoryCase], case: MemoryCase) -> None:
+def at_most_size(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """A memory of size M holds at most M samples over all tasks."""
     for number, (_, after) in enumerate(_updates(part, case)):
         held = sum(len(samples) for samples in after)
-        require(held <= case.size, f"holds {held} samples after task {number + 1}")
+        expect(held <= case.size, f"holds {held} samples after task {number + 1}")
 
 
-def rows_of_the_task(part: Part[MemoryCase], case: MemoryCase) -> None:
+def rows_of_the_task(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """The rows of an entry are rows of its task, each of them at most once."""
     for _, after in _updates(part, case):
         for samples, whole in zip(after, case.tasks, strict=False):
             rows = samples.rows.tolist()
-            require(len(set(rows)) == len(rows), f"stores a row of task {whole.task + 1} twice: {rows}")
+            expect(len(set(rows)) == len(rows), f"stores a row of task {whole.task + 1} twice: {rows}")
             foreign = sorted(set(rows) - set(whole.rows.tolist()))
-            require(not foreign, f"stores the rows {foreign}, which task {whole.task + 1} does not have")
+            expect(not foreign, f"stores the rows {foreign}, which task {whole.task + 1} does not have")
 
 
-def columns_follow_rows(part: Part[MemoryCase], case: MemoryCase) -> None:
+def columns_follow_rows(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """The labels and the extra columns of a stored row are those that it came with."""
     for _, after in _updates(part, case):
         for samples, whole in zip(after, case.tasks, strict=False):
             where = {row: place for place, row in enumerate(whole.rows.tolist())}
             places = [where[row] for row in samples.rows.tolist()]
-            require(
+            expect(
                 np.array_equal(samples.labels, whole.labels[places]),
                 f"gives rows of task {whole.task + 1} the labels of other rows",
             )
-            require(
+            expect(
                 "tag" in samples.extra and np.array_equal(samples.extra["tag"], whole.extra["tag"][places]),
                 f"loses or mixes up the extra columns of task {whole.task + 1}",
             )
 
 
-def old_tasks_only_lose_rows(part: Part[MemoryCase], case: MemoryCase) -> None:
+def old_tasks_only_lose_rows(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """A stored task only loses rows, and the rows that are left keep their order."""
     for before, after in _updates(part, case):
         for old, now in zip(before, after, strict=False):
             rest = [row for row in old.rows.tolist() if row in set(now.rows.tolist())]
-            require(
+            expect(
                 rest == now.rows.tolist(),
                 f"turns the stored rows {old.rows.tolist()} of task {old.task + 1} into {now.rows.tolist()}",
             )
 
 
-def inputs_stay(part: Part[MemoryCase], case: MemoryCase) -> None:
+def inputs_stay(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """A strategy does not change the arrays that it is given; an entry that changes is a new one."""
     memory = Memory(part.name, case.size, seed=case.seed, **part.options)
     for task in case.tasks:
@@ -188,7 +188,7 @@ def inputs_stay(part: Part[MemoryCase], case: MemoryCase) -> None:
             changed = [
                 name for name, value in _arrays(samples).items() if not np.array_equal(value, arrays[name])
             ]
-            require(not changed, f"changes {', '.join(changed)} of task {samples.task + 1} in place")
+            expect(not changed, f"changes {', '.join(changed)} of task {samples.task + 1} in place")
 
 
 def _arrays(samples: TaskSamples) -> dict[str, NDArray[Any]]:
@@ -200,34 +200,34 @@ def _arrays(samples: TaskSamples) -> dict[str, NDArray[Any]]:
     return {name: value.copy() for name, value in (named | dict(samples.extra)).items()}
 
 
-def same_seed_same_rows(part: Part[MemoryCase], case: MemoryCase) -> None:
+def same_seed_same_rows(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """The same tasks and the same generator give the same rows in the same order; nothing else is random."""
     _same_rows(part, case, None, "the second time")
 
 
-def survives_saving(part: Part[MemoryCase], case: MemoryCase) -> None:
+def survives_saving(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """A memory that is saved and restored between two tasks continues as the one that was not."""
     for stop in range(1, len(case.tasks)):
         _same_rows(part, case, stop, f"when it is saved and restored before task {stop + 1}")
 
 
-def _same_rows(part: Part[MemoryCase], case: MemoryCase, restore: int | None, when: str) -> None:
+def _same_rows(part: CheckedPart[MemoryCase], case: MemoryCase, restore: int | None, when: str) -> None:
     # One after the other, not in turns: what a strategy keeps on the side is then found out.
     firsts, seconds = list(_updates(part, case)), list(_updates(part, case, restore))
     for (_, one), (_, two) in zip(firsts, seconds, strict=True):
         for first, second in zip(one, two, strict=True):
-            require(
+            expect(
                 np.array_equal(first.rows, second.rows),
                 f"keeps the rows {first.rows.tolist()} of task {first.task + 1}, and {second.rows.tolist()} {when}",
             )
 
 
-def global_random_state_stays(part: Part[MemoryCase], case: MemoryCase) -> None:
+def global_random_state_stays(part: CheckedPart[MemoryCase], case: MemoryCase) -> None:
     """A strategy draws from the generator that it is given and leaves global random generators alone."""
     before = global_state()
     for _ in _updates(part, case):
         pass
-    require(global_state() == before, "draws from a global random generator")
+    expect(global_state() == before, "draws from a global random generator")
 
 
 MEMORY_RULES: tuple[Rule[MemoryCase], ...] = (

@@ -12,12 +12,12 @@ from torch import Tensor
 from mlcl.methods.regularisers import REGULARISERS, Regulariser
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import Network
-from mlcl.testing.rules import Part, Rule, case_count, global_state, registered, require, run_rules
-from mlcl.testing.steps import StreamCase, drift, stream_cases, teacher_of
+from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
+from mlcl.testing.steps import StreamCase, move_weights, stream_cases, teacher_of
 
 
 @dataclass(frozen=True)
-class Moment:
+class PenaltyStep:
     """A training step inside a task: the regulariser at that moment, and what it can look at."""
 
     regulariser: Regulariser
@@ -50,7 +50,9 @@ def check_regulariser(
         run_rules(found, REGULARISER_RULES, every)
 
 
-def _moments(part: Part[StreamCase], case: StreamCase, *, restore: bool = False) -> Iterator[Moment]:
+def _moments(
+    part: CheckedPart[StreamCase], case: StreamCase, *, restore: bool = False
+) -> Iterator[PenaltyStep]:
     """Yield a training step of every task; with ``restore`` the regulariser is saved and restored before each.
 
     As in a run that is resumed, `Regulariser.start_task` is not called again for the restored one.
@@ -60,12 +62,12 @@ def _moments(part: Part[StreamCase], case: StreamCase, *, restore: bool = False)
         teacher = teacher_of(network, index, needed=[regulariser.needs_teacher])
         context = case.context(index, network, teacher)
         regulariser.start_task(context)
-        drift(network, index)
+        move_weights(network, index)
         if restore:
             saved = {name: value.clone() for name, value in regulariser.state().items()}
             regulariser = part.build()
             regulariser.load_state(saved)
-        yield Moment(regulariser, context, case.step(context, stored=regulariser.needs_stored))
+        yield PenaltyStep(regulariser, context, case.step(context, stored=regulariser.needs_stored))
         network.eval()
         regulariser.end_task(context)
 
@@ -78,40 +80,40 @@ def _same_weights(network: Network, before: dict[str, Tensor]) -> bool:
     return all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def no_penalty_in_the_first_task(part: Part[StreamCase], case: StreamCase) -> None:
+def no_penalty_in_the_first_task(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """There is no penalty in the first task, when there is no old network to stay near: None, or 0."""
     penalty = next(_moments(part, case)).penalty()
-    require(
+    expect(
         penalty is None or penalty.item() == 0,
         f"returns {penalty} in the first task, before anything was learnt",
     )
 
 
-def penalty_is_a_finite_scalar(part: Part[StreamCase], case: StreamCase) -> None:
+def penalty_is_a_finite_scalar(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A penalty is None, or one finite number of at least 0 with a gradient for the network."""
     for moment in _moments(part, case):
         penalty: Any = moment.penalty()
         if penalty is None:
             continue
         index = moment.context.index
-        require(
+        expect(
             isinstance(penalty, Tensor) and penalty.shape == (), f"returns {penalty!r} in task {index + 1}"
         )
-        require(penalty.isfinite() and penalty >= 0, f"returns {penalty.item()} in task {index + 1}")
+        expect(penalty.isfinite() and penalty >= 0, f"returns {penalty.item()} in task {index + 1}")
         if index == 0:
             continue
-        require(penalty.requires_grad, f"returns a penalty without a gradient in task {index + 1}")
+        expect(penalty.requires_grad, f"returns a penalty without a gradient in task {index + 1}")
         penalty.backward()
         gradients = [p.grad for p in moment.context.model.parameters() if p.grad is not None]
-        require(gradients, f"returns a penalty whose gradient does not reach the network in task {index + 1}")
-        require(
+        expect(gradients, f"returns a penalty whose gradient does not reach the network in task {index + 1}")
+        expect(
             all(g.isfinite().all() for g in gradients),
             f"has a gradient that is not finite in task {index + 1}",
         )
         moment.context.model.zero_grad()
 
 
-def networks_stay(part: Part[StreamCase], case: StreamCase) -> None:
+def networks_stay(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A regulariser changes neither the network nor the old network, and gives the old one no gradient."""
     regulariser, network = part.build(), case.network()
     for index in range(len(case.classes)):
@@ -120,43 +122,43 @@ def networks_stay(part: Part[StreamCase], case: StreamCase) -> None:
         taught = {} if teacher is None else _weights(teacher)
         before = _weights(network)
         regulariser.start_task(context)
-        require(_same_weights(network, before), f"changes the network when task {index + 1} starts")
-        drift(network, index)
+        expect(_same_weights(network, before), f"changes the network when task {index + 1} starts")
+        move_weights(network, index)
         before = _weights(network)
         penalty = regulariser.penalty(case.step(context, stored=regulariser.needs_stored))
         if penalty is not None and penalty.requires_grad:
             penalty.backward()
             network.zero_grad()
         regulariser.end_task(context)
-        require(_same_weights(network, before), f"changes the network in task {index + 1}")
-        require(not network.training, f"leaves the network in training mode after task {index + 1}")
+        expect(_same_weights(network, before), f"changes the network in task {index + 1}")
+        expect(not network.training, f"leaves the network in training mode after task {index + 1}")
         frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
-        require(not frozen, f"freezes {frozen} of the network in task {index + 1}")
+        expect(not frozen, f"freezes {frozen} of the network in task {index + 1}")
         if teacher is not None:
-            require(_same_weights(teacher, taught), f"changes the old network in task {index + 1}")
+            expect(_same_weights(teacher, taught), f"changes the old network in task {index + 1}")
             touched = [name for name, p in teacher.named_parameters() if p.grad is not None]
-            require(not touched, f"gives {touched} of the old network a gradient in task {index + 1}")
+            expect(not touched, f"gives {touched} of the old network a gradient in task {index + 1}")
 
 
-def state_is_tensors(part: Part[StreamCase], case: StreamCase) -> None:
+def state_is_tensors(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """The state of a regulariser is a mapping of names to tensors, as a checkpoint holds them."""
     for index, moment in enumerate(_moments(part, case)):
         state = moment.regulariser.state()
         bad = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
-        require(isinstance(state, dict) and not bad, f"has {bad} in its state in task {index + 1}")
-        require(
+        expect(isinstance(state, dict) and not bad, f"has {bad} in its state in task {index + 1}")
+        expect(
             not any(value.requires_grad for value in state.values()),
             f"has tensors that need a gradient in its state in task {index + 1}",
         )
 
 
-def survives_saving(part: Part[StreamCase], case: StreamCase) -> None:
+def survives_saving(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A regulariser that is saved and restored inside a task gives the same penalties, then and in later tasks."""
     for one, two in zip(_moments(part, case), _moments(part, case, restore=True), strict=True):
         _same(one.penalty(), two.penalty(), one.context.index, "after it was saved and restored")
 
 
-def same_generator_same_penalty(part: Part[StreamCase], case: StreamCase) -> None:
+def same_generator_same_penalty(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """The same tasks and generators give the same penalties; nothing else is random."""
     for one, two in zip(_moments(part, case), _moments(part, case), strict=True):
         _same(one.penalty(), two.penalty(), one.context.index, "the second time")
@@ -164,15 +166,15 @@ def same_generator_same_penalty(part: Part[StreamCase], case: StreamCase) -> Non
 
 def _same(one: Tensor | None, two: Tensor | None, index: int, when: str) -> None:
     first, second = (None if value is None else value.item() for value in (one, two))
-    require(first == second, f"returns {first} in task {index + 1}, and {second} {when}")
+    expect(first == second, f"returns {first} in task {index + 1}, and {second} {when}")
 
 
-def global_random_state_stays(part: Part[StreamCase], case: StreamCase) -> None:
+def global_random_state_stays(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A regulariser draws from the task's generator and leaves global random generators alone."""
     before = global_state()
     for moment in _moments(part, case):
         moment.penalty()
-    require(global_state() == before, "draws from a global random generator")
+    expect(global_state() == before, "draws from a global random generator")
 
 
 REGULARISER_RULES: tuple[Rule[StreamCase], ...] = (

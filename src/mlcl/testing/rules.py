@@ -24,7 +24,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True)
-class Part(Generic[C]):
+class CheckedPart(Generic[C]):
     """The part that is checked, under the name that it has while the check runs.
 
     Attributes:
@@ -46,22 +46,22 @@ class Part(Generic[C]):
         return option in self.registry.options(self.name)
 
 
-Rule = Callable[[Part[C], C], None]
+Rule = Callable[[CheckedPart[C], C], None]
 """A rule raises `AssertionError` with the detail that shows how the case breaks it."""
 
 
 @contextmanager
 def registered(
     registry: Registry[Any], part: str | Callable[..., Any], options: dict[str, Any]
-) -> Iterator[Part[Any]]:
+) -> Iterator[CheckedPart[Any]]:
     """Give a part that is a function or class a name for as long as the check runs; a name is looked up."""
     if isinstance(part, str):
         registry.check(part, options)
-        yield Part(registry, part, options)
+        yield CheckedPart(registry, part, options)
         return
     known = [name for name in registry.names() if registry.get(name) is part]
     if known:
-        yield Part(registry, known[0], options)
+        yield CheckedPart(registry, known[0], options)
         return
     called = part.func if isinstance(part, functools.partial) else part
     name = getattr(called, "__name__", type(called).__name__)
@@ -70,12 +70,12 @@ def registered(
     registry.register(name, summary="Checked by mlcl.testing.")(part)
     try:
         registry.check(name, options)
-        yield Part(registry, name, options)
+        yield CheckedPart(registry, name, options)
     finally:
         registry.remove(name)
 
 
-def run_rules(part: Part[C], rules: Sequence[Rule[C]], cases: Sequence[C]) -> None:
+def run_rules(part: CheckedPart[C], rules: Sequence[Rule[C]], cases: Sequence[C]) -> None:
     """Call every rule with every case; what breaks a rule is an `AssertionError` in one sentence.
 
     Args:
@@ -94,10 +94,10 @@ def run_rules(part: Part[C], rules: Sequence[Rule[C]], cases: Sequence[C]) -> No
                 raise AssertionError(_sentence(part, rule, case, f"raises {detail}")) from error
 
 
-def require(condition: object, detail: str) -> None:
+def expect(condition: object, detail: str) -> None:
     """Raise an `AssertionError` with ``detail`` unless the condition is true.
 
-    >>> require(1 + 1 == 3, "1 + 1 is 2")
+    >>> expect(1 + 1 == 3, "1 + 1 is 2")
     Traceback (most recent call last):
     ...
     AssertionError: 1 + 1 is 2
@@ -123,7 +123,7 @@ def global_state() -> tuple[Any, ...]:
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 
-def _sentence(part: Part[Any], rule: Callable[..., Any], case: object, detail: str) -> str:
+def _sentence(part: CheckedPart[Any], rule: Callable[..., Any], case: object, detail: str) -> str:
     name = getattr(rule, "__name__", "rule")
     noun = part.registry.noun
     return f"{noun} {part.name!r} breaks the rule {name!r} ({statement(rule)}): with {case}, it {detail}."

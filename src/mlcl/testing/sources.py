@@ -15,7 +15,7 @@ import numpy as np
 
 from mlcl.datasets import SOURCES, DatasetPlan, open_store, prepare, read_ids
 from mlcl.errors import InputError
-from mlcl.testing.rules import Part, Rule, case_count, registered, require, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, registered, run_rules
 
 MAX_BYTES = 32 << 20
 """Raw data larger than this is not copied to see what damage to it does."""
@@ -69,34 +69,32 @@ def _files(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-def plan_is_sound(part: Part[SourceCase], case: SourceCase) -> None:
+def plan_is_sound(part: CheckedPart[SourceCase], case: SourceCase) -> None:
     """A source returns a plan whose ids, labels, class names and inputs fit together; `make_plan` checks that."""
     plan = part.build(case.root)
-    require(isinstance(plan, DatasetPlan), f"returns a {type(plan).__name__}, not a DatasetPlan")
+    expect(isinstance(plan, DatasetPlan), f"returns a {type(plan).__name__}, not a DatasetPlan")
     rows, classes = len(plan.ids), len(plan.classes)
-    require(
+    expect(
         plan.labels.shape == (rows, classes) and len(plan.inputs) == rows,
         f"returns {rows} ids, {classes} class names, labels of shape {plan.labels.shape} and {len(plan.inputs)} inputs",
     )
-    require(
+    expect(
         plan.labels.dtype == np.uint8 and (plan.labels <= 1).all(),
         "returns labels that are not 0 and 1 in uint8",
     )
     for noun, names in (("ids", plan.ids), ("class names", plan.classes)):
-        require(
-            len(set(names)) == len(names) and all(names), f"returns {noun} that are empty or not distinct"
-        )
-    require(0 < plan.train < rows, f"returns {plan.train} training rows of {rows}; expected both splits")
-    require(bool(plan.name) and bool(plan.source), "returns a plan without a name or without its source")
+        expect(len(set(names)) == len(names) and all(names), f"returns {noun} that are empty or not distinct")
+    expect(0 < plan.train < rows, f"returns {plan.train} training rows of {rows}; expected both splits")
+    expect(bool(plan.name) and bool(plan.source), "returns a plan without a name or without its source")
 
 
-def same_data_same_plan(part: Part[SourceCase], case: SourceCase) -> None:
+def same_data_same_plan(part: CheckedPart[SourceCase], case: SourceCase) -> None:
     """Reading the same raw data twice gives the same plan, so that an interrupted preparation can be resumed."""
     first, second = (part.build(case.root).fingerprint(None) for _ in range(2))
-    require(first == second, f"returns a plan of fingerprint {first[:12]}, and {second[:12]} the second time")
+    expect(first == second, f"returns a plan of fingerprint {first[:12]}, and {second[:12]} the second time")
 
 
-def raw_data_stays(part: Part[SourceCase], case: SourceCase) -> None:
+def raw_data_stays(part: CheckedPart[SourceCase], case: SourceCase) -> None:
     """A source only reads: it does not change, add or remove a file of the raw data."""
     if not _is_small(case.root):
         return
@@ -106,20 +104,20 @@ def raw_data_stays(part: Part[SourceCase], case: SourceCase) -> None:
         part.build(copy)
         after = _files(copy.parent)
     changed = sorted({name for name in before.keys() | after.keys() if before.get(name) != after.get(name)})
-    require(not changed, f"changes {', '.join(changed)}")
+    expect(not changed, f"changes {', '.join(changed)}")
 
 
-def inputs_survive_a_process(part: Part[SourceCase], case: SourceCase) -> None:
+def inputs_survive_a_process(part: CheckedPart[SourceCase], case: SourceCase) -> None:
     """Encoded images can be sent to a worker process, which reads the same bytes."""
     inputs = part.build(case.root).inputs
     if isinstance(inputs, np.ndarray):
         return
     sent = pickle.loads(pickle.dumps(inputs))  # noqa: S301  (what was pickled in the same line)
     for row in range(min(len(inputs), 5)):
-        require(sent.read(row) == inputs.read(row), f"reads other bytes of {inputs.name(row)} in a worker")
+        expect(sent.read(row) == inputs.read(row), f"reads other bytes of {inputs.name(row)} in a worker")
 
 
-def store_holds_the_plan(part: Part[SourceCase], case: SourceCase) -> None:
+def store_holds_the_plan(part: CheckedPart[SourceCase], case: SourceCase) -> None:
     """A store prepared from the plan holds its classes, labels and ids, training rows first."""
     plan = part.build(case.root)
     with tempfile.TemporaryDirectory() as folder:
@@ -128,22 +126,22 @@ def store_holds_the_plan(part: Part[SourceCase], case: SourceCase) -> None:
         data, ids = open_store(info.path, in_memory=True), tuple(read_ids(info.path))
     labels = np.concatenate([data.train.labels, data.test.labels])
     same = data.classes == plan.classes and ids == plan.ids and len(data.train) == plan.train
-    require(same and np.array_equal(labels, plan.labels), "makes a store of other classes, ids or labels")
+    expect(same and np.array_equal(labels, plan.labels), "makes a store of other classes, ids or labels")
 
 
-def missing_data_is_an_input_error(part: Part[SourceCase], case: SourceCase) -> None:
+def missing_data_is_an_input_error(part: CheckedPart[SourceCase], case: SourceCase) -> None:
     """Raw data that does not exist is an `InputError` that names the path."""
     with tempfile.TemporaryDirectory() as folder:
         missing = Path(folder) / f"nowhere{case.root.suffix}"
         try:
             plan = part.build(missing)
         except InputError as error:
-            require(missing.name in str(error), f"does not name the missing {missing.name}: {error}")
+            expect(missing.name in str(error), f"does not name the missing {missing.name}: {error}")
             return
     raise AssertionError(f"returns {type(plan).__name__} for a path that does not exist")
 
 
-def damage_is_an_input_error(part: Part[SourceCase], case: SourceCase) -> None:
+def damage_is_an_input_error(part: CheckedPart[SourceCase], case: SourceCase) -> None:
     """Damaged raw data gives a plan or an `InputError` of one line, never another exception."""
     if not _is_small(case.root):
         return
@@ -157,7 +155,7 @@ def damage_is_an_input_error(part: Part[SourceCase], case: SourceCase) -> None:
             try:
                 part.build(copy)
             except InputError as error:
-                require("\n" not in str(error), f"fails with more than one line when {what}: {error}")
+                expect("\n" not in str(error), f"fails with more than one line when {what}: {error}")
             except Exception as error:
                 raise AssertionError(f"raises {type(error).__name__}: {error}, when {what}") from error
 

@@ -115,7 +115,7 @@ def stream_cases(count: int, seed: int) -> list[StreamCase]:
     return sorted(found, key=lambda case: case.rows * len(case.classes))
 
 
-def drift(network: Network, seed: int) -> None:
+def move_weights(network: Network, seed: int) -> None:
     """Move the weights of a network a little, as training would."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

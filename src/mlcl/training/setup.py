@@ -17,7 +17,7 @@ from mlcl.datasets import Dataset
 from mlcl.errors import InputError, nearest
 from mlcl.labels import Labels
 from mlcl.methods.joint import joint_mask, joint_task
-from mlcl.models import Network, Outputs, build_model, fast_layout, share_statistics
+from mlcl.models import Network, Outputs, build_model, fast_layout
 from mlcl.seeds import derive_seed
 from mlcl.streams import Benchmark, Task
 from mlcl.training.batches import Normaliser, Rows, check_downscale
@@ -141,7 +141,12 @@ def _network(
     network.to(device)
     layout = fast_layout(network)
     network.to(memory_format=layout)  # type: ignore[call-overload]
-    return (share_statistics(network, device) if processes.size > 1 else network), layout
+    if processes.size > 1:
+        # Loaded here: it takes about a second, for torch.compiler.
+        from mlcl.engines.batch_norm import share_statistics
+
+        network = share_statistics(network, device)
+    return network, layout
 
 
 def frozen_layers(network: Network, up_to: str | None, *, model: str = "") -> tuple[nn.Module, ...]:

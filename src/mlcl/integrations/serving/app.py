@@ -59,6 +59,9 @@ class Answering(Protocol):
     def wait(self) -> float:
         """Return the seconds that a request waits."""
 
+    def check(self, kind: str, size: int) -> None:
+        """Refuse a request of so many bytes that would wait for too long."""
+
     async def ask(self, kind: str, body: bytes, *, gone: Callable[[], Awaitable[bool]]) -> Answer:
         """Return the answer to a request."""
 
@@ -180,6 +183,7 @@ def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> No
         takes = workers.about["takes"]
         if kind != "batch" and (kind == "image") != (takes == "images"):
             raise Refused(400, f"the model takes {takes}, not {'images' if kind == 'image' else 'JSON'}")
+        workers.check(kind, declared(request))
         async with body(request, limits.body(kind, workers.about), limits.seconds, budget) as data:
             found = await workers.ask(kind, data, gone=request.is_disconnected)
         if found.status == 200:
@@ -270,12 +274,17 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def declared(request: Request) -> int:
+    """Return the bytes that a request says it has, or 0."""
+    found = request.headers.get("content-length", "")[:20]
+    return int(found) if found.isdecimal() else 0
+
+
 @contextlib.asynccontextmanager
 async def body(request: Request, limit: int, seconds: float, budget: Budget) -> AsyncIterator[bytes]:
     """Read a request of at most so many bytes, within so many seconds; they count as waiting until the answer."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > limit:
-        raise Refused(413, f"the request has {declared[:20]} bytes; at most {limit} were expected")
+    if declared(request) > limit:
+        raise Refused(413, f"the request has {declared(request)} bytes; at most {limit} were expected")
     found, taken = bytearray(), 0
     try:
         try:

@@ -261,17 +261,27 @@ class Workers:
             gone: whether its client has left; asked before anything is computed, if the request had to wait.
         """
         job = Job(kind, body, time.monotonic(), gone, asyncio.get_running_loop().create_future())
-        self._enter(job, self._heavy if kind == "batch" or len(body) > LARGE else self._light)
+        self._enter(job, self._lane(kind, len(body)))
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await job.answer
         except TimeoutError:
             raise busy(f"no answer within {self.limits.seconds:g} seconds", self.wait()) from None
 
-    def _enter(self, job: Job, lane: Lane) -> None:
+    def check(self, kind: str, size: int) -> None:
+        """Refuse a request of so many bytes that would wait for too long; nothing of it need be read."""
+        self._check(self._lane(kind, size))
+
+    def _lane(self, kind: str, size: int) -> Lane:
+        return self._heavy if kind == "batch" or size > LARGE else self._light
+
+    def _check(self, lane: Lane) -> None:
         wait = lane.wait() / (self.count if lane is self._light else 1)
         if wait > self.limits.wait:
             raise busy(f"{len(lane.jobs)} requests are waiting already", wait)
+
+    def _enter(self, job: Job, lane: Lane) -> None:
+        self._check(lane)
         lane.jobs.append(job)
         lane.wake.set()
 

@@ -6,7 +6,7 @@ network than one.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -16,12 +16,12 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mlcl.errors import InputError
-from mlcl.models.network import Network
 
+M = TypeVar("M", bound=nn.Module)
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def share_statistics(network: Network, device: torch.device) -> Network:
+def share_statistics(network: M, device: torch.device) -> M:
     """Return the network with batch normalisations over the rows of all processes.
 
     Parameters, statistics and their names do not change, nor does anything in evaluation mode.
@@ -34,8 +34,8 @@ def share_statistics(network: Network, device: torch.device) -> Network:
                 f"cannot share; expected train.devices 1, or a model with torch's own batch normalisation"
             )
     if device.type == "cpu":
-        return cast(Network, _replaced(network))
-    return cast(Network, nn.SyncBatchNorm.convert_sync_batchnorm(network))  # type: ignore[no-untyped-call]
+        return cast(M, _replaced(network))
+    return cast(M, nn.SyncBatchNorm.convert_sync_batchnorm(network))  # type: ignore[no-untyped-call]
 
 
 def _replaced(module: nn.Module) -> nn.Module:
