@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import dataclasses
 import hashlib
+import io
 import json
 import shutil
 import sys
@@ -38,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.arrays import digest
 from mlcl.config.resolve import config_from, merge, shipped, to_yaml
-from mlcl.datasets import open_store, prepare_source, read_ids
+from mlcl.datasets import open_store, plan_source, prepare_source, read_ids
 from mlcl.datasets.shards import Columns, describe
 from mlcl.errors import InputError
 from mlcl.exact import fit_map
@@ -149,6 +151,32 @@ class _Stop(Callback):
             raise Interrupted
 
 
+TABLES = (
+    "id,f1,f2,tags,annotated\na,1,2,x|y,x|y\nb,3,4,x,\nc,5,6,,x\nd,7,8,y,x|y\n",
+    'text;label_x;label_y\nred;1;0\n"blue; green";;1\npink;0;\n',
+    "title,split,tags\nred,train,\"a, b\"\nblue,test,\"['a', 'b']\"\n",
+)
+
+
+def json_lines(table: str) -> bytes:
+    """Return a CSV as JSON lines, with lists of numbers and names."""
+    rows = list(csv.DictReader(io.StringIO(table)))
+    found = [
+        {
+            "features": [float(row["f1"]), float(row["f2"])],
+            "tags": row["tags"].split("|") if row["tags"] else [],
+            "annotated": row["annotated"].split("|") if row["annotated"] else None,
+        }
+        for row in rows
+    ]
+    return "\n".join(map(json.dumps, found)).encode()
+
+
+def plain(content: bytes) -> bytes:
+    """Return arrays as version 0.1 wrote them: without the checksum that keeps changed bytes from going far."""
+    return save_arrays(load_arrays(content))
+
+
 def make_targets(folder: Path) -> dict[str, Target]:
     """Make small good files of every kind below a folder."""
     benchmark = small_benchmark()
@@ -161,12 +189,13 @@ def make_targets(folder: Path) -> dict[str, Target]:
         pass
     config = config_from(folder / "run/config.yaml")  # names the arrays
     newest = max((folder / "run/checkpoints").glob("*.json"))
-    manifest, tensors = newest.read_bytes(), newest.with_suffix(".safetensors").read_bytes()
+    manifest, tensors = newest.read_bytes(), plain(newest.with_suffix(".safetensors").read_bytes())
     done = folder / "done"
     run(config, benchmark=benchmark, out=done)
     arrays = dict(
         zip(("x_train", "y_train", "x_test", "y_test"), (*small_arrays(), *small_arrays(seed=1)), strict=True)
     )
+    arrays |= {f"known_{split}": np.arange(720).reshape(120, 6) % 7 > 0 for split in ("train", "test")}
     np.savez(folder / "arrays.npz", **arrays)
     store = folder / "store"
     prepare_source("arrays", folder / "arrays.npz", out=store, jobs=1)
@@ -177,9 +206,9 @@ def make_targets(folder: Path) -> dict[str, Target]:
     used, second = shutil.copytree(done, folder / "used"), folder / "second"
     settings = dataclasses.replace(config, data=str(folder / "new"))
     (used / "config.yaml").write_text(to_yaml(settings))
-    plain = json.loads((used / "result.json").read_text())
-    plain.pop("sha256")  # without checksums, what lies behind them is reached
-    (used / "result.json").write_text(json.dumps(plain))
+    result = json.loads((used / "result.json").read_text())
+    result.pop("sha256")  # without checksums, what lies behind them is reached
+    (used / "result.json").write_text(json.dumps(result))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         update(used, config=settings, out=second, known=False)
@@ -218,6 +247,13 @@ def make_targets(folder: Path) -> dict[str, Target]:
         changed = folder / "changed.parquet"
         changed.write_bytes(data)
         return count(Job((describe(str(changed), columns),), columns, features))
+
+    def read_plan(name: str) -> Callable[[bytes], object]:
+        def read(data: bytes) -> object:
+            (folder / name).write_bytes(data)
+            return plan_source("table", folder / name)
+
+        return read
 
     def read_sums(data: bytes) -> object:
         (shard_sums / f"{key}.safetensors").write_bytes(data)
@@ -298,10 +334,10 @@ def make_targets(folder: Path) -> dict[str, Target]:
             ((used / "result.json").read_bytes(),), read_file_of_run("result.json"), True
         ),
         "weights": Target(
-            ((used / "weights.safetensors").read_bytes(),), read_file_of_run("weights.safetensors")
+            (plain((used / "weights.safetensors").read_bytes()),), read_file_of_run("weights.safetensors")
         ),
         "memory": Target(
-            ((used / "memory.safetensors").read_bytes(),), read_file_of_run("memory.safetensors")
+            (plain((used / "memory.safetensors").read_bytes()),), read_file_of_run("memory.safetensors")
         ),
         "exact tagger": Target((exact_seed,), read_exact_tagger),
         "exact tagger header": Target((exact_header.encode(),), read_exact_header, True),
@@ -312,6 +348,10 @@ def make_targets(folder: Path) -> dict[str, Target]:
             ((store / "manifest.json").read_bytes(),), read_store("manifest.json"), True
         ),
         "store labels": Target(((store / "labels.npy").read_bytes(),), read_store("labels.npy")),
+        "store known": Target(((store / "known.npy").read_bytes(),), read_store("known.npy")),
+        "table csv": Target(tuple(text.encode() for text in TABLES), read_plan("t.csv")),
+        "table jsonl": Target((json_lines(TABLES[0]),), read_plan("t.jsonl")),
+        "table parquet": Target((shard.read_bytes(),), read_plan("t.parquet")),
         "store inputs": Target(((store / "inputs.npy").read_bytes(),), read_store("inputs.npy")),
         "store ids": Target(((store / "ids.json").read_bytes(),), read_store("ids.json"), True),
     }

@@ -15,27 +15,27 @@ from children import child, complete, wait_until
 from mlcl.engines.children import ProcessError
 from mlcl.engines.cluster import Cluster, choose_engine
 from mlcl.engines.cores import cores
-from mlcl.engines.pool import Lost, Needs, ThisProcess, Workers
+from mlcl.engines.pool import LocalWorkers, Lost, Needs, ThisProcess
 from mlcl.errors import InputError
 
 PATHS = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-@pytest.mark.parametrize("engine", [ThisProcess(), Workers(1), Workers(3)])
+@pytest.mark.parametrize("engine", [ThisProcess(), LocalWorkers(1), LocalWorkers(3)])
 def test_every_job_has_its_answer(engine):
     jobs = list(range(20))
     assert sorted(engine.each(pool_jobs.square, jobs)) == [(job, job * job) for job in jobs]
 
 
 def test_large_answers_and_more_workers_than_jobs():
-    found = dict(Workers(8).each(pool_jobs.big, [1, 5_000_000]))
+    found = dict(LocalWorkers(8).each(pool_jobs.big, [1, 5_000_000]))
     assert {job: len(answer) for job, answer in found.items()} == {1: 1, 5_000_000: 5_000_000}
-    assert list(Workers(2).each(pool_jobs.square, [])) == []
+    assert list(LocalWorkers(2).each(pool_jobs.square, [])) == []
 
 
 def test_workers_have_one_thread_and_what_the_jobs_need(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    engine, needs = Workers(2), Needs(environment={"POOL_TEST": "here"})
+    engine, needs = LocalWorkers(2), Needs(environment={"POOL_TEST": "here"})
     found = [answer for _, answer in engine.each(pool_jobs.process, [1, 2, 3], needs=lambda _: needs)]
     assert {answer[1:] for answer in found} == {("1", "here")}
     assert len({answer[0] for answer in found} - {os.getpid()}) in (1, 2)
@@ -43,7 +43,7 @@ def test_workers_have_one_thread_and_what_the_jobs_need(monkeypatch):
 
 
 def test_a_lost_worker_loses_its_own_job_only():
-    found = dict(Workers(2).each(pool_jobs.die_at_three, [1, 2, 3, 4, 5]))
+    found = dict(LocalWorkers(2).each(pool_jobs.die_at_three, [1, 2, 3, 4, 5]))
     assert {job: answer for job, answer in found.items() if job != 3} == {1: 1, 2: 2, 4: 4, 5: 5}
     assert isinstance(found[3], Lost)
     assert "ended by signal 9" in found[3].reason
@@ -52,7 +52,7 @@ def test_a_lost_worker_loses_its_own_job_only():
 def test_a_job_whose_worker_was_lost_is_given_out_again(tmp_path, monkeypatch):
     monkeypatch.setenv("POOL_MARKS", str(tmp_path))
     begun = []
-    found = Workers(2).each(pool_jobs.die_once, [1, 2, 3], attempts=2, started=begun.append)
+    found = LocalWorkers(2).each(pool_jobs.die_once, [1, 2, 3], attempts=2, started=begun.append)
     assert sorted(found) == [(1, 1), (2, 2), (3, 3)]
     assert sorted(begun) == [1, 2, 3]
 
@@ -67,7 +67,7 @@ def test_a_job_whose_worker_was_lost_is_given_out_again(tmp_path, monkeypatch):
 )
 def test_an_exception_of_a_job_is_raised_here(function, error, words):
     with pytest.raises(error, match=words) as caught:
-        list(Workers(2).each(function, [1, 2, 3]))
+        list(LocalWorkers(2).each(function, [1, 2, 3]))
     if error is OSError:
         assert (caught.value.errno, caught.value.filename) == (28, "somewhere")
     if error is ProcessError:
@@ -76,7 +76,7 @@ def test_an_exception_of_a_job_is_raised_here(function, error, words):
 
 def test_reports_come_before_the_answer():
     said = []
-    found = Workers(2).each(
+    found = LocalWorkers(2).each(
         pool_jobs.count_up, [2, 3], progress=lambda job, number: said.append((job, number))
     )
     assert sorted(found) == [(2, 2), (3, 3)]
@@ -85,13 +85,15 @@ def test_reports_come_before_the_answer():
 
 def test_closing_ends_the_workers():
     """That none stays is asserted after every test."""
-    stream = Workers(2).each(pool_jobs.square, list(range(1000)))
+    stream = LocalWorkers(2).each(pool_jobs.square, list(range(1000)))
     with contextlib.closing(stream):
         next(stream)
 
 
 def test_workers_end_with_a_process_that_is_killed(tmp_path):
-    code = "import sys, pool_jobs as p, mlcl.engines.pool as e; [*e.Workers(1).each(p.sleep, sys.argv[1:])]"
+    code = (
+        "import sys, pool_jobs as p, mlcl.engines.pool as e; [*e.LocalWorkers(1).each(p.sleep, sys.argv[1:])]"
+    )
     with child([sys.executable, "-c", code, tmp_path / "pid"], env=PATHS) as process:
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), process)
         process.send_signal(signal.SIGKILL)
@@ -101,8 +103,8 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path):
 
 def test_a_script_needs_no_guard_and_its_folder_is_not_searched_first(tmp_path):
     (tmp_path / "script.py").write_text(
-        "import pool_jobs\nfrom mlcl.engines.pool import Workers\n"
-        "print(sorted(Workers(2).each(pool_jobs.square, [1, 2])))\n"
+        "import pool_jobs\nfrom mlcl.engines.pool import LocalWorkers\n"
+        "print(sorted(LocalWorkers(2).each(pool_jobs.square, [1, 2])))\n"
     )
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "queue.py").write_text("raise SystemExit('a file of the folder was run')\n")
@@ -111,8 +113,8 @@ def test_a_script_needs_no_guard_and_its_folder_is_not_searched_first(tmp_path):
 
 
 def test_the_choice_of_an_engine():
-    assert choose_engine("local") == Workers(cores())
-    assert choose_engine("local", jobs=3) == Workers(3)
+    assert choose_engine("local") == LocalWorkers(cores())
+    assert choose_engine("local", jobs=3) == LocalWorkers(3)
     with pytest.raises(InputError, match="--jobs is 0; expected at least 1"):
         choose_engine("local", jobs=0)
     with pytest.raises(InputError, match="--address a:1 is for --engine ray; the engine is 'local'"):

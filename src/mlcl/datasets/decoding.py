@@ -12,7 +12,7 @@ import numpy as np
 
 from mlcl.datasets.images import BadImage, pixels
 from mlcl.datasets.plan import EncodedImages
-from mlcl.engines.pool import EngineFailure, Lost, ThisProcess, Workers
+from mlcl.engines.pool import EngineFailure, LocalWorkers, Lost, ThisProcess
 from mlcl.errors import InputError
 from mlcl.files import write_at
 
@@ -59,7 +59,7 @@ def decode_all(
     """
     todo = list(chunks)
     few = sum(stop - start for start, stop in todo) < _FEW
-    engine = ThisProcess() if jobs <= 1 or few else Workers(jobs)
+    engine = ThisProcess() if jobs <= 1 or few else LocalWorkers(jobs)
     with warnings.catch_warnings(), contextlib.closing(engine.each(decoder, todo)) as stream:
         warnings.simplefilter("ignore")  # Pillow warns of odd files
         for chunk, bad in stream:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from mlcl.engines.children import Failure
 from mlcl.engines.cores import cores
-from mlcl.engines.pool import Answer, Engine, EngineFailure, Job, Lost, Needs, Outcomes, Workers
+from mlcl.engines.pool import Answer, Engine, EngineFailure, Job, LocalWorkers, Lost, Needs, Outcomes
 from mlcl.errors import InputError, one_line
 
 PATIENCE = 600.0
@@ -42,7 +42,7 @@ def choose_engine(name: str, *, jobs: int | None = None, address: str | None = N
     if name == "ray":
         import_ray()
         return Cluster(address, jobs)
-    return Workers(jobs or cores())
+    return LocalWorkers(jobs or cores())
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 class EngineFailure(RuntimeError):
-    """Workers or nodes were lost and the work cannot go on now; what was done stays, and the same call goes on."""
+    """LocalWorkers or nodes were lost and the work cannot go on now; what was done stays, and the same call goes on."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ThisProcess:
 
 
 @dataclass(frozen=True)
-class Workers:
+class LocalWorkers:
     """Worker processes of this machine, with one thread each; they end with this process.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from mlcl.datasets.addresses import expand
 from mlcl.engines.cluster import Cluster, choose_engine
-from mlcl.engines.pool import Engine, EngineFailure, Lost, ThisProcess, Workers
+from mlcl.engines.pool import Engine, EngineFailure, LocalWorkers, Lost, ThisProcess
 from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.exact.learner import check_scales
@@ -316,7 +316,7 @@ def _stream(engine: Engine, work: list[list[Job]], folder: Path) -> Generator[li
                 yield counted
         return
     single = [job for bundle in work for job in bundle]
-    if isinstance(engine, Workers) and min(engine.count, len(single)) == 1:
+    if isinstance(engine, LocalWorkers) and min(engine.count, len(single)) == 1:
         engine = ThisProcess()
     stream = engine.each(partial(count_into, folder), single, attempts=ATTEMPTS)
     with contextlib.closing(stream):

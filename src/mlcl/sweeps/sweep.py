@@ -13,7 +13,7 @@ import torch
 from mlcl.config.schema import Config
 from mlcl.datasets import load_dataset
 from mlcl.engines.cluster import Cluster, choose_engine
-from mlcl.engines.pool import Engine, Lost, Needs, Workers
+from mlcl.engines.pool import Engine, LocalWorkers, Lost, Needs
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
 from mlcl.streams import hold_out
@@ -43,7 +43,7 @@ def run_all(
     """
     workers = choose_engine(engine, jobs=jobs, address=address)
     if jobs is None and engine == "local" and runs and _shares_gpu(runs[0]):
-        workers = Workers(1)
+        workers = LocalWorkers(1)
     callback = callback or SweepCallback()
     ends: dict[PlannedRun, Finished] = {}
     todo = []
