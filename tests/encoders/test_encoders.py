@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from mlcl.arrays import digest
 from mlcl.encoders import Join, Words, chosen_encoder, from_bytes, join, to_bytes
 from mlcl.encoders.static import Static
 from mlcl.errors import InputError
@@ -75,9 +76,12 @@ def test_what_describes_no_encoder_is_refused(spec, reason):
 
 
 def changed(content: bytes, **header) -> bytes:
+    """Return a file with another header, and the checksum that whoever made it would write."""
     size = int.from_bytes(content[:8], "little")
-    record = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["mlcl"])
-    return save(load(content), {"mlcl": json.dumps(record | header)})
+    record = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["mlcl"]) | header
+    del record["sha256"]
+    arrays = load(content)
+    return save(arrays, {"mlcl": json.dumps(record | {"sha256": digest(record, arrays)})})
 
 
 def test_damaged_and_hostile_files_are_refused():

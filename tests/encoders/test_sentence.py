@@ -142,7 +142,7 @@ def test_small_weights_are_copied_and_large_ones_are_referred_to(folder, monkeyp
         ),
         ("1_Pooling/config.json", '{"pooling_mode_max_tokens": true}', "pooling of"),
         ("modules.json", '[{"type": "evil.models.Dense"}]', "has a 'Dense'"),
-        ("model.safetensors", "no", "no safetensors file"),
+        ("model.safetensors", "no", "not a safetensors file"),
         ("tokenizer.json", "{}", "no tokenizer"),
     ],
 )

@@ -172,7 +172,7 @@ def test_a_model_learns_a_batch_by_heart(name: str, shape: tuple[int, ...]) -> N
         (
             ("mlp", (5,), 3),
             {"head": "lineer"},
-            "head is 'lineer'; expected one of: .*Did you mean 'linear'",
+            "unknown head 'lineer'; known are: .*Did you mean 'linear'",
         ),
         (("mlp", (5,), 3), {"head": "attention"}, "needs a feature map; model 'mlp' gives vectors"),
         (

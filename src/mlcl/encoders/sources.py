@@ -54,7 +54,7 @@ class Source:
         """Return the header and the arrays with which `restored` finds the same files again."""
         copied = sum(map(len, self.files.values())) <= COPIED
         name = self.name if self.name in PACKAGES else str(Path(self.name).resolve())
-        header = {"source": name, "files": sorted(self.files), "sha256": self.sha256}
+        header = {"source": name, "files": sorted(self.files), "files_sha256": self.sha256}
         return header, {k: np.frombuffer(v, np.uint8) for k, v in self.files.items()} if copied else {}
 
     @classmethod
@@ -64,10 +64,10 @@ class Source:
         if not isinstance(names, list) or not all(isinstance(each, str) and _plain(each) for each in names):
             raise InputError("its list of files is none")
         files = {k: v.tobytes() for k, v in arrays.items()} or _read(name, names)
-        if digest(files) != header["sha256"]:
+        if digest(files) != header["files_sha256"]:
             raise InputError(
-                f"the weights in {name} are not those that were recorded (SHA-256 {str(header['sha256'])[:12]}...): "
-                "put back the files that it was fitted with"
+                f"the weights in {name} are not those that were recorded "
+                f"(SHA-256 {str(header['files_sha256'])[:12]}...): put back the files that it was fitted with"
             )
         return cls(name, files)
 
