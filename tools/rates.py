@@ -11,7 +11,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -44,18 +44,54 @@ LOSSES = {
 """Rows of the curves: name, colour and line."""
 
 METRICS = {"macro_auc": "in-task", "pooled_macro_auc": "pooled"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim: the measure, the row that is claimed to be above another, and the table that has both."""
+
+    text: str
+    metric: str
+    above: str
+    below: str
+    table: str = "equal"
+
+
+_PAPER, _ER = "rldam-wru", "er"
 CLAIMS = (
-    ("RLDAM + WRU is above ER", "macro_auc", "rldam-wru", "er"),
-    ("... in the pooled measure", "pooled_macro_auc", "rldam-wru", "er"),
-    ("... for the rarest third", "tail", "rldam-wru", "er"),
-    ("Reweighting improves ER", "macro_auc", "er + RU", "er"),
-    ("The margin improves ER", "macro_auc", "er + margin", "er"),
-    ("The margin improves the reweighted loss", "macro_auc", "er + RLDAM", "er + RU"),
-    ("WRU improves ER", "macro_auc", "er + WRU", "er"),
-    ("WRU improves RLDAM", "macro_auc", "rldam-wru", "er + RLDAM"),
-    ("RLDAM alone improves fine-tuning", "macro_auc", "ft-rldam", "ft"),
+    Claim("RLDAM + WRU is above ER", "macro_auc", _PAPER, _ER),
+    Claim("... in the pooled measure", "pooled_macro_auc", _PAPER, _ER),
+    Claim("... for the rarest third", "tail", _PAPER, _ER),
+    *(
+        Claim(f"... with M {size}", "macro_auc", f"{_PAPER}, M {size}", f"{_ER}, M {size}", "table3")
+        for size in (200, 2000)
+    ),
+    Claim(
+        "... after the deletion of images",
+        "macro_auc",
+        f"{_PAPER}, imbalance official",
+        f"{_ER}, imbalance official",
+        "imbalance",
+    ),
+    Claim("Reweighting improves ER", "macro_auc", "er + RU", _ER),
+    Claim("The margin improves ER", "macro_auc", "er + margin", _ER),
+    Claim("The margin improves the reweighted loss", "macro_auc", "er + RLDAM", "er + RU"),
+    Claim(
+        "Lambda 0.7 is above lambda 0",
+        "macro_auc",
+        f"{_PAPER}, lambda 0.7",
+        f"{_PAPER}, lambda 0.0",
+        "lambda",
+    ),
+    Claim("WRU improves ER", "macro_auc", "er + WRU", _ER),
+    Claim("WRU improves RLDAM", "macro_auc", _PAPER, "er + RLDAM"),
+    Claim("RLDAM alone improves fine-tuning", "macro_auc", "ft-rldam", "ft"),
+    Claim("RLDAM improves EWC", "macro_auc", "ewc-rldam", "ewc", "ewc"),
+    Claim("RU is above BCE in batch learning", "pooled_macro_auc", "RU", "BCE", "batch"),
+    Claim("RLDAM is above BCE in batch learning", "pooled_macro_auc", "RLDAM", "BCE", "batch"),
 )
-"""A claim, the measure, and the row that is claimed to be above the other."""
+SIDES = {"above": 1, "level": 0, "below": -1}
+"""What an interval says, by its side of zero."""
 
 CANDIDATES = (0.005, 0.015, 0.05, 0.15)
 """Rates that the default for vectors is chosen from."""
@@ -85,26 +121,33 @@ def difference(values: Values, above: str, below: str) -> str:
     return f"**{shown}**" if gain.low > 0 or gain.high < 0 else shown
 
 
-def sweeps(prefix: str) -> dict[str, Sweep]:
-    """Return the tables of a kind by benchmark, in the order of `NAMES`."""
-    folders = {name: ROOT / "results" / f"{prefix}-{name}" for name in NAMES}
-    return {name: Sweep.read(path) for name, path in folders.items() if (path / "sweep.yaml").exists()}
-
-
-def at_one_rate(benchmark: str) -> list[Sweep]:
-    """Return the tables of a benchmark at its one rate, with the labels of this page."""
-    folders = [ROOT / "results" / f"{table}-{benchmark}" for table in ONE_RATE]
+def tables(kind: str, benchmark: str, *, tuned: bool) -> list[Sweep]:
+    """Return the tables of a kind that exist, those of `results/earlier` after today's."""
+    folders = [ROOT / "results" / place / f"{kind}-{benchmark}" for place in ("", "earlier")]
     found = [Sweep.read(folder) for folder in folders if (folder / "sweep.yaml").exists()]
+    return [sweep for sweep in found if bool(sweep.record.get("tuning")) == tuned]
+
+
+def sweeps(kind: str) -> dict[str, Sweep]:
+    """Return the tuned tables of a kind by benchmark, in the order of `NAMES`."""
+    found = {name: tables(kind, name, tuned=True) for name in NAMES}
+    return {name: those[0] for name, those in found.items() if those}
+
+
+def at_one_rate(benchmark: str, kind: str = "equal") -> list[Sweep]:
+    """Return the tables of a benchmark at its one rate, with the labels of this page."""
+    kinds = ONE_RATE if kind == "equal" else (kind,)
     return [
         replace(sweep, runs=[run | {"label": RENAMED.get(run["label"], run["label"])} for run in sweep.runs])
-        for sweep in found
+        for one in kinds
+        for sweep in tables(one, benchmark, tuned=False)
     ]
 
 
-def first_difference(tables: Sequence[Sweep], metric: str, above: str, below: str) -> str:
+def first_difference(found: Sequence[Sweep], metric: str, above: str, below: str) -> str:
     """Return the difference of two rows in the first table that has both."""
-    found = (difference(sweep.values(metric), above, below) for sweep in tables)
-    return next((shown for shown in found if shown != "-"), "-")
+    shown_first = (difference(sweep.values(metric), above, below) for sweep in found)
+    return next((shown for shown in shown_first if shown != "-"), "-")
 
 
 def curves(folder: Path) -> dict[str, dict[float, dict[str, float]]]:
@@ -121,17 +164,21 @@ def curves(folder: Path) -> dict[str, dict[float, dict[str, float]]]:
     return found
 
 
-def regret(line: Mapping[float, Mapping[str, float]], rate: float) -> float | None:
-    """Return how far a row is below its best in-task value at a rate, between measured ones; None beyond them.
+def line_of(points: Mapping[float, Mapping[str, float]], metric: str) -> dict[float, float]:
+    """Return one measure of a curve, without the rates at which a run diverged."""
+    return {rate: point[metric] for rate, point in points.items() if metric in point}
 
-    >>> regret({0.01: {"macro_auc": 70.0}, 0.1: {"macro_auc": 74.0}}, 0.01 * 10**0.5)
+
+def regret(line: Mapping[float, float], rate: float) -> float | None:
+    """Return how far a row is below its best value at a rate, between measured ones; None beyond them.
+
+    >>> regret({0.01: 70.0, 0.1: 74.0}, 0.01 * 10**0.5)
     2.0
     """
-    points = {one: point["macro_auc"] for one, point in line.items() if "macro_auc" in point}
-    if not min(points) <= rate * 1.2 or not rate / 1.2 <= max(points):
+    if not min(line) <= rate * 1.2 or not rate / 1.2 <= max(line):
         return None
-    there = np.interp(math.log(rate), [math.log(one) for one in points], list(points.values()))
-    return round(max(points.values()) - float(there), 6)
+    there = np.interp(math.log(rate), [math.log(one) for one in line], list(line.values()))
+    return round(max(line.values()) - float(there), 6)
 
 
 def regrets(own: Mapping[str, Sweep]) -> Iterator[str]:
@@ -142,7 +189,7 @@ def regrets(own: Mapping[str, Sweep]) -> Iterator[str]:
     for rate in CANDIDATES:
         cells = []
         for lines in found.values():
-            lost = [regret(lines[label], rate) for label in LOSSES if label in lines]
+            lost = [regret(line_of(lines[label], "macro_auc"), rate) for label in LOSSES if label in lines]
             known = [one for one in lost if one is not None]
             cells.append(f"{fmean(known):.1f} ({max(known):.1f})" if len(known) == len(lost) else "-")
         yield f"| {rate} | {' | '.join(cells)} |"
@@ -150,10 +197,7 @@ def regrets(own: Mapping[str, Sweep]) -> Iterator[str]:
 
 def panel(axis: Axes, found: Mapping[str, Mapping[float, Mapping[str, float]]], metric: str) -> None:
     """Draw a line per loss."""
-    lines = {
-        label: [(rate, point[metric]) for rate, point in found.get(label, {}).items() if metric in point]
-        for label in LOSSES
-    }
+    lines = {label: sorted(line_of(found.get(label, {}), metric).items()) for label in LOSSES}
     points = [value for line in lines.values() for _, value in line]
     for label, (name, colour, style) in LOSSES.items():
         if lines[label]:
@@ -194,22 +238,71 @@ def draw(columns: Sequence[tuple[str, Path]]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def verdicts(own: Mapping[str, Sweep]) -> Iterator[str]:
-    """Yield the table of claims: at one rate, then at each row's own."""
-    one = {name: at_one_rate(name) for name in own}
-    yield "| claim | rate | " + " | ".join(NAMES[name] for name in own) + " |"
-    yield "|---|---|" + "---|" * len(own)
-    for claim, metric, above, below in CLAIMS:
-        before = [first_difference(one[name], metric, above, below) for name in own]
-        after = [difference(sweep.values(metric), above, below) for sweep in own.values()]
-        yield f"| {claim} | one | {' | '.join(before)} |"
-        yield f"| | own | {' | '.join(after)} |"
+def mean_of(shown: str) -> str:
+    """Return a shown difference without its interval.
+
+    >>> mean_of("**+1.05 [+0.41, +1.69]**"), mean_of("-0.05 [-0.41, +0.69]"), mean_of("-")
+    ('**+1.05**', '-0.05', '-')
+    """
+    mean, *_ = shown.split(" ")
+    return f"{mean}**" if shown.startswith("**") else mean
+
+
+def side(shown: str) -> int:
+    """Return on which side of zero the interval of a shown difference is, 0 where it has zero.
+
+    >>> side("**+1.05 [+0.41, +1.69]**"), side("-0.05 [-0.41, +0.69]")
+    (1, 0)
+    """
+    return 0 if not shown.startswith("**") else 1 if shown.startswith("**+") else -1
+
+
+def verdicts() -> Iterator[str]:
+    """Yield the table of claims, per set: at one rate, then at each row's own; and how often each holds."""
+    names = [name for name in NAMES if any(sweeps(claim.table).get(name) for claim in CLAIMS)]
+    yield "| claim | " + " | ".join(NAMES[name] for name in names) + " | at own rates |"
+    yield "|---|" + "---:|" * len(names) + "---|"
+    for claim in CLAIMS:
+        cells, sides = [], []
+        own = sweeps(claim.table)
+        for name in names:
+            older = at_one_rate(name, claim.table)
+            before = first_difference(older, claim.metric, claim.above, claim.below)
+            values = own[name].values(claim.metric) if name in own else {}
+            after = difference(values, claim.above, claim.below)
+            cells.append("" if before == after == "-" else f"{mean_of(before)} \u2192 {mean_of(after)}")
+            if after != "-":
+                sides.append(side(after))
+        counts = [f"{word} {sides.count(one)}" for word, one in SIDES.items() if one in sides]
+        yield f"| {claim.text} | {' | '.join(cells)} | {', '.join(counts) or '-'} |"
+
+
+def peak(line: Mapping[float, float]) -> str:
+    """Return the best value and its rate, and what a third of that rate and three times it cost.
+
+    >>> peak({0.01: 70.0, 0.1: 72.0, 1.0: 70.0})
+    '72.0 at 0.1 (1.0, 1.0)'
+    """
+    best = max(line, key=line.__getitem__)
+    lost = (regret(line, best * factor) for factor in (1 / 3, 3))
+    return f"{line[best]:.1f} at {best:g} ({', '.join('-' if one is None else f'{one:.1f}' for one in lost)})"
+
+
+def peaks(columns: Mapping[str, Sweep]) -> Iterator[str]:
+    """Yield the table of the curves: the peak of each loss on each set, and how fast it falls."""
+    found = {name: curves(sweep.folder) for name, sweep in columns.items()}
+    yield "| loss | measure | " + " | ".join(NAMES[name] for name in found) + " |"
+    yield "|---|---|" + "---|" * len(found)
+    for label, (loss, _, _) in LOSSES.items():
+        for metric, measure in METRICS.items():
+            lines = [line_of(those.get(label, {}), metric) for those in found.values()]
+            yield f"| {loss} | {measure} | {' | '.join(peak(line) if line else '-' for line in lines)} |"
 
 
 def rows(sweep: Sweep) -> Iterator[str]:
     """Yield the table of one benchmark: chosen rate, both measures, and the differences to ER at either choice."""
     values = {metric: sweep.values(metric) for metric in (*METRICS, "pooled_map")}
-    tables, chosen = at_one_rate(sweep.record["benchmark"]), sweep.record["tuning"]["chosen"]
+    older, chosen = at_one_rate(sweep.record["benchmark"]), sweep.record["tuning"]["chosen"]
     yield "| row | rate | in-task | pooled | mAP | minus ER, in-task | minus ER, pooled | at one rate, in-task |"
     yield "|---|---:|---:|---:|---:|---|---|---|"
     for row in sweep.record["rows"]:
@@ -217,7 +310,7 @@ def rows(sweep: Sweep) -> Iterator[str]:
         if label in values["macro_auc"]:
             means = [f"{fmean(found[label].values()):.2f}" for found in values.values()]
             gains = [difference(values[metric], label, "er") for metric in METRICS]
-            gains.append(first_difference(tables, "macro_auc", label, "er"))
+            gains.append(first_difference(older, "macro_auc", label, "er"))
             shown = ["" if label == "er" else gain for gain in gains]
             rate = chosen.get(label, {}).get("train.lr", "-")
             yield f"| {label} | {rate} | {' | '.join(means)} | {' | '.join(shown)} |"
@@ -236,13 +329,29 @@ def section(name: str, sweep: Sweep) -> Iterator[str]:
     yield from ("", *rows(sweep))
 
 
+def untuned() -> Iterator[str]:
+    """Yield the tables that are still at one rate, with their benchmarks."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "results").glob("*/sweep.yaml")):
+        record = Sweep.read(path.parent).record
+        if not record.get("tuning"):
+            found.setdefault(record["table"], []).append(record["benchmark"])
+    yield from (f"- `{table}`: {', '.join(dict.fromkeys(those))}" for table, those in found.items())
+
+
 def render() -> str:
     """Return the page."""
     own = sweeps("equal")
     text = (ROOT / "tools" / "rates.md").read_text()
     body = [line for name, sweep in own.items() for line in section(name, sweep)]
-    tables = {"<!-- verdicts -->": verdicts(own), "<!-- regrets -->": regrets(own)}
-    for mark, lines in tables.items():
+    blocks = {
+        "<!-- verdicts -->": verdicts(),
+        "<!-- peaks -->": peaks(own),
+        "<!-- peaks with Adam -->": peaks(sweeps("adam")),
+        "<!-- regrets -->": regrets(own),
+        "<!-- rest -->": untuned(),
+    }
+    for mark, lines in blocks.items():
         text = text.replace(mark, "\n".join(lines))
     return "\n".join([text.strip(), *body]) + "\n"
 

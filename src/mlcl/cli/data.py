@@ -25,11 +25,11 @@ from mlcl.runs.features import embed_store
 
 
 def main(arguments: list[str]) -> int:
-    """Do ``mlcl data _prepare``, ``mlcl data features`` or ``mlcl data info``."""
+    """Do ``mlcl data prepare``, ``mlcl data features`` or ``mlcl data info``."""
     actions = {"prepare": _prepare, "features": features, "info": info}
     if not arguments or arguments[0] in ("-h", "--help"):
         page(
-            "usage: mlcl data _prepare KIND --root PATH [--out STORE] [--size N]\n"
+            "usage: mlcl data prepare KIND --root PATH [--out STORE] [--size N]\n"
             "       mlcl data features STORE --model MODEL [--pretrained FILE] [--out STORE2]\n"
             "       mlcl data info NAME | STORE [--classes] [--figure FILE]\n\n"
             "prepare reads raw data once into a store; features embeds a store's images with a frozen model, once;\n"
@@ -43,17 +43,17 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare(arguments: list[str]) -> int:
-    """``mlcl data _prepare KIND --root PATH [--out STORE] [--size N]`` and the options of the source."""
+    """``mlcl data prepare KIND --root PATH [--out STORE] [--size N]`` and the options of the source."""
     kinds = "\n".join(f"  {name:12}{SOURCES.summary(name)}" for name in SOURCES.names())
     if not arguments or arguments[0] in ("-h", "--help"):
         page(
-            "usage: mlcl data _prepare KIND --root PATH [options]; `mlcl data _prepare KIND --help` shows them\n\n"
+            "usage: mlcl data prepare KIND --root PATH [options]; `mlcl data prepare KIND --help` shows them\n\n"
             f"kinds:\n{kinds}\n"
         )
         return 0
     kind = arguments[0]
     source = SOURCES.get(kind)
-    parser = verb_parser(f"data _prepare {kind}", SOURCES.summary(kind))
+    parser = verb_parser(f"data prepare {kind}", SOURCES.summary(kind))
     parser.add_argument("--root", required=True, type=Path, help="the folder, file or archive to read")
     parser.add_argument(
         "--out", type=Path, help="the store to make (default: in the cache, by name and size)"
