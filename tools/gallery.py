@@ -126,6 +126,13 @@ def vectors() -> None:
         pq.write_table(pa.table({"features": rows.tolist(), "tags": tags}), f"vectors/{number}.parquet")
 
 
+def tickets() -> None:
+    """Make ``2024.csv``, the table of texts of docs/guides/texts.md."""
+    page = (ROOT / "docs" / "guides" / "texts.md").read_text(encoding="utf-8")
+    Path("tickets.py").write_text(session.files(page)["tickets.py"], encoding="utf-8")
+    session.run("python tickets.py 2024.csv 600 0 billing login crash")
+
+
 def one_file() -> None:
     """Write the tagger ``both`` as one file too."""
     from mlcl.sklearn import ExactTagger
@@ -260,6 +267,15 @@ ENTRIES = (
         "Turn a tagger that is one file, as `ExactTagger.save` can write it, into a folder that every verb takes.",
         ["mlcl convert both.safetensors converted"],
         before=one_file,
+    ),
+    Entry(
+        "why",
+        "What each word of a text adds to the log-odds of a label, by a tagger of texts.",
+        [
+            "mlcl learn 2024.csv --out tickets --quiet",
+            "mlcl why tickets --text 'I was charged twice, no refund yet' --top 5",
+        ],
+        before=tickets,
     ),
     Entry(
         "ls",

@@ -92,11 +92,11 @@ NAMING = tuple(COMMANDS[n] for n in (0, 4, 5, 13, 17))
 
 def write_store(folder, name, seed):
     rng = np.random.default_rng(seed)
-    direction = np.random.default_rng(9).normal(size=(len(LABELS), 12))
+    direction = np.random.default_rng(9).normal(size=(len(LABELS), 48))
     arrays = {}
     for split, n in (("train", 120), ("test", 80)):
         labels = (rng.random((n, len(LABELS))) < 0.25).astype(np.uint8)
-        arrays[f"x_{split}"] = (labels @ direction + rng.normal(size=(n, 12))).astype(np.float32)
+        arrays[f"x_{split}"] = (labels @ direction + rng.normal(size=(n, 48))).astype(np.float32)
         arrays[f"y_{split}"] = labels
     np.savez(folder / f"{name}.npz", **arrays, classes=np.array(LABELS))
     prepare_source("arrays", folder / f"{name}.npz", out=folder / name, jobs=1)

@@ -84,12 +84,11 @@ def test_a_shard_that_differs_is_named(data, tmp_path, capsys, change, message):
 def test_what_may_pass_ends_with_the_command_to_go_on(data, tmp_path, capsys, monkeypatch, failure):
     def fail(*_, **__):
         raise failure
-        yield
 
     out = tmp_path / "an out"
     arguments = ["learn", "--data", str(data), "--out", str(out), "--jobs", "1"]
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "count_here", fail)
+        patch.setattr(shards, "count_into", fail)
         assert main(arguments) == 3
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1

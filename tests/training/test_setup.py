@@ -214,7 +214,6 @@ def test_unknown_layers_are_one_sentence(model, layer, sentence):
 def test_the_command_line(store, capsys):
     words = ["run", "--benchmark", str(store), "--model", "resnet8", "--stream.tasks", "2", "--quiet"]
     assert main([*words, "--train.freeze", "layer9", "--out", str(store.parent / "run")]) == 2
-    error = capsys.readouterr().err.strip()
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
     assert "train.freeze is 'layer9'" in error
-    assert "\n" not in error
     assert not (store.parent / "run").exists()

@@ -1,4 +1,4 @@
-"""``mlcl _check``: what is wrong with a folder of mlcl, and mending what can be mended."""
+"""``mlcl check``: what is wrong with a folder of mlcl, and mending what can be mended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEFT_BY_LEARN = re.compile(r"\w+\.safetensors\.tmp")
 
 
 def main(arguments: list[str]) -> int:
-    """Check: ``mlcl _check DIR [--repair]``."""
+    """Check: ``mlcl check DIR [--repair]``."""
     parser = verb_parser(
         "check",
         "Say what is wrong with the folder of a run and its versions, of a sweep, of a tagger (`mlcl learn`, or the "

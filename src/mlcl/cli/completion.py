@@ -41,7 +41,7 @@ _mlcl() {{
     return
   fi
   case $prev in
-{option_values}
+{values}
   esac
   if [ -z "$words" ]; then
     case ${{COMP_WORDS[1]}} in
