@@ -23,12 +23,12 @@ from scipy.optimize import nnls
 
 from benches.machine import describe
 from benches.page import FOLDER
-from mlcl.datasets.shards import Columns
-from mlcl.datasets.shards import describe as footer_of
+from mlcl.datasets.shards import ShardColumns
+from mlcl.datasets.shards import describe_shard as footer_of
 from mlcl.exact import Learner, solve
 from mlcl.sklearn.shard_parts import Job, count
 
-COLUMNS = Columns("vector", "tags")
+COLUMNS = ShardColumns("vector", "tags")
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.arrays import digest
 from mlcl.config.resolve import config_from, merge, shipped, to_yaml
 from mlcl.datasets import open_store, plan_source, prepare_source, read_ids
-from mlcl.datasets.shards import Columns, describe
+from mlcl.datasets.shards import ShardColumns, describe_shard
 from mlcl.errors import InputError
 from mlcl.exact import fit_map
 from mlcl.files import json_digest
@@ -237,16 +237,16 @@ def make_targets(folder: Path) -> dict[str, Target]:
 
     # Shards, and the sums of shards.
     shard = write_shard(folder / "shards" / "a.parquet", made_up(1)[0])
-    columns = Columns("vector", "tags")
+    columns = ShardColumns("vector", "tags")
     shard_sums = folder / "parts"
     shard_sums.mkdir()
     features = fit_map(made_up(1)[0].vectors)
-    key = write_part(shard_sums, *count(Job((describe(str(shard), columns),), columns, features)))
+    key = write_part(shard_sums, *count(Job((describe_shard(str(shard), columns),), columns, features)))
 
     def read_shard(data: bytes) -> object:
         changed = folder / "changed.parquet"
         changed.write_bytes(data)
-        return count(Job((describe(str(changed), columns),), columns, features))
+        return count(Job((describe_shard(str(changed), columns),), columns, features))
 
     def read_plan(name: str) -> Callable[[bytes], object]:
         def read(data: bytes) -> object:

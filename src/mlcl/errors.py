@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
 
 LARGEST = 1e40
@@ -39,6 +40,29 @@ def one_line(error: object, *, limit: int = 200) -> str:
     'KeyError'
     """
     return (" ".join(str(error).split())[:limit] or type(error).__name__).rstrip(".")
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error says in one line, without the path that the sentence has already."""
+    return one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)
+
+
+@contextlib.contextmanager
+def parsing(complaint: str) -> Iterator[None]:
+    """Make an `InputError` of whatever the parser of an untrusted file trips over in the block.
+
+    >>> with parsing("a.json is not readable JSON"):
+    ...     raise KeyError("shape")
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: a.json is not readable JSON: 'shape'
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{complaint}: {reason(error)}") from None
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> str:

@@ -16,8 +16,7 @@ import pytest
 
 from data import coco_files, contents, encoded_image, voc_files, write_tree
 from mlcl.datasets import prepare_source
-from mlcl.datasets.archives import TarTree, ZipTree, clean_name
-from mlcl.datasets.trees import FolderTree, open_tree, read_packed
+from mlcl.datasets.trees import Archive, FolderTree, clean_name, open_tree, read_packed
 from mlcl.errors import InputError
 
 FILES = {"a.txt": b"top", "d/b.bin": bytes(range(256)) * 40, "d/e/c.jpg": encoded_image(3)}
@@ -171,7 +170,7 @@ def test_things_that_are_no_archives(tmp_path):
 def test_the_unpacked_tar_goes_with_its_tree(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
     (tmp_path / "t").mkdir()
-    tree = TarTree(write_tar(tmp_path / "x.tar.gz", FILES, "w:gz"))
+    tree = Archive(write_tar(tmp_path / "x.tar.gz", FILES, "w:gz"))
     assert len(list((tmp_path / "t").iterdir())) == 1
     del tree
     gc.collect()
@@ -234,5 +233,5 @@ def test_errors_name_the_archive(tmp_path):
 
 
 def test_zip_tree_lists_its_names(tmp_path):
-    assert ZipTree(write_zip(tmp_path / "x.zip", FILES)).names() == sorted(FILES)
+    assert Archive(write_zip(tmp_path / "x.zip", FILES)).names() == sorted(FILES)
     assert FolderTree(write_tree(Path(tmp_path / "f"), FILES)).names() == ["a.txt"]

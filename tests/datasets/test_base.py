@@ -73,8 +73,8 @@ def test_memory_maps_stay_maps(tmp_path):
         ({"y_train": np.ones((4, 0)), "y_test": np.ones((4, 0)), "classes": ()}, "at least one class"),
         ({"classes": ("cat",)}, "classes has 1 names, but the labels have 2 columns"),
         ({"classes": ("cat", "cat")}, "classes has the name 'cat' twice"),
-        ({"classes": ("cat", " ")}, "classes has the entry ' '"),
-        ({"classes": ("cat", 3)}, "classes has the entry 3"),
+        ({"classes": ("cat", " ")}, "classes has the name ' '"),
+        ({"classes": ("cat", 3)}, "classes has the name 3"),
     ],
 )
 def test_bad_input_is_named(change, message):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcl.datasets.cells import parse_list, split_cells
+from mlcl.datasets.tags import parse_list, split_cells
 from mlcl.errors import InputError
 
 NAMES = st.lists(

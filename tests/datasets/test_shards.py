@@ -9,9 +9,15 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from mlcl.datasets import addresses, shards
-from mlcl.datasets.addresses import expand, fetched, fingerprint
-from mlcl.datasets.shards import choose_columns, describe, read_batches
+from mlcl.datasets import shards
+from mlcl.datasets.shards import (
+    choose_columns,
+    describe_shard,
+    expand,
+    fetched,
+    read_batches,
+    shard_sha256,
+)
 from mlcl.errors import InputError
 from shard_files import Rows, made_up, write_shard
 
@@ -84,10 +90,10 @@ def test_addresses_of_fsspec(tmp_path):
     assert found == ["memory:///shards/a.parquet", "memory:///shards/b.parquet"]
     assert expand(["memory://shards"]) == found
     columns = choose_columns(found[0])
-    assert describe(found[0], columns).rows == 40
+    assert describe_shard(found[0], columns).rows == 40
     with fetched(found[0]) as (path, digest):
         assert path.read_bytes() == content
-        assert digest == fingerprint(str(tmp_path / "a.parquet"))
+        assert digest == shard_sha256(str(tmp_path / "a.parquet"))
     with pytest.raises(InputError, match="cannot be opened: Protocol not known"):
         expand(["nonsense://a/b"])
 
@@ -102,11 +108,11 @@ def test_without_fsspec_the_package_is_named(monkeypatch):
 def test_a_fingerprint_is_of_the_content(tmp_path):
     one, two = (write_shard(tmp_path / name, ROWS) for name in ("a.parquet", "b.parquet"))
     columns = choose_columns(str(one))
-    assert describe(str(one), columns).footer == describe(str(two), columns).footer
-    assert fingerprint(str(one)) == fingerprint(str(two))
+    assert describe_shard(str(one), columns).footer == describe_shard(str(two), columns).footer
+    assert shard_sha256(str(one)) == shard_sha256(str(two))
     write_shard(two, made_up(1, seed=1)[0])
-    assert fingerprint(str(one)) != fingerprint(str(two))
-    assert addresses.version(str(one)) != addresses.version(str(two))
+    assert shard_sha256(str(one)) != shard_sha256(str(two))
+    assert describe_shard(str(one), columns).version != describe_shard(str(two), columns).version
 
 
 VECTORS = pyarrow.array([[1.0, 2.0], [3.0, 4.0]])
@@ -153,7 +159,7 @@ def test_bad_columns_are_named_with_their_row(tmp_path, columns, message):
     path = written(tmp_path / "a.parquet", **columns)
 
     def read():
-        describe(str(path), choose_columns(str(path)))
+        describe_shard(str(path), choose_columns(str(path)))
         rows_of(path)
 
     with pytest.raises(InputError) as caught:
@@ -171,6 +177,6 @@ def test_files_that_are_no_shards(tmp_path):
         choose_columns(str(path), separator="")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"a\.parquet is not a readable Parquet file: it has no footer"):
-        describe(str(path), columns)
+        describe_shard(str(path), columns)
     with pytest.raises(InputError, match=r"b\.parquet cannot be read: No such file"):
-        describe(str(tmp_path / "b.parquet"), columns)
+        describe_shard(str(tmp_path / "b.parquet"), columns)

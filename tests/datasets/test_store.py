@@ -33,9 +33,8 @@ from mlcl.datasets import (
     read_ids,
     store_path,
 )
-from mlcl.datasets import partial as partial_module
-from mlcl.datasets.decoding import Decoder
-from mlcl.datasets.duplicates import row_hashes, shared_rows
+from mlcl.datasets.base import content_hashes, shared_rows
+from mlcl.datasets.writing import PROGRESS, Decoder
 from mlcl.errors import InputError
 
 
@@ -129,9 +128,9 @@ def test_an_interrupted_store_is_continued(many, tmp_path, jobs):
 
 KILLED = """
 import sys
-import mlcl.datasets.partial as partial
+import mlcl.datasets.writing as writing
 from mlcl.datasets import prepare_source
-partial._SAVE_SECONDS = 0
+writing._SAVE_SECONDS = 0
 def progress(done, total):
     print(done, flush=True)
     if done >= 200:
@@ -182,7 +181,7 @@ def test_a_ledger_that_is_cut_off_is_begun_again(many, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         prepare_source("folder", many, out=tmp_path / "a", size=8, progress=interrupt)
-    ledger = tmp_path / "a.partial" / partial_module.PROGRESS
+    ledger = tmp_path / "a.partial" / PROGRESS
     ledger.write_bytes(ledger.read_bytes()[:30])
     calls = []
     prepare_source("folder", many, out=tmp_path / "a", size=8, progress=lambda *p: calls.append(p))
@@ -255,7 +254,7 @@ def test_a_disk_that_fills_up_leaves_nothing(raw, tmp_path, monkeypatch, kind):
     y = np.eye(2)
     np.savez(tmp_path / "raw" / "x.npz", x_train=y, y_train=y, x_test=y, y_test=y)
     monkeypatch.setattr(Decoder, "__call__", full)
-    monkeypatch.setattr("mlcl.datasets.preparing.write_array", full)
+    monkeypatch.setattr("mlcl.datasets.writing.write_array", full)
     with pytest.raises(InputError, match=r"could not be written: No space left"):
         prepare_source(kind, raw if kind == "voc" else raw / "x.npz", out=tmp_path / "out")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
@@ -433,10 +432,10 @@ def test_shared_rows_against_a_loop(left, right, dtype):
 def test_hashes_do_not_collide_and_do_not_depend_on_blocks(monkeypatch):
     rows = np.random.default_rng(0).integers(0, 2, (5000, 3, 5, 5), dtype=np.uint8)
     rows = np.unique(rows, axis=0)
-    hashes = row_hashes(rows)
+    hashes = content_hashes(rows)
     assert len(np.unique(hashes)) == len(rows)
-    monkeypatch.setattr("mlcl.datasets.duplicates._BLOCK_BYTES", 1000)
-    assert np.array_equal(row_hashes(rows), hashes)
+    monkeypatch.setattr("mlcl.datasets.base._CHUNK_BYTES", 1000)
+    assert np.array_equal(content_hashes(rows), hashes)
 
 
 def test_duplicates_in_a_store_are_found(raw, tmp_path):

@@ -18,8 +18,7 @@ from data import coco_files, shared_data, voc_files, write_tree
 from helpers import small_arrays
 from mlcl.cli.main import main
 from mlcl.datasets import cache_dir, open_store, prepare_source, read_ids
-from mlcl.datasets.computing import _plan
-from mlcl.datasets.partial import Ledger
+from mlcl.datasets.writing import Ledger, features_plan
 from mlcl.engines.pool import EngineFailure
 from mlcl.errors import InputError
 from mlcl.models import build_model
@@ -405,7 +404,7 @@ def test_a_store_from_before_sizes_and_options_were_recorded_is_not_made_again(s
     # The plan of such a store has the same fingerprint as it had then.
     options = manifest["provenance"]["options"]
     data = open_store(store)
-    assert _plan(data, read_ids(store), 64, options).fingerprint(None) == manifest["plan"]
+    assert features_plan(data, read_ids(store), 64, options).fingerprint(None) == manifest["plan"]
 
 
 @pytest.mark.filterwarnings(RANDOM, "ignore:after task")

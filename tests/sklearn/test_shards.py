@@ -13,7 +13,7 @@ import pytest
 import mlcl
 import shard_files
 from children import child, complete, wait_until
-from mlcl.datasets.addresses import fingerprint
+from mlcl.datasets.shards import shard_sha256
 from mlcl.errors import InputError
 from mlcl.exact.held_rows import held_out
 from mlcl.files import FolderLock
@@ -372,7 +372,7 @@ def test_special_files_in_place_of_a_tagger_are_refused(data, whole, tmp_path):
         ExactTagger.load(out / "tagger.safetensors")
     os.mkfifo(tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"x\.parquet: is a pipe"):
-        fingerprint(str(tmp_path / "x.parquet"))
+        shard_sha256(str(tmp_path / "x.parquet"))
 
 
 def test_rows_that_are_held_out_do_not_depend_on_the_cut(data, tmp_path):

@@ -18,9 +18,9 @@ from mlcl.datasets.base import Dataset, Split
 from mlcl.datasets.digits import load_digits_dataset
 from mlcl.datasets.images import DEFAULT_SIZE, decode_image
 from mlcl.datasets.plan import SOURCES, DatasetPlan
-from mlcl.datasets.preparing import plan_bytes, prepare
 from mlcl.datasets.published import published_differences
 from mlcl.datasets.store import StoreInfo, open_store, read_ids, store_kind
+from mlcl.datasets.writing import plan_bytes, prepare
 from mlcl.errors import InputError, nearest
 from mlcl.files import cache_dir, require_folder, slug, write_text
 from mlcl.registry import discover

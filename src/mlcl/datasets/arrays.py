@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.base import as_inputs, known_labels
 from mlcl.datasets.matlab import read_mat
-from mlcl.datasets.npy import map_npy, read_npz
+from mlcl.datasets.npy import map_npy, read_npz, read_sparse, texts_of
 from mlcl.datasets.plan import SOURCES, DatasetPlan, choose_split, make_plan
-from mlcl.datasets.sparse import read_sparse
 from mlcl.errors import InputError, check_int
 from mlcl.files import slug
 from mlcl.labels import Labels, as_labels
@@ -59,22 +57,28 @@ def read_arrays(
     check_int("min_positives", min_positives, 0)
     if (x is None) != (y is None):
         raise InputError(f"x is {x!r} and y is {y!r}; expected the names of two arrays of {root}, or neither")
-    whole = None if x is None or y is None else (x, y)
-    found = _arrays(root, whole or KEYS)
-    inputs, labels, splits = _together(found, root) if whole is None else _whole(found, root, *whole)
+    parts = [(f"x_{split}", f"y_{split}") for split in SPLITS] if x is None or y is None else [(x, y)]
+    found = _arrays(root, [name for pair in parts for name in pair])
+    inputs, labels, sizes = _rows(found, parts, root)
+    splits = (
+        None if len(parts) == 1 else [s for s, size in zip(SPLITS, sizes, strict=True) for _ in range(size)]
+    )
     train, _, options = choose_split(
         splits, len(labels), fraction=test_fraction, seed=split_seed, where=str(root)
     )
-    classes = _classes(found.get("classes"), labels.shape[1], root)
-    known = _beside(found, "known", splits, root)
+    width = labels.shape[1]
+    names = found.get("classes")
+    classes = [f"class-{k}" for k in range(width)] if names is None else texts_of(names, f"classes of {root}")
+    known = _beside(found, "known", len(parts), root)
     labels, known = known_labels(labels, known, name=f"known of {root}")
     if min_positives:
         options |= {"min_positives": min_positives}
-        often = labels.sum(axis=0, dtype=np.int64) >= min_positives
-        classes, labels = [name for name, keep in zip(classes, often, strict=True) if keep], labels[:, often]
+        often = np.flatnonzero(labels.sum(axis=0, dtype=np.int64) >= min_positives)
+        classes, labels = [classes[k] for k in often], labels[:, often]
         known = None if known is None else known[:, often]
-    ids = _beside(found, "ids", splits, root)
-    usual = [f"row-{i}" for i in range(len(labels))] if splits is None else numbered(splits)
+    ids = _beside(found, "ids", len(parts), root)
+    prefixes = ("row",) if splits is None else SPLITS
+    usual = [f"{name}-{i}" for name, size in zip(prefixes, sizes, strict=True) for i in range(size)]
     return make_plan(
         source="arrays",
         root=str(root),
@@ -89,61 +93,36 @@ def read_arrays(
     )
 
 
-def _beside(
-    found: dict[str, NDArray[Any]], name: str, splits: list[str] | None, root: Path
-) -> NDArray[Any] | None:
+def _beside(found: dict[str, NDArray[Any]], name: str, parts: int, root: Path) -> NDArray[Any] | None:
     """Return an array that goes with the rows, if it is there: whole, or of both splits."""
-    names = [name] if splits is None else [f"{name}_{split}" for split in SPLITS]
+    names = [name] if parts == 1 else [f"{name}_{split}" for split in SPLITS]
     there = [found[one] for one in names if one in found]
     if there and len(there) < len(names):
         raise InputError(f"{root} has {name} for one split; expected {' and '.join(names)}, or neither")
     return np.concatenate(there) if there else None
 
 
-def _together(found: dict[str, NDArray[Any]], root: Path) -> tuple[NDArray[Any], Labels, list[str]]:
-    """Return the rows of two splits, one after the other, and the name of each row's split."""
-    x = [_inputs(found[f"x_{split}"], f"x_{split} of {root}") for split in SPLITS]
-    y = [
-        as_labels(found[f"y_{split}"], name=f"y_{split} of {root}", rows=len(part))
-        for split, part in zip(SPLITS, x, strict=True)
-    ]
-    for name, (train, test) in (("x", x), ("y", y)):
-        if train.shape[1:] != test.shape[1:]:
+def _rows(
+    found: dict[str, NDArray[Any]], parts: Sequence[tuple[str, str]], root: Path
+) -> tuple[NDArray[Any], Labels, list[int]]:
+    """Return the rows of all parts, one after the other, and how many each has."""
+    inputs = [_inputs(found[x], f"{x} of {root}") for x, _ in parts]
+    pairs = list(zip(inputs, parts, strict=True))
+    labels = [as_labels(found[y], name=f"{y} of {root}", rows=len(own)) for own, (_, y) in pairs]
+    for k, arrays in enumerate((inputs, labels)):
+        if arrays[0].shape[1:] != arrays[-1].shape[1:]:
             raise InputError(
-                f"{root} has rows of shape {train.shape[1:]} in {name}_train and {test.shape[1:]} in "
-                f"{name}_test, but one shape was expected"
+                f"{root} has rows of shape {arrays[0].shape[1:]} in {parts[0][k]} and {arrays[-1].shape[1:]} in "
+                f"{parts[-1][k]}, but one shape was expected"
             )
-    splits = [split for split, part in zip(SPLITS, x, strict=True) for _ in part]
-    return np.concatenate(x), np.concatenate(y), splits
-
-
-def _whole(found: dict[str, NDArray[Any]], root: Path, x: str, y: str) -> tuple[NDArray[Any], Labels, None]:
-    """Return rows that no file has split."""
-    inputs = _inputs(found[x], f"{x} of {root}")
-    return inputs, as_labels(found[y], name=f"{y} of {root}", rows=len(inputs)), None
-
-
-def numbered(splits: Sequence[str]) -> list[str]:
-    """Return an id per row: its split and its number there.
-
-    >>> numbered(["train", "train", "test"])
-    ['train-0', 'train-1', 'test-0']
-    """
-    counts: Counter[str] = Counter()
-    ids = []
-    for split in splits:
-        ids.append(f"{split}-{counts[split]}")
-        counts[split] += 1
-    return ids
+    return np.concatenate(inputs), np.concatenate(labels), [len(own) for own in inputs]
 
 
 def _arrays(root: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name: all of ``names``, and ``classes`` if it is there."""
+    """Return the arrays by name: all of ``names``, and those of `MORE` that are there."""
     if root.is_dir():
-        found = {key: _array(root, key) for key in names}
-        return found | {
-            name: map_npy(root / f"{name}.npy") for name in MORE if (root / f"{name}.npy").exists()
-        }
+        more = [name for name in MORE if (root / f"{name}.npy").exists()]
+        return {key: _array(root, key) for key in (*names, *more)}
     read = read_mat if root.suffix.lower() == ".mat" else read_npz
     found = read(root, keys=(*names, *MORE), where=str(root))
     for key in names:
@@ -165,16 +144,3 @@ def _inputs(x: NDArray[Any], name: str) -> NDArray[Any]:
     elif x.ndim == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
         x = x.transpose(0, 3, 1, 2)
     return as_inputs(x, name=name)
-
-
-def _classes(names: NDArray[Any] | None, width: int, root: Path) -> list[str]:
-    if names is None:
-        return [f"class-{k}" for k in range(width)]
-    if names.ndim != 1 or names.dtype.kind not in "SU":
-        raise InputError(
-            f"classes of {root} has shape {names.shape} of {names.dtype}, but texts were expected"
-        )
-    try:
-        return [str(name) for name in (np.char.decode(names, "utf-8") if names.dtype.kind == "S" else names)]
-    except UnicodeError:
-        raise InputError(f"classes of {root} has a text that is not UTF-8") from None

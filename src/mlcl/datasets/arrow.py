@@ -6,19 +6,18 @@ only when there is a table to read.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.archives import reason
-from mlcl.datasets.cells import split_cells
-from mlcl.datasets.tags import MAX_CLASSES
-from mlcl.errors import InputError, first_unfit, nearest
+from mlcl.datasets.tags import MAX_CLASSES, SEPARATOR, split_cells
+from mlcl.errors import InputError, first_unfit, nearest, parsing
 from mlcl.labels import Labels
 
 Ints = NDArray[np.int64]
@@ -36,10 +35,9 @@ def open_parquet(source: Path | BinaryIO, *, where: str) -> Any:
     """Return a Parquet file; one that cannot be read is an `InputError`."""
     import pyarrow.parquet
 
-    try:
-        return pyarrow.parquet.ParquetFile(source)
-    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{where} is not a readable Parquet file: {reason(error)}") from None
+    with parsing(f"{where} is not a readable Parquet file"):
+        found = pyarrow.parquet.ParquetFile(source)
+    return found
 
 
 def find_column(
@@ -70,6 +68,119 @@ def find_image_column(schema: Any, wanted: str | None, *, where: str) -> str | N
 
 
 @dataclass(frozen=True, eq=False)
+class Column:
+    """A column as one Arrow array, and what errors say of it.
+
+    Attributes:
+        cells: the array.
+        name: of the column.
+        where: the file.
+        start: the number of the first row.
+        cut: whether the lists were cut from texts, where blank names such as in ``a||b`` are left out.
+    """
+
+    cells: Any
+    name: str
+    where: str
+    start: int = 1
+    cut: bool = False
+
+    @classmethod
+    def of(cls, table: Any, name: str, where: str, start: int = 1) -> Column:
+        """Return a column of a table, or of a batch of one, without the type that an extension gives it."""
+        cells = table.column(name)
+        cells = cells.combine_chunks() if hasattr(cells, "combine_chunks") else cells
+        cells = getattr(cells, "storage", cells)
+        return cls(cells.dictionary_decode() if hasattr(cells, "dictionary") else cells, name, where, start)
+
+    def refused(self, row: int, found: str, expected: str, place: int | None = None) -> InputError:
+        """Return the error of what was found in a row."""
+        at = f"row {self.start + row}" if place is None else f"row {self.start + row}, place {place}"
+        return InputError(f"{self.where} has {found} in {at} of column {self.name!r}; expected {expected}")
+
+    def refuse_nulls(self, expected: str) -> None:
+        """Refuse an empty cell."""
+        if self.cells.null_count:
+            raise self.refused(int(np.asarray(self.cells.is_null()).argmax()), "nothing (null)", expected)
+
+    def lengths(self) -> Ints:
+        """Return the lengths of lists; that of an empty cell is 0."""
+        from pyarrow import compute, types
+
+        if types.is_fixed_size_list(self.cells.type):
+            return np.full(len(self.cells), self.cells.type.list_size)
+        found = compute.list_value_length(self.cells).fill_null(0)
+        return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+
+    def without_blanks(self) -> Column:
+        """Return the column in which blank texts are empty cells."""
+        from pyarrow import compute
+
+        if not is_text(self.cells.type):
+            return self
+        blank = compute.equal(compute.utf8_trim_whitespace(self.cells), "")
+        return replace(self, cells=compute.if_else(blank, None, self.cells))
+
+    def separated(self, separator: str) -> Column:
+        """Return texts as lists, cut at a separator; lists stay."""
+        from pyarrow import compute
+
+        if not is_text(self.cells.type):
+            return self
+        return replace(self, cells=compute.split_pattern(self.cells, separator), cut=True)
+
+    def split(self, separator: str | None, known: Sequence[str] = ()) -> tuple[Column, str | None]:
+        """Return texts as lists, as `split_cells` reads them, and what separates them; lists stay, with None."""
+        import pyarrow
+        from pyarrow import types
+
+        names = pyarrow.list_(pyarrow.string())
+        if types.is_null(self.cells.type):
+            return replace(self, cells=self.cells.cast(names)), None
+        if not is_text(self.cells.type):
+            return self, None
+        coded = self.cells.dictionary_encode()  # null stays null
+        texts, where = coded.dictionary.to_pylist(), f"column {self.name!r} of {self.where}"
+        lists, used = split_cells(texts, separator=separator, known=known, where=where)
+        return replace(self, cells=pyarrow.array(lists, names).take(coded.indices)), used
+
+    def numbers(self) -> NDArray[np.float64]:
+        """Return numbers, nan where a cell is empty."""
+        from pyarrow import float64
+
+        try:
+            found = self.without_blanks().cells.cast(float64(), safe=False)
+            return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.float64)
+        except Exception:  # every kind of cell has an error of its own
+            raise InputError(
+                f"{self.where} has something that is not a number in column {self.name!r}"
+            ) from None
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether a type of Arrow is that of texts."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Return whether a type of Arrow is that of lists."""
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def holds_names(kind: Any, *, numbers: bool = False) -> bool:
+    """Return whether a type is of texts or of lists of texts, or, with ``numbers``, of lists of whole numbers."""
+    from pyarrow import types
+
+    inner = kind.value_type if is_list(kind) else kind
+    inner = inner.value_type if types.is_dictionary(inner) else inner
+    return is_text(inner) or types.is_null(inner) or (numbers and is_list(kind) and types.is_integer(inner))
+
+
+@dataclass(frozen=True, eq=False)
 class Tags:
     """The labels of a table.
 
@@ -85,6 +196,11 @@ class Tags:
     known: NDArray[np.bool_] | None
     separator: str | None = None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return what a plan records of how the labels were read."""
+        return {} if self.separator in (None, SEPARATOR) else {"separator": self.separator}
+
 
 def read_tags(
     table: Any,
@@ -94,7 +210,6 @@ def read_tags(
     annotated: str | None = None,
     separator: str | None = None,
     classes: Sequence[str] | None = None,
-    start: int = 1,
 ) -> Tags:
     """Return the labels of a table.
 
@@ -110,125 +225,66 @@ def read_tags(
         annotated: the column of the labels that a row was annotated for; a row without a list for all.
         separator: between the names in a text; found if not given.
         classes: all labels, in the order of the columns; by default those that are met, sorted.
-        start: the number of the first row, for errors.
     """
     if column is None:
-        names = [name for name in table.column_names if name.startswith(LABEL_PREFIX)]
-        return one_hot(table, names, where)
-    cells = whole(table, column)
-    _check_lists(cells, column, where, start)
-    cells, used = split_texts(cells, separator, f"column {column!r} of {where}", classes or ())
-    pairs, found = names_of(_named(table, column, cells, where), column, where, start, null_is_empty=True)
-    rows = cells.is_valid().to_numpy(zero_copy_only=False)
-    known = None if rows.all() else np.repeat(rows.reshape(-1, 1), len(found), axis=1)
-    listed = found
-    if annotated is not None:
-        cells = whole(table, annotated)
-        lists = _annotations(cells, separator or used, f"column {annotated!r} of {where}")
-        seen, listed = annotated_pairs(lists, annotated, pairs, found, where, start)
-        known = np.repeat(rows.reshape(-1, 1), len(listed), axis=1)
-        known[np.unique(seen[0])] = False
-        known[seen[0][seen[1] >= 0], seen[1][seen[1] >= 0]] = True
-        known &= rows[:, None]
-    names = list(classes or _numbered(table, column) or sorted(listed))
-    for number, name in enumerate(listed):
-        if name not in names:
-            row = start + int(pairs[0][(pairs[1] == number).argmax()])
-            raise InputError(f"{where} has the unknown label {name!r} in row {row}.{nearest(name, names)}")
-    return _sorted(names, listed, pairs, known, used, where, table.num_rows)
-
-
-def _annotations(cells: Any, separator: str | None, where: str) -> Any:
-    """Return the labels that rows were annotated for as lists; an empty text stands for all, as an empty cell does."""
-    from pyarrow import compute, types
-
-    if types.is_string(cells.type) or types.is_large_string(cells.type):
-        cells = compute.if_else(compute.equal(compute.utf8_trim_whitespace(cells), ""), None, cells)
-    return split_texts(cells, separator, where)[0]
-
-
-def _sorted(
-    classes: list[str],
-    names: list[str],
-    pairs: Pairs,
-    known: NDArray[np.bool_] | None,
-    separator: str | None,
-    where: str,
-    rows: int,
-) -> Tags:
-    """Return the labels with their columns in the order of the classes."""
-    if len(classes) > MAX_CLASSES:
-        raise InputError(f"{where} has {len(classes)} classes, but at most {MAX_CLASSES} were expected")
-    place = {name: k for k, name in enumerate(classes)}
-    order = np.array([place[name] for name in names], np.int64)
-    labels = np.zeros((rows, len(classes)), np.uint8)
-    labels[pairs[0], order[pairs[1]]] = 1
-    if known is not None:
-        wide = np.repeat(known.any(axis=1).reshape(-1, 1), len(classes), axis=1)
-        wide[:, order] = known
-        known = wide
-    return Tags(tuple(classes), labels, known, separator)
-
-
-def whole(table: Any, column: str) -> Any:
-    """Return a column of a table, or of a batch of one, as one array, without the type that an extension gives it."""
-    cells = table.column(column)
-    cells = cells.combine_chunks() if hasattr(cells, "combine_chunks") else cells
-    return getattr(cells, "storage", cells)
-
-
-def _check_lists(cells: Any, column: str, where: str, start: int) -> None:
-    """Refuse cells that are no lists of names or of whole numbers, and no texts."""
-    from pyarrow import types
-
-    kind = cells.type
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    inner = kind.value_type if lists else kind
-    inner = inner.value_type if types.is_dictionary(inner) else inner
-    good = types.is_string(inner) or types.is_large_string(inner) or types.is_null(inner)
-    if not good and not (lists and types.is_integer(inner)):
-        row = int(np.asarray(cells.is_valid()).argmax()) if len(cells) else 0
-        value = str(cells[row].as_py() if len(cells) else kind)[:60]
+        return one_hot(table, [name for name in table.column_names if name.startswith(LABEL_PREFIX)], where)
+    tags = Column.of(table, column, where)
+    if not holds_names(tags.cells.type, numbers=True):
+        row = int(np.asarray(tags.cells.is_valid()).argmax()) if len(tags.cells) else 0
+        value = str(tags.cells[row].as_py() if len(tags.cells) else tags.cells.type)[:60]
         raise InputError(
-            f"{where} has {value!r} in row {start + row} of column {column!r}, but a list of names or of class "
-            "numbers, or a text a|b|c, was expected"
+            f"{where} has {value!r} in row {row + 1} of column {column!r}, but a list of names or of class numbers, "
+            "or a text a|b|c, was expected"
         )
+    tags, used = tags.split(separator, classes or ())
+    numbered = _numbered(table, column)
+    seen = None if annotated is None else Column.of(table, annotated, where).without_blanks()
+    seen = None if seen is None else seen.split(separator or used)[0]
+    pairs, listed, cells = tag_pairs(_named(tags, numbered), seen, null_is_empty=True)
+    names = list(classes or numbered or sorted(listed))
+    if len(names) > MAX_CLASSES:
+        raise InputError(f"{where} has {len(names)} classes, but at most {MAX_CLASSES} were expected")
+    place = {name: k for k, name in enumerate(names)}
+    for number, name in enumerate(listed):
+        if name not in place:
+            rows, numbers = pairs if cells is None else map(np.concatenate, zip(pairs, cells, strict=True))
+            row = int(rows[(numbers == number).argmax()])
+            raise InputError(
+                f"{where} has the unknown label {name!r} in row {row + 1}.{nearest(name, names)}"
+            )
+    order = np.array([place[name] for name in listed], np.int64)
+    labels = np.zeros((table.num_rows, len(names)), np.uint8)
+    labels[pairs[0], order[pairs[1]]] = 1
+    done = tags.cells.is_valid().to_numpy(zero_copy_only=False)
+    known = None if done.all() and cells is None else np.repeat(done.reshape(-1, 1), len(names), axis=1)
+    if known is not None and cells is not None:
+        rows, numbers = (part[cells[1] >= 0] for part in cells)
+        known[cells[0]] = False
+        known[rows, order[numbers]] = done[rows]
+    return Tags(tuple(names), labels, known, used)
 
 
-def split_texts(
-    cells: Any, separator: str | None, where: str, known: Sequence[str] = ()
-) -> tuple[Any, str | None]:
-    """Return texts as lists of names, and what separates them; lists stay as they are, with None."""
-    import pyarrow
-    from pyarrow import compute, types
-
-    if types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    if types.is_null(cells.type):
-        return cells.cast(pyarrow.list_(pyarrow.string())), None
-    if not (types.is_string(cells.type) or types.is_large_string(cells.type)):
-        return cells, None
-    coded = compute.dictionary_encode(cells)  # null stays null
-    lists, used = split_cells(coded.dictionary.to_pylist(), separator=separator, known=known, where=where)
-    return pyarrow.array(lists, pyarrow.list_(pyarrow.string())).take(coded.indices), used
-
-
-def _named(table: Any, column: str, cells: Any, where: str) -> Any:
+def _named(tags: Column, known: list[str] | None) -> Column:
     """Return lists of class numbers as lists of names."""
     import pyarrow
-    from pyarrow import types
+    from pyarrow import compute, types
 
-    if not types.is_integer(cells.type.value_type):
-        return cells
-    numbers = cells.flatten()
-    top = (pyarrow.compute.max(numbers).as_py() if len(numbers) else 0) or 0
-    known = _numbered(table, column) or [str(k) for k in range(min(top + 1, MAX_CLASSES))]
-    if (len(numbers) and (pyarrow.compute.min(numbers).as_py() or 0) < 0) or top >= len(known):
-        raise InputError(f"{where} has class numbers in {column!r} that are not in 0 to {len(known) - 1}")
+    if not types.is_integer(tags.cells.type.value_type):
+        return tags
+    numbers = tags.cells.flatten()
+    limits = compute.min_max(numbers).as_py() if len(numbers) else {}
+    low, top = limits.get("min") or 0, limits.get("max") or 0
+    known = known or [str(k) for k in range(min(top + 1, MAX_CLASSES))]
+    if low < 0 or top >= len(known):
+        raise InputError(
+            f"{tags.where} has class numbers in {tags.name!r} that are not in 0 to {len(known) - 1}"
+        )
     names = pyarrow.array(known, pyarrow.string()).take(numbers)
-    offsets = np.concatenate([[0], np.cumsum(_lengths(cells))])
-    found = pyarrow.ListArray.from_arrays(pyarrow.array(offsets, pyarrow.int32()), names)
-    return found if not cells.null_count else pyarrow.compute.if_else(cells.is_valid(), found, None)
+    offsets = pyarrow.array(np.concatenate([[0], np.cumsum(tags.lengths())]), pyarrow.int32())
+    found = pyarrow.ListArray.from_arrays(offsets, names)
+    if tags.cells.null_count:
+        found = compute.if_else(tags.cells.is_valid(), found, None)
+    return replace(tags, cells=found)
 
 
 def _numbered(table: Any, column: str) -> list[str] | None:
@@ -241,10 +297,9 @@ def _numbered(table: Any, column: str) -> list[str] | None:
         names = entry.get("names") if isinstance(entry, dict) else None
     except (ValueError, AttributeError, RecursionError):
         return None
-    sound = (
-        isinstance(names, list) and all(isinstance(n, str) for n in names) and len(set(names)) == len(names)
-    )
-    return names if sound else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return None
+    return names if len(set(names)) == len(names) else None
 
 
 def one_hot(table: Any, names: Sequence[str], where: str) -> Tags:
@@ -254,7 +309,7 @@ def one_hot(table: Any, names: Sequence[str], where: str) -> Tags:
             f"{where} has no column of labels: 'labels' (lists, or a|b|c), or columns {LABEL_PREFIX}... "
             f"of 0 and 1, were expected; it has {', '.join(table.column_names)[:200]}"
         )
-    matrix = np.stack([numbers_of(table, name, where) for name in names], axis=1)
+    matrix = np.stack([Column.of(table, name, where).numbers() for name in names], axis=1)
     known = ~np.isnan(matrix)
     bad = known & (matrix != 0) & (matrix != 1)
     if bad.any():
@@ -268,39 +323,119 @@ def one_hot(table: Any, names: Sequence[str], where: str) -> Tags:
 
 def number_columns(table: Any, leave: Sequence[str | None]) -> list[str]:
     """Return the columns of numbers, or of texts that all are numbers, except for some and those of labels."""
-    from pyarrow import ArrowInvalid, compute, float64, types
+    from pyarrow import ArrowInvalid, float64, types
 
     def is_number(name: str) -> bool:
         kind = table.schema.field(name).type
-        if not (types.is_string(kind) or types.is_large_string(kind)):
+        if not is_text(kind):
             return bool(types.is_integer(kind) or types.is_floating(kind))
         try:
-            return bool(compute.cast(table.column(name).slice(0, 100), float64()) is not None)
+            return table.column(name).slice(0, 100).cast(float64()) is not None
         except ArrowInvalid:
             return False
 
-    return [
-        name
-        for name in table.column_names
-        if name not in leave and not name.startswith(LABEL_PREFIX) and is_number(name)
-    ]
+    names = [name for name in table.column_names if name not in leave and not name.startswith(LABEL_PREFIX)]
+    return [name for name in names if is_number(name)]
 
 
-def numbers_of(table: Any, name: str, where: str) -> NDArray[np.float64]:
-    """Return a column of numbers, nan where a cell is empty."""
-    from pyarrow import compute, float64, types
+def vectors_of(column: Column, width: int | None = None) -> NDArray[Any]:
+    """Return lists of numbers as ``[n, D]``; each must be finite, and no larger than `mlcl.errors.LARGEST`.
 
-    cells = whole(table, name)
-    if types.is_string(cells.type) or types.is_large_string(cells.type):
-        cells = compute.if_else(compute.equal(compute.utf8_trim_whitespace(cells), ""), None, cells)
-    try:
-        found = cells.cast(float64(), safe=False).to_numpy(zero_copy_only=False)
-        return np.asarray(found, dtype=np.float64)
-    except Exception:  # every kind of cell has an error of its own
-        raise InputError(f"{where} has something that is not a number in column {name!r}") from None
+    ``width`` is the length expected of every list; that of the first one by default.
+
+    >>> import pyarrow
+    >>> vectors_of(Column(pyarrow.array([[1.0, 2.0], [3.0, 4.0]]), "x", "a.parquet"))
+    array([[1., 2.],
+           [3., 4.]])
+    >>> vectors_of(Column(pyarrow.array([[1.0, 2.0], [3.0]]), "x", "a.parquet", 100))
+    Traceback (most recent call last):
+    ...
+    mlcl.errors.InputError: a.parquet has a vector of length 1 in row 101 of column 'x'; expected 2
+    """
+    column.refuse_nulls("a vector")
+    lengths = column.lengths()
+    if width is None:
+        width = int(lengths[0]) if len(lengths) else 0
+    if (lengths != width).any():
+        row = int((lengths != width).argmax())
+        raise column.refused(row, f"a vector of length {lengths[row]}", str(width))
+    values = column.cells.flatten()
+    if values.null_count:
+        row, place = divmod(int(np.asarray(values.is_null()).argmax()), width)
+        raise column.refused(row, "no number", "finite numbers", place)
+    found = values.to_numpy(zero_copy_only=False).reshape(len(lengths), width)
+    unfit = first_unfit(found) if found.dtype.kind == "f" else None
+    if unfit is not None:
+        row, place = divmod(unfit[0], width)
+        raise column.refused(row, unfit[1], unfit[2], place)
+    return np.asarray(found)
 
 
-def image_bytes(value: Any, *, name: str) -> bytes:
+def names_of(column: Column, *, null_is_empty: bool = False) -> tuple[Pairs, list[str]]:
+    """Return a row and the number of a name for each name in a column of lists, and the names.
+
+    An empty cell (null) is refused, unless ``null_is_empty``.
+
+    >>> import pyarrow
+    >>> column = Column(pyarrow.array([["cat", "dog"], [], ["dog"]]), "tags", "a.parquet")
+    >>> (rows, numbers), names = names_of(column)
+    >>> rows.tolist(), numbers.tolist(), names
+    ([0, 0, 2], [0, 1, 1], ['cat', 'dog'])
+    """
+    import pyarrow
+    from pyarrow import compute, types
+
+    cells = column.cells
+    if not null_is_empty:
+        column.refuse_nulls("a list of names")
+    elif cells.null_count and types.is_fixed_size_list(cells.type):
+        column = replace(column, cells=cells.cast(pyarrow.list_(cells.type.value_type)))
+    rows = np.repeat(np.arange(len(cells)), column.lengths())
+    flat = column.cells.flatten()
+    if flat.null_count:
+        raise column.refused(int(rows[np.asarray(flat.is_null()).argmax()]), "no name (null)", "names")
+    flat = flat.dictionary_decode() if types.is_dictionary(flat.type) else flat
+    flat = flat.cast(pyarrow.string()) if types.is_null(flat.type) else flat
+    trimmed = compute.utf8_trim_whitespace(flat)
+    some = np.asarray(compute.not_equal(trimmed, ""))
+    if not some.all():
+        if not column.cut:
+            raise column.refused(int(rows[some.argmin()]), "a blank name", "names")
+        rows, trimmed = rows[some], trimmed.filter(pyarrow.array(some))
+    coded = (trimmed if column.cut else flat).dictionary_encode()
+    numbers = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return (rows, numbers), coded.dictionary.to_pylist()
+
+
+def tag_pairs(
+    tags: Column, annotated: Column | None = None, *, null_is_empty: bool = False
+) -> tuple[Pairs, list[str], Pairs | None]:
+    """Return the tags of rows, the names of all labels, and which rows were annotated for which labels.
+
+    A row that was annotated for no label has the number -1 there; one with an empty cell was annotated for all and is
+    not listed. The tags of a row must be among the labels that it was annotated for.
+    """
+    pairs, names = names_of(tags, null_is_empty=null_is_empty)
+    if annotated is None:
+        return pairs, names, None
+    seen, more = names_of(annotated, null_is_empty=True)
+    place = {name: k for k, name in enumerate(dict.fromkeys([*names, *more]))}
+    numbers = np.array([place[name] for name in more], np.int64)[seen[1]]
+    all_labels = np.asarray(annotated.cells.is_null())
+    listed = np.isin(pairs[0] * len(place) + pairs[1], seen[0] * len(place) + numbers)
+    missing = np.flatnonzero(~listed & ~all_labels[pairs[0]])
+    if len(missing):
+        row, label = (int(part[missing[0]]) for part in pairs)
+        raise InputError(
+            f"{tags.where} has the tag {names[label]!r} in row {tags.start + row}, which column {annotated.name!r} "
+            f"does not list there; expected the tags of a row among the labels it was annotated for"
+        )
+    none = np.setdiff1d(np.flatnonzero(~all_labels), seen[0])  # rows with an empty list
+    rows = np.concatenate([seen[0], none])
+    return pairs, list(place), (rows, np.concatenate([numbers, np.full(len(none), -1)]))
+
+
+def _image_bytes(value: Any, name: str) -> bytes:
     """Return the encoded image in a cell: bytes, or Hugging Face's struct of bytes and path."""
     data = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(data, bytes):
@@ -308,159 +443,82 @@ def image_bytes(value: Any, *, name: str) -> bytes:
     return data
 
 
-def vectors_of(cells: Any, width: int | None, column: str, where: str, start: int) -> NDArray[Any]:
-    """Return a column of lists of numbers as ``[n, D]``; each must be finite, and no larger than `mlcl.errors.LARGEST`.
+@dataclass(frozen=True, eq=False)
+class ParquetImages:
+    """Images in Parquet files: for each row its file, its row group and its place in the group."""
 
-    Args:
-        cells: the column.
-        width: the length expected of every list; that of the first one if None.
-        column: its name, for errors.
-        where: the file, for errors.
-        start: the number of the first row, for errors.
+    files: tuple[Path, ...]
+    column: str
+    places: Ints
 
-    >>> import pyarrow
-    >>> vectors_of(pyarrow.array([[1.0, 2.0], [3.0, 4.0]]), None, "x", "a.parquet", 0)
-    array([[1., 2.],
-           [3., 4.]])
-    >>> vectors_of(pyarrow.array([[1.0, 2.0], [3.0]]), None, "x", "a.parquet", 100)
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: a.parquet has a vector of length 1 in row 101 of column 'x'; expected 2
-    """
-    cells = getattr(cells, "storage", cells)
-    _refuse_nulls(cells, column, where, start, "a vector")
-    lengths = _lengths(cells)
-    if width is None:
-        width = int(lengths[0]) if len(lengths) else 0
-    if (lengths != width).any():
-        row = int((lengths != width).argmax())
-        raise InputError(
-            f"{where} has a vector of length {lengths[row]} in row {start + row} of column {column!r}; "
-            f"expected {width}"
-        )
-    values = cells.flatten()
-    if values.null_count:
-        row, place = divmod(int(np.asarray(values.is_null()).argmax()), width)
-        raise InputError(
-            f"{where} has no number in row {start + row}, place {place} of column {column!r}; "
-            f"expected finite numbers"
-        )
-    found = values.to_numpy(zero_copy_only=False).reshape(len(cells), width)
-    unfit = first_unfit(found) if found.dtype.kind == "f" else None
-    if unfit is not None:
-        (row, place), kind, expected = divmod(unfit[0], width), unfit[1], unfit[2]
-        raise InputError(
-            f"{where} has {kind} in row {start + row}, place {place} of column {column!r}; expected {expected}"
-        )
-    return np.asarray(found)
+    @classmethod
+    def of(cls, files: Sequence[Path], column: str) -> ParquetImages:
+        """Index the rows of some files."""
+        parts = [np.zeros((0, 3), dtype=np.int64)]
+        for f, path in enumerate(files):
+            info = open_parquet(path, where=str(path)).metadata
+            for g in range(info.num_row_groups):
+                rows = np.arange(info.row_group(g).num_rows)
+                parts.append(np.stack([np.full_like(rows, f), np.full_like(rows, g), rows], axis=1))
+        return cls(tuple(files), column, np.concatenate(parts))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def name(self, row: int) -> str:
+        """Return the file and the row."""
+        file, group, place = self.places[row].tolist()
+        return f"{self.files[file]}, row group {group}, row {place},"
+
+    def size(self, row: int) -> int | None:
+        """Return the size of the whole file: that of one image is not known before it is read."""
+        return self.files[int(self.places[row, 0])].stat().st_size
+
+    def read(self, row: int) -> bytes:
+        """Return one image; its row group stays in memory until another one is needed."""
+        file, group, place = self.places[row].tolist()
+        path = self.files[file]
+        column = _group(path, path.stat().st_mtime_ns, self.column, group)
+        return _image_bytes(column[place].as_py(), self.name(row))
+
+    def take(self, rows: Ints) -> ParquetImages:
+        """Return some of the images."""
+        return replace(self, places=self.places[rows])
 
 
-def names_of(
-    cells: Any, column: str, where: str, start: int, *, null_is_empty: bool = False, blanks: bool = False
-) -> tuple[Pairs, list[str]]:
-    """Return a row and the number of a name for each name in a column of lists, and the names.
-
-    Args:
-        cells: the column.
-        column: its name, for errors.
-        where: the file, for errors.
-        start: the number of the first row, for errors.
-        null_is_empty: take an empty cell (null) for an empty list; otherwise it is refused.
-        blanks: whether blank names are left out, as in a text ``a||b``; otherwise they are refused.
-
-    >>> import pyarrow
-    >>> (rows, numbers), names = names_of(pyarrow.array([["cat", "dog"], [], ["dog"]]), "tags", "a.parquet", 0)
-    >>> rows.tolist(), numbers.tolist(), names
-    ([0, 0, 2], [0, 1, 1], ['cat', 'dog'])
-    """
-    import pyarrow
-    from pyarrow import compute, types
-
-    if not null_is_empty:
-        _refuse_nulls(cells, column, where, start, "a list of names")
-    elif cells.null_count and types.is_fixed_size_list(cells.type):
-        cells = cells.cast(pyarrow.list_(cells.type.value_type))
-    rows = np.repeat(np.arange(len(cells)), _lengths(cells))
-    flat = cells.flatten()
-    if flat.null_count:
-        row = int(rows[np.asarray(flat.is_null()).argmax()])
-        raise InputError(
-            f"{where} has no name (null) in row {start + row} of column {column!r}; expected names"
-        )
-    if types.is_dictionary(flat.type):
-        flat = flat.dictionary_decode()
-    if types.is_null(flat.type):
-        flat = flat.cast(pyarrow.string())
-    trimmed = compute.utf8_trim_whitespace(flat)
-    some = np.asarray(compute.not_equal(trimmed, ""))
-    if not some.all():
-        if not blanks:
-            row = int(rows[some.argmin()])
-            raise InputError(
-                f"{where} has a blank name in row {start + row} of column {column!r}; expected names"
-            )
-        rows, trimmed = rows[some], trimmed.filter(pyarrow.array(some))
-    coded = (trimmed if blanks else flat).dictionary_encode()
-    numbers = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return (rows, numbers), coded.dictionary.to_pylist()
+@functools.lru_cache(maxsize=1)
+def _group(path: Path, _: int, column: str, group: int) -> Any:
+    file = open_parquet(path, where=str(path))
+    with parsing(f"{path} cannot be read"):
+        found = file.read_row_group(group, columns=[column], use_threads=False).column(0)
+    return found
 
 
-def separated(cells: Any, separator: str) -> tuple[Any, bool]:
-    """Return texts as lists, cut at a separator that is not guessed; lists stay. And whether they were texts."""
-    from pyarrow import compute, types
+@dataclass(frozen=True, eq=False)
+class ArrowImages:
+    """Images in a column of an Arrow table, which is memory-mapped."""
 
-    if types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    if types.is_string(cells.type) or types.is_large_string(cells.type):
-        return compute.split_pattern(cells, separator), True
-    return cells, False
+    label: str
+    column: Any
+    rows: Ints
 
+    def __len__(self) -> int:
+        return len(self.rows)
 
-def annotated_pairs(
-    cells: Any, column: str, tags: Pairs, names: list[str], where: str, start: int, *, blanks: bool = False
-) -> tuple[Pairs, list[str]]:
-    """Return which rows were annotated for which labels, and all labels; -1 for a row that was for none.
+    def name(self, row: int) -> str:
+        """Return the dataset and the row."""
+        return f"row {self.rows[row]} of {self.label}"
 
-    A row with an empty cell was annotated for all and is not listed. The tags of a row must be among its labels.
+    def size(self, row: int) -> int | None:
+        """Return the size of the encoded image in bytes, or None if its cell is empty."""
+        cell = self.column[int(self.rows[row])]
+        value = cell["bytes"] if hasattr(cell, "keys") and cell.is_valid else cell
+        return value.as_buffer().size if value.is_valid else None
 
-    Args:
-        cells: lists of the labels that a row was annotated for.
-        column: its name, for errors.
-        tags: a row and the number of a label for each tag.
-        names: of the labels, by number.
-        where: the file, for errors.
-        start: the number of the first row, for errors.
-        blanks: see `names_of`.
-    """
-    pairs, more = names_of(cells, column, where, start, null_is_empty=True, blanks=blanks)
-    place = {name: k for k, name in enumerate(dict.fromkeys([*names, *more]))}
-    numbers = np.array([place[name] for name in more], np.int64)[pairs[1]]
-    all_labels = np.asarray(cells.is_null())
-    listed = np.isin(tags[0] * len(place) + tags[1], pairs[0] * len(place) + numbers)
-    missing = np.flatnonzero(~listed & ~all_labels[tags[0]])
-    if len(missing):
-        row, label = (int(part[missing[0]]) for part in tags)
-        raise InputError(
-            f"{where} has the tag {names[label]!r} in row {start + row}, which column {column!r} does not "
-            f"list there; expected the tags of a row among the labels it was annotated for"
-        )
-    none = np.setdiff1d(np.flatnonzero(~all_labels), pairs[0])  # rows with an empty list
-    rows = np.concatenate([pairs[0], none])
-    return (rows, np.concatenate([numbers, np.full(len(none), -1)])), list(place)
+    def read(self, row: int) -> bytes:
+        """Return the encoded image."""
+        return _image_bytes(self.column[int(self.rows[row])].as_py(), self.name(row))
 
-
-def _lengths(cells: Any) -> Ints:
-    from pyarrow import compute, types
-
-    if types.is_fixed_size_list(cells.type):
-        return np.full(len(cells), cells.type.list_size)
-    found = compute.list_value_length(cells).fill_null(0)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _refuse_nulls(cells: Any, column: str, where: str, start: int, expected: str) -> None:
-    if cells.null_count:
-        row = int(np.asarray(cells.is_null()).argmax())
-        raise InputError(
-            f"{where} has nothing (null) in row {start + row} of column {column!r}; expected {expected}"
-        )
+    def take(self, rows: Ints) -> ArrowImages:
+        """Return some of the images."""
+        return replace(self, rows=self.rows[rows])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -215,22 +216,18 @@ def _from_tags(
     classes: Sequence[str] | None, y_train: Any, y_test: Any
 ) -> tuple[Sequence[str], Labels, Labels]:
     """Return class names and label matrices of tags per row."""
-    lists: list[list[list[str]]] = []
     for name, y in (("y_train", y_train), ("y_test", y_test)):
         if not is_tags(y):
             raise InputError(
                 f"{name} is no list of tags per row, but the other split is; expected both alike"
             )
-        lists.append([[_tag(tag, name) for tag in row] for row in y])
-    names, matrix = label_matrix(lists[0] + lists[1], classes=classes, where="y_train and y_test")
+        for tag in (tag for row in y for tag in row):
+            if not isinstance(tag, str | int) or isinstance(tag, bool):
+                raise InputError(f"{name} has the tag {tag!r}, but a text or a whole number was expected")
+    rows = [[str(tag) for tag in row] for y in (y_train, y_test) for row in y]
+    names, matrix = label_matrix(rows, classes=classes, where="y_train and y_test")
     warn_of_alike(names, matrix.sum(axis=0, dtype=np.int64), where="y_train and y_test")
-    return names, matrix[: len(lists[0])], matrix[len(lists[0]) :]
-
-
-def _tag(tag: Any, name: str) -> str:
-    if not isinstance(tag, str | int) or isinstance(tag, bool):
-        raise InputError(f"{name} has the tag {tag!r}, but a text or a whole number was expected")
-    return str(tag)
+    return names, matrix[: len(y_train)], matrix[len(y_train) :]
 
 
 def as_inputs(inputs: ArrayLike, *, name: str = "inputs") -> NDArray[Any]:
@@ -245,15 +242,12 @@ def as_inputs(inputs: ArrayLike, *, name: str = "inputs") -> NDArray[Any]:
     if x.dtype.kind not in "buif":
         raise InputError(f"{name} has dtype {x.dtype}, but numbers were expected")
     if x.ndim not in (2, 4) or x.size == 0:
-        raise InputError(
-            f"{name} has shape {x.shape}, but images [N, C, H, W] or features [N, D], "
-            f"and at least one row, were expected"
-        )
+        expected = "images [N, C, H, W] or features [N, D], and at least one row, were expected"
+        raise InputError(f"{name} has shape {x.shape}, but {expected}")
     if x.ndim == 4:
         if x.dtype != np.uint8:
-            raise InputError(
-                f"{name} has images of dtype {x.dtype}, but uint8 pixels, 0 to 255, were expected"
-            )
+            expected = "uint8 pixels, 0 to 255, were expected"
+            raise InputError(f"{name} has images of dtype {x.dtype}, but {expected}")
         if x.shape[1] not in (1, 3):
             hint = "; move the channels from the last axis to the second" if x.shape[3] in (1, 3) else ""
             raise InputError(
@@ -313,24 +307,29 @@ def _class_names(classes: Sequence[str] | None, width: int) -> tuple[str, ...]:
     names = tuple(f"class-{k}" for k in range(width)) if classes is None else tuple(classes)
     if len(names) != width:
         raise InputError(f"classes has {len(names)} names, but the labels have {width} columns")
+    check_distinct(names, "name", "classes")
+    return names
+
+
+def check_distinct(names: Sequence[Any], noun: str, where: str) -> None:
+    """Refuse blank, unprintable or repeated names."""
     seen: set[str] = set()
     for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"classes has the entry {name!r}, but a name that is not blank was expected")
+        # Half a surrogate pair cannot be written down.
+        if not isinstance(name, str) or not name.strip() or re.search("[\ud800-\udfff]", name):
+            raise InputError(f"{where} has the {noun} {name!r}, but a name that is not blank was expected")
         if name in seen:
-            raise InputError(f"classes has the name {name!r} twice, but distinct names were expected")
+            raise InputError(f"{where} has the {noun} {name!r} twice, but distinct ones were expected")
         seen.add(name)
-    return names
 
 
 def joined_known(*splits: Split) -> NDArray[np.bool_] | None:
     """Return which labels of the rows of several splits are known; None: all."""
-    if all(split.known is None for split in splits):
+    known = [split.known for split in splits]
+    if all(one is None for one in known):
         return None
-    every = (
-        np.ones(split.labels.shape, np.bool_) if split.known is None else split.known for split in splits
-    )
-    return np.concatenate(list(every))
+    pairs = zip(known, splits, strict=True)
+    return np.concatenate([np.ones(s.labels.shape, np.bool_) if one is None else one for one, s in pairs])
 
 
 class ConcatRows:
@@ -357,3 +356,41 @@ class ConcatRows:
         out[~late] = self.parts[0][rows[~late]]
         out[late] = self.parts[1][rows[late] - len(self.parts[0])]
         return out
+
+
+def shared_rows(train: NDArray[Any], test: NDArray[Any]) -> NDArray[np.int64]:
+    """Return ``[m, 2]``: each test row that equals a training row, after the first such training row.
+
+    Rows are compared by a hash of their content, and those of equal hash byte by byte. Images that differ in one
+    pixel, such as the same photograph compressed twice, are not found.
+
+    >>> shared_rows(np.array([[1.0], [2.0], [2.0]]), np.array([[2.0], [3.0], [1.0]]))
+    array([[1, 0],
+           [0, 2]])
+    """
+    known, first = np.unique(content_hashes(train), return_index=True)
+    hashes = content_hashes(test)
+    place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    hit = np.flatnonzero(known[place] == hashes)
+    pairs = np.stack([first[place[hit]], hit], axis=1).astype(np.int64)
+    same = [np.array_equal(train[i], test[j]) for i, j in pairs]
+    return pairs[np.asarray(same, dtype=np.bool_)]
+
+
+def content_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of the content of each row, streaming: a sum of products modulo 2**64."""
+    width = rows[0].nbytes
+    words = -(-width // 8)
+    # Odd random factors from a fixed seed: a hash must be the same in every run.
+    factors = np.random.default_rng(0).integers(0, 2**63, words, dtype=np.uint64) * np.uint64(2) + np.uint64(
+        1
+    )
+    hashes = []
+    for chunk in _chunks(rows):
+        padded = np.zeros((len(chunk), words * 8), dtype=np.uint8)
+        padded[:, :width] = np.ascontiguousarray(chunk).reshape(len(chunk), -1).view(np.uint8)
+        value = padded.view(np.uint64)
+        # Mixed before and after: the low bits of a sum of products depend on the low bits of words alone.
+        value = (value ^ (value >> np.uint64(29))) * factors
+        hashes.append((value ^ (value >> np.uint64(32))).sum(axis=1, dtype=np.uint64))
+    return np.concatenate(hashes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
-from mlcl.errors import InputError, check_choice, one_line
+from mlcl.errors import InputError, check_choice, parsing
 from mlcl.labels import Labels
 
 YEARS = (2017, 2014)
@@ -48,24 +49,23 @@ def read_coco(root: Path, *, year: int | None = None, crowds: str = "include") -
     check_choice("crowds", crowds, ("include", "exclude"))
     tree = open_tree(root)
     year = _find(tree, root, year)
-    parts = [_read_split(tree, split, year, crowds=crowds) for split in ("train", "val")]
-    if parts[0].classes != parts[1].classes:
+    train, val = (_read_split(tree, split, year, crowds=crowds) for split in ("train", "val"))
+    if train.classes != val.classes:
         raise InputError(
             f"{root} has other categories in instances_val{year}.json than in instances_train{year}.json"
         )
-    dropped = sum(part.dropped for part in parts)
-    count = [len(part.ids) for part in parts]
+    ids = [*train.ids, *val.ids]
     return make_plan(
         source="coco",
         root=str(root),
         name=f"coco{year}",
-        classes=list(parts[0].classes.values()),
-        ids=[name for part in parts for name in part.ids],
-        train=np.repeat([True, False], count),
-        labels=np.concatenate([part.labels for part in parts]),
-        inputs=ImageFiles(tree, [path for part in parts for path in part.paths]),
+        classes=list(train.classes.values()),
+        ids=ids,
+        train=np.arange(len(ids)) < len(train.ids),
+        labels=np.concatenate([train.labels, val.labels]),
+        inputs=ImageFiles(tree, [*train.paths, *val.paths]),
         options={"year": year, "crowds": crowds},
-        dropped={UNLABELLED: dropped} if dropped else {},
+        dropped={UNLABELLED: train.dropped + val.dropped},
     )
 
 
@@ -81,25 +81,29 @@ def _find(tree: Tree, root: Path, year: int | None) -> int:
     return found[0]
 
 
+@dataclass(frozen=True)
 class _Split:
     """One instances file: its images that have annotations, and their labels."""
 
-    def __init__(
-        self, classes: dict[int, str], ids: list[str], paths: list[str], labels: Labels, dropped: int
-    ) -> None:
-        self.classes, self.ids, self.paths, self.labels, self.dropped = classes, ids, paths, labels, dropped
+    classes: dict[int, str]
+    ids: list[str]
+    paths: list[str]
+    labels: Labels
+    dropped: int
 
 
 def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
     path = f"annotations/instances_{split}{year}.json"
     where = tree.where(path)
     content = _load(tree.read(path, limit=_MAX_JSON_BYTES), where)
-    numbers = _ids(content, "categories", "id", where)
-    classes = dict(sorted(zip(numbers, _texts(content, "categories", "name", where), strict=True)))
+    numbers = _values(content, "categories", "id", where)
+    classes = dict(
+        sorted(zip(numbers, _values(content, "categories", "name", where, text=True), strict=True))
+    )
     if len(classes) < len(numbers):
         raise InputError(f"{where} has a category id twice, but distinct ids were expected")
-    image_ids = np.asarray(_ids(content, "images", "id", where), dtype=np.int64)
-    files = _texts(content, "images", "file_name", where)
+    image_ids = np.asarray(_values(content, "images", "id", where), dtype=np.int64)
+    files = _values(content, "images", "file_name", where, text=True)
     unique, first = np.unique(image_ids, return_index=True)
     if len(unique) < len(image_ids):
         repeated = np.setdiff1d(np.arange(len(image_ids)), first)[0]
@@ -115,11 +119,8 @@ def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
     labels[rows[counted], columns[counted]] = 1
     kept = np.flatnonzero(labels.any(axis=1))
     folder = f"{split}{year}/"
-    if (
-        len(kept)
-        and tree.size(folder + files[kept[0]]) is None
-        and tree.size(f"images/{folder}{files[kept[0]]}")
-    ):
+    sample = folder + files[kept[0]] if len(kept) else ""
+    if sample and tree.size(sample) is None and tree.size(f"images/{sample}"):
         folder = f"images/{folder}"
     return _Split(
         classes,
@@ -132,42 +133,34 @@ def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
 
 def _load(data: bytes, where: str) -> dict[str, Any]:
     """Parse an instances file, keeping only what is used: most of its half gigabyte is outlines."""
-    try:
+    with parsing(f"{where} is not readable JSON, or is cut off"):
         content: Any = json.loads(
             data,
             object_pairs_hook=lambda pairs: {key: value for key, value in pairs if key in _KEYS},
             parse_float=lambda _: None,
         )
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not readable JSON, or is cut off: {one_line(error)}") from None
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             raise InputError(f"{where} has no list {key!r}, which an instances file must have")
-    table: dict[str, Any] = content
-    for key in ("images", "annotations", "categories"):
-        for entry in table[key]:
+        for entry in content[key]:
             if not isinstance(entry, dict):
                 raise InputError(
                     f"{where} has an entry of {key!r} that is not an object: {str(entry)[:80]!r}"
                 )
-    return table
-
-
-def _ids(content: Mapping[str, Any], table: str, key: str, where: str) -> list[int]:
-    found = [entry.get(key) for entry in content[table]]
-    for value in found:
-        if type(value) is not int or not 0 <= value < 2**62:
-            raise InputError(
-                f"{where} has {key} = {str(value)[:80]!r} in {table!r}, but a whole number was expected"
-            )
+    found: dict[str, Any] = content
     return found
 
 
-def _texts(content: Mapping[str, Any], table: str, key: str, where: str) -> list[str]:
+def _values(content: Mapping[str, Any], table: str, key: str, where: str, *, text: bool = False) -> list[Any]:
+    """Return a field of all entries: whole numbers, or texts."""
     found = [entry.get(key) for entry in content[table]]
     for value in found:
-        if type(value) is not str or not value:
-            raise InputError(f"{where} has {key} = {str(value)[:80]!r} in {table!r}, but a text was expected")
+        good = type(value) is str and value if text else type(value) is int and 0 <= value < 2**62
+        if not good:
+            expected = "a text" if text else "a whole number"
+            raise InputError(
+                f"{where} has {key} = {str(value)[:80]!r} in {table!r}, but {expected} was expected"
+            )
     return found
 
 
@@ -175,7 +168,7 @@ def _rows(
     content: Mapping[str, Any], key: str, known: NDArray[np.int64], noun: str, where: str
 ) -> NDArray[np.int64]:
     """Return for each annotation the position of its image or category in ``known``."""
-    wanted = np.asarray(_ids(content, "annotations", key, where), dtype=np.int64)
+    wanted = np.asarray(_values(content, "annotations", key, where), dtype=np.int64)
     order = np.argsort(known)
     place = np.searchsorted(known, wanted, sorter=order)
     inside = place < len(known)

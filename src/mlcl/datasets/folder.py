@@ -8,19 +8,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from mlcl.datasets.archives import clean_name
-from mlcl.datasets.arrow import LABEL_COLUMNS, one_hot, read_tags
-from mlcl.datasets.cells import SEPARATOR
+from mlcl.datasets.arrow import ANNOTATED_COLUMNS, LABEL_COLUMNS, one_hot
 from mlcl.datasets.images import IMAGE_SUFFIXES
-from mlcl.datasets.plan import (
-    SOURCES,
-    DatasetPlan,
-    ImageFiles,
-    choose_split,
-    make_plan,
-)
+from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, choose_split, make_plan
 from mlcl.datasets.table import FILE_COLUMNS, csv_table
-from mlcl.datasets.trees import Tree, open_tree
+from mlcl.datasets.trees import Tree, clean_name, decoded_text, open_tree
 from mlcl.errors import InputError
 from mlcl.files import slug
 
@@ -44,10 +36,11 @@ def read_folder(
     The CSV has a header; its cells are separated by a comma, a semicolon, a tab or ``|``, whichever separates the names
     of the header. The column ``file`` (or filename, image, path) holds the path of an image, relative to the CSV. An
     image that is not there is looked for by its name, with or without its extension, in all subfolders. Labels are
-    either in one column ``labels`` (or label, tags, classes) as `split_cells` reads it, and other columns are ignored,
-    or in all other columns, one per class, as 0 and 1. A file ``classes.txt`` in the folder of the CSV, one name per
-    line, fixes the classes of a ``labels`` column and their order; without it they are the names found, sorted. A
-    column ``split`` with train, val and test splits the data; without it a seeded part is held out.
+    either in one column ``labels`` (or label, tags, classes) as `split_cells` reads it, beside which only a column
+    ``annotated`` is read, of the labels that an image was annotated for (empty: all); or in all other columns, one per
+    class, as 0 and 1. A file ``classes.txt`` in the folder of the CSV, one name per line, fixes the classes of a
+    ``labels`` column and their order; without it they are the names found, sorted. A column ``split`` with train, val
+    and test splits the data; without it a seeded part is held out.
 
     Args:
         root: the folder, or an archive of it.
@@ -65,22 +58,27 @@ def read_folder(
     cells = csv_table(lines, Path(where))
     if not len(cells):
         raise InputError(f"{where} has no rows; expected at least one")
-    file, split, labels = _find_columns(cells.data.column_names, where)
-    if labels is None:
-        found = one_hot(
-            cells.data, [name for name in cells.data.column_names if name not in (file, split)], where
+    header: list[str] = cells.data.column_names
+    lower = {name.lower(): name for name in reversed(header)}
+    file, split, labels, annotated = (
+        next((lower[name] for name in names if name in lower), None)
+        for names in (FILE_COLUMNS, ("split",), LABEL_COLUMNS, ANNOTATED_COLUMNS)
+    )
+    if file is None:
+        raise InputError(
+            f"{where} has the columns {', '.join(header)[:200]!r}, but one named 'file' was expected"
         )
+    if labels is None:
+        found = one_hot(cells.data, [name for name in header if name not in (file, split)], where)
     else:
-        classes = _class_list(tree, base, encoding)
-        found = read_tags(cells.data, labels, where=where, separator=separator, classes=classes)
+        names = _class_list(tree, base, encoding)
+        found = cells.tags(labels, annotated=annotated, separator=separator, classes=names)
     files = [name.strip() for name in cells.cells(file)]
     splits = None if split is None else cells.cells(split)
     train, keep, options = choose_split(
         splits, len(cells), fraction=test_fraction, seed=split_seed, where=where
     )
     kept = np.flatnonzero(keep)
-    if found.separator not in (None, SEPARATOR):
-        options |= {"separator": found.separator}
     return make_plan(
         source="folder",
         root=str(root),
@@ -91,8 +89,8 @@ def read_folder(
         labels=found.labels[kept],
         known=None if found.known is None else found.known[kept],
         inputs=ImageFiles(tree, locate(tree, base, [files[row] for row in kept])),
-        options=options,
-        dropped={"validation rows": len(files) - len(kept)} if len(kept) < len(files) else {},
+        options=options | found.options,
+        dropped={"validation rows": len(files) - len(kept)},
     )
 
 
@@ -109,15 +107,15 @@ def _find(tree: Tree, table: str | None) -> str:
 
 
 def _text(tree: Tree, path: str, encoding: str) -> str:
-    try:
-        # A byte order mark, as spreadsheets write it, is no part of the first column's name.
-        return tree.read(path, limit=_MAX_CSV_BYTES).decode(encoding).removeprefix("\ufeff")
-    except LookupError:
-        raise InputError(
-            f"encoding is {encoding!r}, which is not known; utf-8 or latin-1 are examples"
-        ) from None
-    except UnicodeError as error:
-        raise InputError(f"{tree.where(path)} is not {encoding}: {error}; name another encoding") from None
+    return decoded_text(tree.read(path, limit=_MAX_CSV_BYTES), encoding, where=tree.where(path))
+
+
+def _class_list(tree: Tree, base: str, encoding: str) -> list[str] | None:
+    """Return the names in ``classes.txt``, one per line, or None if there is no such file."""
+    path = f"{base}classes.txt"
+    if tree.size(path) is None:
+        return None
+    return [line.strip() for line in _text(tree, path, encoding).splitlines() if line.strip()]
 
 
 def locate(tree: Tree, base: str, files: Sequence[str]) -> list[str]:
@@ -127,46 +125,20 @@ def locate(tree: Tree, base: str, files: Sequence[str]) -> list[str]:
     """
     paths = [base + name for name in files]
     absent = [place for place, path in enumerate(paths) if files[place] and tree.size(path) is None]
-    if not absent:
-        return paths
     by_stem: dict[str, list[str]] = {}
-    for path in tree.walk():
+    for path in tree.walk() if absent else ():
         if path.lower().endswith(IMAGE_SUFFIXES):
             by_stem.setdefault(PurePosixPath(path).stem, []).append(path)
     for place in absent:
         wanted = clean_name(files[place], where=tree.label)
         name = PurePosixPath(wanted).name
-        candidates = by_stem.get(name, []) + (
-            by_stem.get(PurePosixPath(name).stem, []) if "." in name else []
-        )
+        stems = dict.fromkeys([name, PurePosixPath(name).stem])
+        candidates = [path for stem in stems for path in by_stem.get(stem, [])]
         fits = [path for path in candidates if f"/{path}".endswith(f"/{wanted}")]
         fits = fits or [path for path in candidates if f"/{path}".rpartition(".")[0].endswith(f"/{wanted}")]
         if len(fits) > 1:
             raise InputError(
                 f"{tree.label} has {fits[0]!r} and {fits[1]!r} for the file {files[place]!r}, but one was expected"
             )
-        if fits:
-            paths[place] = fits[0]
+        paths[place] = (fits or [paths[place]])[0]
     return paths
-
-
-def _find_columns(header: list[str], where: str) -> tuple[str, str | None, str | None]:
-    """Return the columns of files, of splits and of labels by their usual names, in any case."""
-    lower = {name.lower(): name for name in reversed(header)}
-    file, split, labels = (
-        next((lower[name] for name in names if name in lower), None)
-        for names in (FILE_COLUMNS, ("split",), LABEL_COLUMNS)
-    )
-    if file is None:
-        raise InputError(
-            f"{where} has the columns {', '.join(header)[:200]!r}, but one named 'file' was expected"
-        )
-    return file, split, labels
-
-
-def _class_list(tree: Tree, base: str, encoding: str) -> list[str] | None:
-    """Return the names in ``classes.txt``, one per line, or None if there is no such file."""
-    path = f"{base}classes.txt"
-    if tree.size(path) is None:
-        return None
-    return [line.strip() for line in _text(tree, path, encoding).splitlines() if line.strip()]

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.archives import reason
-from mlcl.datasets.sparse import from_compressed
-from mlcl.errors import InputError
+from mlcl.datasets.npy import from_compressed
+from mlcl.errors import InputError, reason
 from mlcl.files import read_bounded
 
 MAX_BYTES = 2**31

@@ -1,4 +1,7 @@
-"""Untrusted numpy files: never pickle, and never more memory than the file really holds."""
+"""Untrusted arrays of numpy and scipy: never pickle, and never more memory than the file really holds.
+
+Sparse matrices are made dense with numpy: scipy would trust their indices and write anywhere.
+"""
 
 from __future__ import annotations
 
@@ -12,39 +15,39 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.archives import reason
-from mlcl.errors import InputError
+from mlcl.errors import InputError, parsing
 from mlcl.files import check_regular
 
-MAGIC = np.lib.format.MAGIC_PREFIX
 MAX_ARRAY_BYTES = 32 * 2**30
 """The largest array that is read into memory; larger ones can come as .npy files, which are mapped."""
+MAX_DENSE_BYTES = 8 * 2**30
+"""The largest matrix that is made dense: a store is dense, and this one is made in memory."""
+_PARTS = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "coo": ("data", "row", "col"),
+}
 
 
 def map_npy(path: Path) -> NDArray[Any]:
     """Return an .npy file as a read-only memory map."""
-    try:
-        check_regular(path)
+    with parsing(f"{path} is not a readable .npy file"):
+        _check_file(path, str(path))
+        with path.open("rb") as file:
+            # Numpy takes any unknown file for a pickle, and says how to run its code.
+            if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                raise ValueError("it does not begin as such a file does")
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{path} was looked for and does not exist") from None
-    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{path} is not a readable .npy file: {_why(path, error)}") from None
     return array
 
 
-def _why(path: Path, error: Exception) -> str:
-    """Return what is wrong with a file. Numpy takes any unknown file for a pickle, and says how to run its code."""
-    if path.is_dir():
-        return "it is a folder"
-    if isinstance(error, ValueError):
-        with path.open("rb") as file:
-            head = file.read(len(MAGIC))
-        if head != MAGIC:
-            return "it does not begin as such a file does"
-    return reason(error)
+def _check_file(path: Path, where: str) -> None:
+    try:
+        check_regular(path)
+    except FileNotFoundError:
+        raise InputError(f"{where} was looked for and does not exist") from None
+    except IsADirectoryError:
+        raise ValueError("it is a folder") from None
 
 
 def read_npz(source: Path | bytes, *, keys: Collection[str], where: str) -> dict[str, NDArray[Any]]:
@@ -56,21 +59,15 @@ def read_npz(source: Path | bytes, *, keys: Collection[str], where: str) -> dict
     {'a': array([0, 1, 2])}
     """
     found: dict[str, NDArray[Any]] = {}
-    try:
+    with parsing(f"{where} is not a readable .npz file"):
         if not isinstance(source, bytes):
-            check_regular(source)
+            _check_file(source, where)
         with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
             for info in archive.infolist():
                 key = info.filename.removesuffix(".npy")
                 if key in keys and info.filename != key:
                     with archive.open(info) as file:
                         found[key] = _read(file, info.file_size, f"{key} in {where}")
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{where} was looked for and does not exist") from None
-    except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-        raise InputError(f"{where} is not a readable .npz file: {reason(error)}") from None
     return found
 
 
@@ -79,12 +76,10 @@ def _read(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
     if size > MAX_ARRAY_BYTES:
         raise InputError(f"{name} has {size} bytes, but at most {MAX_ARRAY_BYTES} are allowed")
     version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
         raise InputError(f"{name} has the .npy version {version}, but 1.0 or 2.0 was expected")
+    shape, fortran, dtype = readers[version](file)
     if dtype.kind not in "buifSU":
         raise InputError(f"{name} has dtype {dtype}, but numbers or texts were expected")
     length = math.prod(shape) * dtype.itemsize
@@ -95,3 +90,92 @@ def _read(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
         raise InputError(f"{name} is cut off: {len(data)} bytes were found and {length} expected")
     flat = np.frombuffer(data, dtype=dtype)
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+def texts_of(array: NDArray[Any], name: str) -> list[str]:
+    """Return an array of texts, stored as bytes or as unicode, as a list."""
+    if array.ndim != 1 or array.dtype.kind not in "SU":
+        raise InputError(f"{name} has shape {array.shape} of {array.dtype}, but texts were expected")
+    try:
+        return [str(text) for text in (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array)]
+    except UnicodeError:
+        raise InputError(f"{name} has a text that is not UTF-8") from None
+
+
+def read_sparse(path: Path) -> NDArray[Any]:
+    """Return the matrix in an .npz file that ``scipy.sparse.save_npz`` wrote, dense."""
+    names = {"format", "shape", *(name for parts in _PARTS.values() for name in parts)}
+    found = read_npz(path, keys=names, where=str(path))
+    given = found.get("format")
+    kind = "" if given is None or given.ndim else texts_of(given.reshape(1), f"format of {path}")[0]
+    if kind not in _PARTS or any(name not in found for name in (*_PARTS[kind], "shape")):
+        raise InputError(
+            f"{path} is no sparse matrix in the format {', '.join(_PARTS)}; "
+            f"a file of scipy.sparse.save_npz was expected"
+        )
+    values, first, second = (found[name] for name in _PARTS[kind])
+    sides = found["shape"]
+    if sides.shape != (2,) or sides.dtype.kind not in "iu":
+        raise _broken(str(path), "its shape is not two whole numbers")
+    shape = (int(sides[0]), int(sides[1]))
+    if kind == "coo":
+        return _from_places(values, first, second, shape, name=str(path))
+    return from_compressed(values, first, second, shape, by_column=kind == "csc", name=str(path))
+
+
+def from_compressed(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    starts: NDArray[Any],
+    shape: tuple[int, int],
+    *,
+    by_column: bool,
+    name: str,
+) -> NDArray[Any]:
+    """Return a matrix in compressed rows (CSR) or, ``by_column``, compressed columns (CSC) as a dense array.
+
+    >>> from_compressed(np.array([5, 7]), np.array([1, 0]), np.array([0, 1, 2]), (2, 3), by_column=False, name="x")
+    array([[0, 5, 0],
+           [7, 0, 0]])
+    """
+    _check_vectors(values, indices, starts, name=name)
+    starts = starts.astype(np.int64)
+    counts = np.diff(starts)
+    lines = shape[1] if by_column else shape[0]
+    if len(starts) != lines + 1 or starts[0] != 0 or (counts < 0).any() or starts[-1] > len(values):
+        raise _broken(name, f"the starts of its {'columns' if by_column else 'rows'} do not fit")
+    held = int(starts[-1])  # room may have been kept for more values than there are
+    along = np.repeat(np.arange(lines), counts)
+    rows, columns = (indices[:held], along) if by_column else (along, indices[:held])
+    return _from_places(values[:held], rows, columns, shape, name=name)
+
+
+def _from_places(
+    values: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int], *, name: str
+) -> NDArray[Any]:
+    """Return values at places (COO) as a dense array; values at the same place are added."""
+    _check_vectors(values, rows, columns, name=name)
+    if min(shape) < 0 or shape[0] * shape[1] * values.dtype.itemsize > MAX_DENSE_BYTES:
+        raise InputError(
+            f"{name} has {shape[0]} x {shape[1]} values, but at most {MAX_DENSE_BYTES} bytes can be made dense; "
+            f"reduce its columns, for example with scikit-learn's TruncatedSVD"
+        )
+    if not len(values) == len(rows) == len(columns):
+        raise _broken(name, f"it has {len(values)} values at {len(rows)} rows and {len(columns)} columns")
+    for places, side in ((rows, shape[0]), (columns, shape[1])):
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < side:
+            raise _broken(name, f"a place is not in 0 to {side - 1}")
+    dense = np.zeros(shape, values.dtype.newbyteorder("="))
+    np.add.at(dense, (rows.astype(np.int64), columns.astype(np.int64)), values)
+    return dense
+
+
+def _check_vectors(values: NDArray[Any], *places: NDArray[Any], name: str) -> None:
+    if values.ndim != 1 or values.dtype.kind not in "buif":
+        raise _broken(name, f"its values have shape {values.shape} of {values.dtype}")
+    if any(index.ndim != 1 or index.dtype.kind not in "iu" for index in places):
+        raise _broken(name, "its indices are not whole numbers in a row")
+
+
+def _broken(name: str, why: str) -> InputError:
+    return InputError(f"{name} is no sparse matrix: {why}")

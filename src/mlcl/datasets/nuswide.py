@@ -6,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mlcl.datasets.archives import clean_name
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
-from mlcl.datasets.trees import Tree, open_tree
+from mlcl.datasets.trees import Tree, clean_name, open_tree
 from mlcl.errors import InputError
 from mlcl.labels import Labels
-
-_SPLITS = ("Train", "Test")
 
 
 @SOURCES.register(
@@ -36,27 +33,25 @@ def read_nus_wide(root: Path) -> DatasetPlan:
     if len(set(classes)) < len(classes):
         raise InputError(f"{tree.where('ConceptsList/Concepts81.txt')} has a concept twice")
     paths: list[str] = []
-    labels: list[Labels] = []
-    for split in _SPLITS:
+    parts: list[Labels] = []
+    for split in ("Train", "Test"):
         name = f"ImageList/{split}Imagelist.txt"
         lines = _lines(tree, name)
         paths += [clean_name(line.replace("\\", "/"), where=tree.where(name)) for line in lines]
-        labels.append(_read_labels(tree, split, classes, len(lines)))
-    matrix = np.concatenate(labels)
-    train = np.repeat([True, False], [len(part) for part in labels])
-    keep = np.flatnonzero(matrix.any(axis=1))
+        parts.append(_read_labels(tree, split, classes, len(lines)))
+    labels = np.concatenate(parts)
+    keep = np.flatnonzero(labels.any(axis=1))
     kept = [paths[row] for row in keep]
-    dropped = len(paths) - len(keep)
     return make_plan(
         source="nus-wide",
         root=str(root),
         name="nus-wide",
         classes=classes,
         ids=[path.rsplit(".", 1)[0] for path in kept],
-        train=train[keep],
-        labels=matrix[keep],
+        train=keep < len(parts[0]),
+        labels=labels[keep],
         inputs=ImageFiles(tree, [f"Flickr/{path}" for path in kept]),
-        dropped={"with none of the concepts": dropped} if dropped else {},
+        dropped={"with none of the concepts": len(paths) - len(keep)},
     )
 
 
@@ -80,8 +75,7 @@ def _read_labels(tree: Tree, split: str, classes: list[str], rows: int) -> Label
         values = tree.read(path).split()
         if len(values) != rows:
             raise InputError(
-                f"{tree.where(path)} has {len(values)} labels, "
-                f"but ImageList/{split}Imagelist.txt has {rows} images"
+                f"{tree.where(path)} has {len(values)} labels, but ImageList/{split}Imagelist.txt has {rows} images"
             )
         column = np.asarray(values, dtype="S2")
         bad = (column != b"0") & (column != b"1")

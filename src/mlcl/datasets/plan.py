@@ -34,7 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.base import known_labels
+from mlcl.datasets.base import check_distinct, known_labels
 from mlcl.datasets.tags import MAX_CLASSES, warn_of_alike
 from mlcl.datasets.trees import Tree
 from mlcl.errors import InputError, check_int
@@ -177,8 +177,8 @@ def make_plan(
     if not len(ids) == len(train) == len(inputs) == len(labels):
         counts = f"{len(ids)} ids, {len(train)} splits, {len(inputs)} inputs and {len(labels)} rows of labels"
         raise InputError(f"{root} has {counts}, but the same number of each was expected")
-    _distinct(ids, "id", root)
-    _distinct(classes, "class name", root)
+    check_distinct(ids, "id", root)
+    check_distinct(classes, "class name", root)
     if not classes or len(classes) > MAX_CLASSES:
         raise InputError(f"{root} has {len(classes)} classes, but 1 to {MAX_CLASSES} were expected")
     matrix = as_labels(labels, name=f"the label matrix of {root}", rows=len(ids))
@@ -188,22 +188,21 @@ def make_plan(
     if train.all():
         raise InputError(f"{root} has no test items, but at least one was expected")
     matrix, known = known_labels(matrix, known, name=f"what is known of {root}")
-    order = np.argsort(~train, kind="stable")
     plan = DatasetPlan(
         source,
         root,
         name or "data",
         tuple(classes),
         tuple(ids),
-        len(ids),
+        int(train.sum()),
         matrix,
         inputs,
         options or {},
-        dropped or {},
+        {why: count for why, count in (dropped or {}).items() if count},
         known,
         encoder,
     )
-    return replace(plan.take(order), train=int(train.sum()))
+    return replace(plan.take(np.argsort(~train, kind="stable")), train=plan.train)
 
 
 def split_rows(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
@@ -221,6 +220,11 @@ def split_rows(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
     return train
 
 
+def split_options(fraction: float, seed: int) -> dict[str, Any]:
+    """Return what a plan records of rows that were held out by a seed."""
+    return {"test_fraction": fraction, "split_seed": seed}
+
+
 def choose_split(
     values: Sequence[str] | None, rows: int, *, fraction: float, seed: int, where: str
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
@@ -231,7 +235,7 @@ def choose_split(
     if values is not None:
         return *read_splits(values, where=where), {}
     train = split_rows(rows, fraction=fraction, seed=seed)
-    return train, np.ones(rows, dtype=np.bool_), {"test_fraction": fraction, "split_seed": seed}
+    return train, np.ones(rows, dtype=np.bool_), split_options(fraction, seed)
 
 
 def read_splits(values: Sequence[str], *, where: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -252,23 +256,3 @@ def read_splits(values: Sequence[str], *, where: str) -> tuple[NDArray[np.bool_]
     split = np.asarray([_SPLITS[name.strip().lower()] for name in names], dtype="U5")[inverse]
     keep = split != "val" if (split == "test").any() else np.ones(len(split), dtype=np.bool_)
     return split == "train", keep
-
-
-def _distinct(names: Sequence[str], noun: str, root: str) -> None:
-    """Refuse blank, unprintable or repeated names."""
-    seen: set[str] = set()
-    for name in names:
-        if not name.strip() or not _is_unicode(name):
-            raise InputError(f"{root} has the {noun} {name!r}, but a name that is not blank was expected")
-        if name in seen:
-            raise InputError(f"{root} has the {noun} {name!r} twice, but distinct ones were expected")
-        seen.add(name)
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a text can be written down: half a surrogate pair cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

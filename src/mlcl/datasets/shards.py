@@ -1,57 +1,67 @@
-"""Parquet files as shards of one table of vectors and tags: described by their footers, read batch by batch."""
+"""Parquet files as shards of one table of vectors and tags: found wherever they are, described by their footers, read
+batch by batch. They are files of this machine, or of any place that fsspec reaches (``s3://``, ``memory://``, ...).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
-from mlcl.datasets.addresses import opened, version
-from mlcl.datasets.archives import reason
 from mlcl.datasets.arrow import (
     ANNOTATED_COLUMNS,
     FEATURE_COLUMNS,
     LABEL_COLUMNS,
+    Column,
     Pairs,
-    annotated_pairs,
     find_column,
     find_image_column,
-    names_of,
+    holds_names,
+    is_list,
     open_parquet,
-    separated,
+    tag_pairs,
     vectors_of,
-    whole,
 )
-from mlcl.errors import InputError
+from mlcl.datasets.tags import SEPARATOR
+from mlcl.errors import InputError, parsing
+from mlcl.files import open_regular
 
-SEPARATOR = "|"
-"""Between names in a text. It is not guessed here: the guess could differ from shard to shard."""
+SUFFIX = ".parquet"
 MAX_FOOTER = 2**28
 NUMBERS = 2**22
 """How many numbers of vectors a batch has at most."""
+_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
-class Columns:
+class ShardColumns:
     """Which columns are read.
 
     Attributes:
         vectors: of lists of numbers, all of one length.
         tags: of lists of names, or of texts with a separator.
         annotated: of lists of the names that a row was annotated for, or of such texts; None where every row was
-            annotated for all labels. An empty cell (null) means all labels, too.
-        separator: between the names in a text.
+            annotated for all labels. An empty cell means all labels, too.
+        separator: between the names in a text. It is not guessed: the guess could differ from shard to shard.
     """
 
     vectors: str
     tags: str
     annotated: str | None = None
     separator: str = SEPARATOR
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all columns that are read."""
+        return [name for name in (self.vectors, self.tags, self.annotated) if name is not None]
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Shard:
     Attributes:
         address: of the file.
         size: in bytes.
-        version: changes when the file does, without its content being read (`mlcl.datasets.addresses.version`).
+        version: changes when the file does, without its content being read.
         footer: SHA-256 of the footer; files of equal content have equal footers.
         rows: number of rows.
         kind: the type of the numbers.
@@ -101,54 +111,56 @@ def choose_columns(
     tags: str | None = None,
     annotated: str | None = None,
     separator: str = SEPARATOR,
-) -> Columns:
+) -> ShardColumns:
     """Return the columns to read: those that are named, or else those with usual names."""
-    with opened(address) as file:
+    with opened_shard(address) as file:
         names = open_parquet(file, where=address).schema_arrow.names
-    found = {
-        option: find_column(names, wanted, usual, option=option, where=address)
-        for option, wanted, usual in (
-            ("vectors", vectors, FEATURE_COLUMNS),
-            ("tags", tags, LABEL_COLUMNS),
-            ("annotated", annotated, ANNOTATED_COLUMNS),
-        )
-    }
-    for option, usual in (("vectors", FEATURE_COLUMNS), ("tags", LABEL_COLUMNS)):
-        if found[option] is None:
+
+    def found(option: str, wanted: str | None, usual: Sequence[str]) -> str:
+        name = find_column(names, wanted, usual, option=option, where=address)
+        if name is None:
             raise InputError(
                 f"{address} has no column {', '.join(usual)}; name the column of {option} by --{option}; "
                 f"it has {', '.join(names)[:200]}"
             )
+        return name
+
     if not separator:
         raise InputError("separator is empty; expected the text between two names, such as | or ,")
-    return Columns(str(found["vectors"]), str(found["tags"]), found["annotated"], separator)
+    seen = find_column(names, annotated, ANNOTATED_COLUMNS, option="annotated", where=address)
+    chosen = found("vectors", vectors, FEATURE_COLUMNS), found("tags", tags, LABEL_COLUMNS)
+    return ShardColumns(*chosen, seen, separator)
 
 
 def has_images(address: str) -> bool:
     """Return whether a file has a column of encoded images, and so is no shard of vectors."""
-    with opened(address) as file:
+    with opened_shard(address) as file:
         schema = open_parquet(file, where=address).schema_arrow
     return find_image_column(schema, None, where=address) is not None
 
 
-def describe(address: str, columns: Columns) -> Shard:
+def describe_shard(address: str, columns: ShardColumns) -> Shard:
     """Read the footer of a file; columns that are missing or have other types are an `InputError`."""
-    with opened(address) as file:
+    with opened_shard(address) as file:
         size, digest = _footer(file, address)
         parsed = open_parquet(file, where=address)
         schema = parsed.schema_arrow
-        for name in (columns.vectors, columns.tags, columns.annotated):
-            if name is not None and name not in schema.names:
+        for name in columns.names:
+            if name not in schema.names:
                 raise InputError(f"{address} has no column {name!r}; it has {', '.join(schema.names)[:200]}")
         kind, width = _vector_type(schema.field(columns.vectors).type, columns.vectors, address)
-        for name in (columns.tags, columns.annotated):
-            if name is not None:
-                _check_names_type(schema.field(name).type, name, address)
+        for name in columns.names[1:]:
+            if not holds_names(found := schema.field(name).type):
+                raise InputError(
+                    f"{address} has {found} in column {name!r}, but lists of names, or texts, were expected"
+                )
         rows = parsed.metadata.num_rows
-    return Shard(address, size, version(address), digest, rows, kind, width)
+    return Shard(address, size, _version(address), digest, rows, kind, width)
 
 
-def read_batches(path: Path, columns: Columns, *, address: str, width: int | None = None) -> Iterator[Batch]:
+def read_batches(
+    path: Path, columns: ShardColumns, *, address: str, width: int | None = None
+) -> Iterator[Batch]:
     """Yield the rows of a local file, some thousands at a time.
 
     Args:
@@ -157,35 +169,23 @@ def read_batches(path: Path, columns: Columns, *, address: str, width: int | Non
         address: what to call it in errors.
         width: the length of a vector; that of the first one if not given.
     """
-    wanted = [name for name in (columns.vectors, columns.tags, columns.annotated) if name is not None]
     start = 0
-    with opened(str(path)) as file:
+    with opened_shard(str(path)) as file:
         step = max(1, NUMBERS // (width or 1024))
         batches = open_parquet(file, where=address).iter_batches(
-            batch_size=step, columns=wanted, use_threads=False
+            batch_size=step, columns=columns.names, use_threads=False
         )
         while True:
-            try:
-                found = next(batches, None)
-            except Exception as error:  # the parser of an untrusted file
-                raise InputError(f"{address} cannot be read: {reason(error)}") from None
-            if found is None:
+            with parsing(f"{address} cannot be read"):
+                batch = next(batches, None)
+            if batch is None:
                 return
-            vectors = vectors_of(found.column(columns.vectors), width, columns.vectors, address, start)
+            read, tags, *seen = (Column.of(batch, name, address, start) for name in columns.names)
+            vectors = vectors_of(read, width)
             width = vectors.shape[1]
-            yield Batch(vectors, *_tags(found, columns, address, start))
+            annotated = [column.without_blanks().separated(columns.separator) for column in seen]
+            yield Batch(vectors, *tag_pairs(tags.separated(columns.separator), *annotated))
             start += len(vectors)
-
-
-def _tags(batch: Any, columns: Columns, address: str, start: int) -> tuple[Pairs, list[str], Pairs | None]:
-    """Return the tags of a batch, the names of labels, and which rows were annotated for which of them."""
-    lists, blanks = separated(whole(batch, columns.tags), columns.separator)
-    tags, names = names_of(lists, columns.tags, address, start, blanks=blanks)
-    if columns.annotated is None:
-        return tags, names, None
-    lists, blanks = separated(whole(batch, columns.annotated), columns.separator)
-    seen, names = annotated_pairs(lists, columns.annotated, tags, names, address, start, blanks=blanks)
-    return tags, names, seen
 
 
 def _footer(file: BinaryIO, address: str) -> tuple[int, str]:
@@ -205,23 +205,112 @@ def _vector_type(kind: Any, column: str, address: str) -> tuple[str, int | None]
     from pyarrow import types
 
     kind = getattr(kind, "storage_type", kind)
-    fixed = types.is_fixed_size_list(kind)
-    if fixed or types.is_list(kind) or types.is_large_list(kind):
+    if is_list(kind):
         value = kind.value_type
         if types.is_floating(value) or types.is_integer(value):
-            return str(value), kind.list_size if fixed else None
+            return str(value), kind.list_size if types.is_fixed_size_list(kind) else None
     raise InputError(f"{address} has {kind} in column {column!r}, but lists of numbers were expected")
 
 
-def _check_names_type(kind: Any, column: str, address: str) -> None:
-    from pyarrow import types
+def expand(given: Sequence[str]) -> list[str]:
+    """Return the files that addresses, folders and globs stand for, sorted, each once.
 
-    def is_text(one: Any) -> bool:
-        one = one.value_type if types.is_dictionary(one) else one
-        return bool(types.is_string(one) or types.is_large_string(one))
+    Local files get absolute paths, so that a file has one address wherever the command is started.
 
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if not is_text(kind.value_type if lists else kind):
-        raise InputError(
-            f"{address} has {kind} in column {column!r}, but lists of names, or texts, were expected"
-        )
+    Args:
+        given: paths, globs such as ``data/*.parquet``, folders of .parquet files, or addresses of fsspec.
+    """
+    found: set[str] = set()
+    for pattern in given:
+        more = _remote(pattern) if _is_remote(pattern) else _local(pattern)
+        if not more:
+            raise InputError(
+                f"{pattern} has no files, but a {SUFFIX} file, a folder of them, or a glob was expected"
+            )
+        found |= set(more)
+    return sorted(found)
+
+
+def _is_remote(address: str) -> bool:
+    return "://" in address
+
+
+def _local(pattern: str) -> list[str]:
+    path = Path(pattern).expanduser()
+    if path.is_dir():
+        names = [str(one) for one in path.glob(f"*{SUFFIX}")]
+    else:
+        names = [str(path)] if path.exists() else glob.glob(str(path), recursive=True)  # noqa: PTH207  (absolute, with **)
+    return [os.path.abspath(name) for name in names if Path(name).is_file()]  # noqa: PTH100  (resolve follows links)
+
+
+def _remote(pattern: str) -> list[str]:
+    files, path = _filesystem(pattern)
+    with parsing(f"{pattern} cannot be listed"):
+        if files.isdir(path):
+            path = f"{path.rstrip('/')}/*{SUFFIX}"
+        names = files.glob(path) if glob.has_magic(path) else [path] if files.exists(path) else []
+    return [str(files.unstrip_protocol(name)) for name in names]
+
+
+def _filesystem(address: str) -> tuple[Any, str]:
+    try:
+        import fsspec.core
+    except ImportError:
+        raise InputError(f"{address} needs fsspec: pip install fsspec") from None
+    with parsing(f"{address} cannot be opened"):  # a protocol that needs another package, or an unknown one
+        files, path = fsspec.core.url_to_fs(address)
+    return files, str(path)
+
+
+@contextlib.contextmanager
+def opened_shard(address: str) -> Iterator[BinaryIO]:
+    """Open a file for reading at any place; that it cannot be opened is an `InputError`."""
+    with parsing(f"{address} cannot be read"):
+        if _is_remote(address):
+            files, path = _filesystem(address)
+            file = files.open(path, "rb")
+        else:
+            file = open_regular(Path(address))
+    with file:
+        yield file
+
+
+def _version(address: str) -> int:
+    """Return a number that changes when a file does: when it was modified, or what its place says of it."""
+    if not _is_remote(address):
+        return Path(address).stat().st_mtime_ns
+    files, path = _filesystem(address)
+    with parsing(f"{address} cannot be read"):
+        found = int(files.checksum(path))
+    return found
+
+
+@contextlib.contextmanager
+def fetched(address: str) -> Iterator[tuple[Path, str]]:
+    """Bring a file to this machine for the block, if it is elsewhere; yield its path and its SHA-256.
+
+    A local file is read through once, so that what reads it next finds it in the system's cache.
+    """
+    if not _is_remote(address):
+        yield Path(address), shard_sha256(address)
+        return
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        path = Path(folder) / "file"
+        with path.open("wb") as copy:
+            digest = shard_sha256(address, copy)
+        yield path, digest
+
+
+def shard_sha256(address: str, copy: BinaryIO | None = None) -> str:
+    """Return the SHA-256 of a file's bytes, and copy them."""
+    digest = hashlib.sha256()
+    with opened_shard(address) as file:
+        while True:
+            with parsing(f"{address} cannot be read"):
+                block = file.read(_BLOCK)
+            if not block:
+                return digest.hexdigest()
+            digest.update(block)
+            if copy is not None:
+                copy.write(block)

@@ -15,15 +15,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlcl.arrays import ENDING
 from mlcl.datasets.base import Dataset, Kind, Split, known_labels
 from mlcl.datasets.npy import map_npy
 from mlcl.errors import InputError
-from mlcl.files import is_there, open_regular, read_bounded, read_object
+from mlcl.files import file_sha256, is_there, read_bounded, read_object
 from mlcl.labels import as_labels
 
 FORMAT, VERSION = "mlcl-store", 1
@@ -33,22 +34,6 @@ ENCODER = f"encoder{ENDING}"
 FEATURES = "features"
 """The source of a store whose inputs a model computed from another store (``mlcl data features``)."""
 _MAX_JSON_BYTES = 512 * 2**20
-_FIELDS: dict[str, type] = {
-    "format": str,
-    "version": int,
-    "name": str,
-    "kind": str,
-    "dtype": str,
-    "shape": list,
-    "classes": list,
-    "train": int,
-    "test": int,
-    "dropped": dict,
-    "skipped": list,
-    "provenance": dict,
-    "plan": str,
-    "files": dict,
-}
 
 
 @dataclass(frozen=True)
@@ -56,15 +41,6 @@ class Manifest:
     """The content of ``manifest.json``.
 
     Attributes:
-        format: always ``mlcl-store``.
-        version: version of the format.
-        name: name of the dataset.
-        kind: ``images`` or ``features``.
-        dtype: dtype of the inputs, ``uint8`` or ``float32``.
-        shape: shape of the inputs.
-        classes: one name per column of the labels.
-        train: the number of training rows.
-        test: the number of test rows.
         dropped: how many items were left out by the rules of the source, by reason.
         skipped: the rows that could not be read, each as ``[id, reason]``.
         provenance: source, root, options, and how images were resized.
@@ -171,19 +147,36 @@ def read_manifest(path: Path) -> Manifest:
         raise InputError(f"{file} is not the manifest of a store: its format is not {FORMAT!r}")
     if found.get("version") != VERSION:
         raise InputError(f"{file} has the version {found.get('version')!r}, but {VERSION} was expected")
-    for key, kind in _FIELDS.items():
+    fields = {name: get_origin(kind) or kind for name, kind in get_type_hints(Manifest).items()}
+    for key, kind in fields.items():
         if not isinstance(found.get(key), kind) or isinstance(found[key], bool):
             raise InputError(
                 f"{file} has {key} = {str(found.get(key))[:80]!r}, but a {kind.__name__} was expected"
             )
-    manifest = Manifest(**{key: found[key] for key in _FIELDS})
-    _check(manifest, file)
-    _check_sizes(manifest, path)
+    manifest = Manifest(**{key: found[key] for key in fields})
+    _check(manifest, path)
     return manifest
 
 
-def _check_sizes(manifest: Manifest, path: Path) -> None:
-    """Refuse a store with a file that is missing or of another size."""
+def _check(manifest: Manifest, path: Path) -> None:
+    """Refuse a manifest whose parts do not fit together, and files of other sizes than it states."""
+    types = {"images": ("uint8", 4), "features": ("float32", 2)}
+    sizes = all(type(n) is int and n > 0 for n in manifest.shape)
+    rows = manifest.shape[:1] == [manifest.train + manifest.test]
+    texts = all(type(name) is str for name in manifest.classes)
+    sound = {
+        "kind, dtype and shape": sizes and (manifest.dtype, len(manifest.shape)) == types.get(manifest.kind),
+        "train and test": rows and manifest.train >= 0 < manifest.test,
+        "classes": texts and 0 < len(manifest.classes) == len(set(manifest.classes)),
+        "dropped": all(type(count) is int for count in manifest.dropped.values()),
+        "skipped": all(isinstance(one, list) and [*map(type, one)] == [str, str] for one in manifest.skipped),
+        "files": set(manifest.files) - {KNOWN, ENCODER} == {INPUTS, LABELS, IDS}
+        and all(_is_file_entry(entry) for entry in manifest.files.values()),
+    }
+    if wrong := [part for part, good in sound.items() if not good]:
+        raise InputError(
+            f"{path / MANIFEST} contradicts itself in {'; '.join(wrong)}: the store is damaged, prepare it again"
+        )
     for name, entry in manifest.files.items():
         length = (path / name).stat().st_size if (path / name).is_file() else None
         if length != entry["bytes"]:
@@ -191,44 +184,6 @@ def _check_sizes(manifest: Manifest, path: Path) -> None:
                 f"{path / name} has {'no' if length is None else length} bytes, but {entry['bytes']} were "
                 f"expected: the store is damaged, prepare it again"
             )
-
-
-def _check(manifest: Manifest, file: Path) -> None:
-    """Refuse a manifest whose parts do not fit together."""
-    sound = {
-        "kind, dtype and shape": _fits_kind(manifest),
-        "train and test": _fits_rows(manifest),
-        "classes": _are_distinct_texts(manifest.classes),
-        "dropped": all(type(count) is int for count in manifest.dropped.values()),
-        "skipped": all(_is_pair_of_texts(entry) for entry in manifest.skipped),
-        "files": set(manifest.files) - {KNOWN, ENCODER} == {INPUTS, LABELS, IDS}
-        and all(_is_file_entry(entry) for entry in manifest.files.values()),
-    }
-    wrong = [part for part, good in sound.items() if not good]
-    if wrong:
-        raise InputError(
-            f"{file} contradicts itself in {'; '.join(wrong)}: the store is damaged, prepare it again"
-        )
-
-
-def _fits_kind(manifest: Manifest) -> bool:
-    """Return whether the inputs have the type and the number of dimensions of their kind."""
-    expected = {"images": ("uint8", 4), "features": ("float32", 2)}.get(manifest.kind)
-    sizes = all(type(n) is int and n > 0 for n in manifest.shape)
-    return sizes and (manifest.dtype, len(manifest.shape)) == expected
-
-
-def _fits_rows(manifest: Manifest) -> bool:
-    """Return whether there are test rows, and in both splits together as many as there are inputs."""
-    return manifest.train >= 0 < manifest.test and manifest.shape[:1] == [manifest.train + manifest.test]
-
-
-def _are_distinct_texts(names: list[Any]) -> bool:
-    return len(names) > 0 and all(type(name) is str for name in names) and len(set(names)) == len(names)
-
-
-def _is_pair_of_texts(entry: Any) -> bool:
-    return isinstance(entry, list) and [type(part) for part in entry] == [str, str]
 
 
 def _is_file_entry(entry: Any) -> bool:
@@ -247,20 +202,10 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
     manifest = read_manifest(path)
     if check:
         for name, entry in manifest.files.items():
-            if sha256_of(path / name) != entry["sha256"]:
+            if file_sha256(path / name) != entry["sha256"]:
                 raise InputError(f"{path / name} is damaged: its SHA-256 is not the one in {MANIFEST}")
-    inputs = map_npy(path / INPUTS)
-    labels = map_npy(path / LABELS)
-    if [*inputs.shape] != manifest.shape or inputs.dtype != manifest.dtype:
-        raise InputError(
-            f"{path / INPUTS} has shape {inputs.shape} of {inputs.dtype}, "
-            f"but {tuple(manifest.shape)} of {manifest.dtype} was expected"
-        )
-    if labels.shape != (len(inputs), len(manifest.classes)) or labels.dtype != np.uint8:
-        raise InputError(
-            f"{path / LABELS} has shape {labels.shape} of {labels.dtype}, "
-            f"but {(len(inputs), len(manifest.classes))} of uint8 was expected"
-        )
+    inputs = _mapped(path / INPUTS, manifest.shape, manifest.dtype)
+    labels = _mapped(path / LABELS, [len(inputs), len(manifest.classes)], "uint8")
     matrix = np.array(as_labels(labels, name=str(path / LABELS)))
     known = None if KNOWN not in manifest.files else map_npy(path / KNOWN)
     matrix, known = known_labels(matrix, known, name=str(path / KNOWN))
@@ -286,6 +231,15 @@ def open_store(path: str | Path, *, in_memory: bool = False, check: bool = False
     )
 
 
+def _mapped(file: Path, shape: list[int], dtype: str) -> NDArray[Any]:
+    found = map_npy(file)
+    if [*found.shape] != shape or found.dtype != dtype:
+        raise InputError(
+            f"{file} has shape {found.shape} of {found.dtype}, but {tuple(shape)} of {dtype} was expected"
+        )
+    return found
+
+
 def _read_encoder(path: Path, manifest: Manifest) -> bytes | None:
     if ENCODER not in manifest.files:
         return None
@@ -306,9 +260,3 @@ def read_ids(path: str | Path) -> list[str]:
     if not isinstance(found, list) or len(found) != rows or {type(i) for i in found} != {str}:
         raise InputError(f"{file} is not a list of {rows} ids; the store is damaged")
     return found
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, as ``sha256sum`` prints it."""
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,14 +5,10 @@ Whatever the file, its columns become those of an Arrow table, and `mlcl.dataset
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import hashlib
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,31 +17,30 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.archives import reason
 from mlcl.datasets.arrow import (
     ANNOTATED_COLUMNS,
     FEATURE_COLUMNS,
     IMAGE_COLUMNS,
     LABEL_COLUMNS,
+    ArrowImages,
+    Column,
+    ParquetImages,
     Tags,
     find_column,
     find_image_column,
     number_columns,
-    numbers_of,
     open_parquet,
     read_tags,
     vectors_of,
-    whole,
 )
 from mlcl.datasets.base import as_inputs
-from mlcl.datasets.cells import SEPARATOR
-from mlcl.datasets.image_cells import ArrowImages, ParquetImages
-from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, make_plan, read_splits, split_rows
+from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, choose_split, make_plan, split_options
+from mlcl.datasets.trees import PACKED, UNREADABLE, open_packed
 from mlcl.encoders import Encoder, chosen_encoder, from_bytes, to_bytes
-from mlcl.errors import InputError, one_line
-from mlcl.files import open_regular, slug
+from mlcl.errors import InputError, one_line, parsing
+from mlcl.files import slug
 
-TEXT_COLUMNS = (
+TEXT_COLUMNS = [
     "text",
     "title",
     "subject",
@@ -55,12 +50,11 @@ TEXT_COLUMNS = (
     "body",
     "content",
     "message",
-)
+]
 FILE_COLUMNS = ("file", "filename", "file_name", "image", "path")
 DELIMITERS = (",", ";", "\t", "|")
 ID_COLUMNS = ("id", "key", "name", "package")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-_PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _LINE, _TOTAL = 2**27, 2**34
 """A line has at most so many bytes, and a file so many when it is unpacked."""
 BATCH = 1024
@@ -112,16 +106,15 @@ class Table:
                 raise InputError(f"{self.path} has {what} in column {name!r} of line {line}; expected a text")
         return [value.strip() for value in found]
 
-    def tags(self, name: str | None, *, annotated: str | None = None, separator: str | None = None) -> Tags:
-        """Return the labels of the rows, and which are known."""
-        where = str(self.path)
-        return read_tags(self.data, name, where=where, annotated=annotated, separator=separator)
+    def tags(self, name: str | None, **options: Any) -> Tags:
+        """Return the labels of the rows, and which are known; the options are those of `read_tags`."""
+        return read_tags(self.data, name, where=str(self.path), **options)
 
     def vectors(self, name: str | None, *, leave: Sequence[str | None] = ()) -> NDArray[np.float32]:
         """Return float32 ``[N, D]`` from a column of equally long lists, or from the columns of numbers but some."""
         where = str(self.path)
         if name is not None:
-            found = vectors_of(whole(self.data, name), None, name, where, 1)
+            found = vectors_of(Column.of(self.data, name, where))
             return as_inputs(found, name=f"column {name!r} of {where}")
         names = number_columns(self.data, leave)
         if not names:
@@ -129,20 +122,20 @@ class Table:
                 f"{where} has no column of texts, vectors or images with a usual name, and none of numbers; name one "
                 f"with --text, --features or --image; it has {', '.join(self.data.column_names)[:200]}"
             )
-        columns = [numbers_of(self.data, name, where) for name in names]
+        columns = [Column.of(self.data, name, where).numbers() for name in names]
         return as_inputs(np.stack(columns, axis=1), name=where)
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Which columns are read.
+class TableColumns:
+    """Which columns of a table are read.
 
     Attributes:
         text: those of the text, in order; none where the rows are vectors or images.
-        vectors: that of the vectors, as lists of numbers.
         tags: that of the tags; None: those that begin with ``label_``.
-        annotated: that of the labels that a row was annotated for; None: all.
         id: that of the names of the rows, if there is one.
+        vectors: that of the vectors, as lists of numbers.
+        annotated: that of the labels that a row was annotated for; None: all.
     """
 
     text: tuple[str, ...]
@@ -154,6 +147,10 @@ class Columns:
     def __str__(self) -> str:
         tags = "" if self.tags is None else f"; tags: {self.tags}"
         return f"text: {', '.join(self.text)}{tags}; id: {self.id or 'the number of the row'}"
+
+    def others(self) -> tuple[str | None, ...]:
+        """Return the columns that are no features, whatever they hold."""
+        return (self.tags, self.annotated, self.id, "split", "id")
 
 
 @SOURCES.register(
@@ -211,58 +208,43 @@ def plan_table(
     )
     found = table.tags(columns.tags, annotated=columns.annotated, separator=separator)
     train, keep, options = _split(table, group, test_fraction, split_seed)
+    every = np.ones(len(table), np.bool_)
     texts = table.texts(columns.text) if columns.text else None
-    written = np.array([bool(one) for one in texts]) if texts is not None else np.ones(len(table), np.bool_)
-    done = np.ones(len(table), np.bool_) if found.known is None else found.known.any(axis=1)
+    written = every if texts is None else np.array([bool(one) for one in texts])
+    done = every if found.known is None else found.known.any(axis=1)
     kept = np.flatnonzero(written & done & keep)
     if not len(kept):
         raise InputError(
             f"{table.path} has no row with {'a text and ' if columns.text else ''}labels; expected some"
         )
-    inputs, file = _inputs(table, columns, encoder, texts, kept, train)
+    inputs: EncodedImages | NDArray[np.float32]
+    file = None
+    if texts is not None:
+        fitted = _encoder(encoder, [texts[k] for k in kept if train[k]])
+        inputs, file = vectors(fitted, [texts[k] for k in kept]), to_bytes(fitted)
+    elif table.images is not None and columns.vectors is None:
+        inputs = table.images.take(kept)
+    else:
+        inputs = table.vectors(columns.vectors, leave=columns.others())[kept]
     names = table.names(columns.id)
-    ids = [names[k] if columns.id else f"row-{names[k]}" for k in kept]
-    dropped = {
-        "rows without text": int((~written).sum()),
-        "rows without annotation": int((~done).sum()),
-        "validation rows": int((~keep).sum()),
-    }
-    if columns.text:
-        options |= {"text": list(columns.text)}
-    if found.separator not in (None, SEPARATOR):
-        options |= {"separator": found.separator}
     return make_plan(
         source=table.source,
         root=str(table.path),
         name=slug(table.path.absolute().name.partition(".")[0]),
         classes=found.classes,
-        ids=ids,
+        ids=[names[k] if columns.id else f"row-{names[k]}" for k in kept],
         train=train[kept],
         labels=found.labels[kept],
         known=None if found.known is None else found.known[kept],
         inputs=inputs,
-        options=options,
-        dropped={reason: n for reason, n in dropped.items() if n},
+        options=options | ({"text": list(columns.text)} if columns.text else {}) | found.options,
+        dropped={
+            "rows without text": int((~written).sum()),
+            "rows without annotation": int((~done).sum()),
+            "validation rows": int((~keep).sum()),
+        },
         encoder=file,
     )
-
-
-def _inputs(
-    table: Table,
-    columns: Columns,
-    encoder: str | bytes,
-    texts: list[str] | None,
-    kept: NDArray[np.int64],
-    train: NDArray[np.bool_],
-) -> tuple[EncodedImages | NDArray[np.float32], bytes | None]:
-    """Return the inputs of some rows, and the file of the encoder that made them of texts."""
-    if texts is not None:
-        fitted = _encoder(encoder, [texts[k] for k in kept if train[k]])
-        return vectors(fitted, [texts[k] for k in kept]), to_bytes(fitted)
-    if table.images is not None and columns.vectors is None:
-        return table.images.take(kept), None
-    leave = (columns.tags, columns.annotated, columns.id, "split", "id")
-    return table.vectors(columns.vectors, leave=leave)[kept], None
 
 
 def _encoder(given: str | bytes, texts: Sequence[str]) -> Encoder:
@@ -282,22 +264,18 @@ def _split(
     table: Table, group: str | None, fraction: float, seed: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
     """Return which rows train, which are kept, and the options that this depends on."""
-    n, every, where = len(table), np.ones(len(table), np.bool_), str(table.path)
-    splits = table.splits
+    where, splits = str(table.path), table.splits
     if splits is None and "split" in table.data.column_names:
         splits, where = [str(value) for value in table.cells("split")], f"column 'split' of {where}"
-    if splits is not None and group is None:
-        return *read_splits(splits, where=where), {}
-    options: dict[str, Any] = {"test_fraction": fraction, "split_seed": seed}
     if group is None:
-        return split_rows(n, fraction=fraction, seed=seed), every, options
+        return choose_split(splits, len(table), fraction=fraction, seed=seed, where=where)
     find_column(table.data.column_names, group, (), option="group", where=where)
     names, places = np.unique([str(value) for value in table.cells(group)], return_inverse=True)
     # By its name, so that a group stays in its split when others join.
-    shares = [
-        int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7]) / 2**56 for name in names
-    ]
-    return (np.array(shares) >= fraction)[places], every, options | {"group": group}
+    digests = (hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names)
+    shares = np.array([int.from_bytes(digest[:7]) / 2**56 for digest in digests])
+    options = split_options(fraction, seed) | {"group": group}
+    return (shares >= fraction)[places], np.ones(len(table), np.bool_), options
 
 
 def find_columns(
@@ -309,7 +287,7 @@ def find_columns(
     vectors: str | None = None,
     annotated: str | None = None,
     needs_text: bool = True,
-) -> Columns:
+) -> TableColumns:
     """Return the columns that options name, or else those with usual names.
 
     Args:
@@ -322,33 +300,31 @@ def find_columns(
         needs_text: refuse a table without texts; otherwise its images, vectors or numbers are read.
     """
     names, where = list(table.data.column_names), str(table.path)
-    label = find_column(names, tags, LABEL_COLUMNS, option="labels", where=where)
-    seen = find_column(names, annotated, ANNOTATED_COLUMNS, option="annotated", where=where)
-    column = None if text else find_column(names, vectors, FEATURE_COLUMNS, option="features", where=where)
-    found: tuple[str, ...] = ()
+
+    def find(wanted: str | None, usual: Sequence[str], option: str) -> str | None:
+        return find_column(names, wanted, usual, option=option, where=where)
+
+    label, seen = find(tags, LABEL_COLUMNS, "labels"), find(annotated, ANNOTATED_COLUMNS, "annotated")
+    column = None if text else find(vectors, FEATURE_COLUMNS, "features")
+    found: list[str] = []
     if text is not None:
-        found = tuple(name.strip() for name in text.split(",")) if text not in names else (text,)
+        found = [text] if text in names else [name.strip() for name in text.split(",")]
         for name in found:
-            find_column(names, name, (), option="text", where=where)
+            find(name, (), "text")
     elif needs_text or (column is None and table.images is None):
-        found = tuple(
-            name for name in names if name.strip().lower() in TEXT_COLUMNS and _holds_texts(table, name)
-        )
+        found = [name for name in names if _is_usual(name, TEXT_COLUMNS) and _holds_texts(table, name)]
     if needs_text and not found:
         raise InputError(
             f"{where} has no column of text with a usual name; name it with --text; it has {', '.join(names)[:200]}"
         )
-    return Columns(
-        found, label, _id_column(table, id, (*found, label, column)), None if found else column, seen
-    )
+    taken = (*found, label, column)
+    free = [name for name in names if _is_usual(name, ID_COLUMNS) and name not in taken]
+    named = next((name for name in free if _are_names(table.cells(name))), None) if id is None else id
+    return TableColumns(tuple(found), label, find(named, (), "id"), None if found else column, seen)
 
 
-def _id_column(table: Table, wanted: str | None, taken: Sequence[str | None]) -> str | None:
-    names, where = list(table.data.column_names), str(table.path)
-    if wanted is not None:
-        return find_column(names, wanted, (), option="id", where=where)
-    usual = [name for name in names if name.strip().lower() in ID_COLUMNS and name not in taken]
-    return next((name for name in usual if _are_names(table.cells(name))), None)
+def _is_usual(name: str, usual: Sequence[str]) -> bool:
+    return name.strip().lower() in usual
 
 
 def _holds_texts(table: Table, name: str) -> bool:
@@ -362,9 +338,10 @@ def _are_names(values: Sequence[Any]) -> bool:
 
 def has_texts(path: Path) -> bool:
     """Return whether a table is one of texts, from the names of its columns: of no files, images or vectors."""
-    names = {name.strip().lower() for name in _first_names(path)}
-    others = {*FILE_COLUMNS, *IMAGE_COLUMNS, *FEATURE_COLUMNS}
-    return bool(names & set(TEXT_COLUMNS)) and not names & others
+    names, others = _first_names(path), (*FILE_COLUMNS, *IMAGE_COLUMNS, *FEATURE_COLUMNS)
+    return any(_is_usual(name, TEXT_COLUMNS) for name in names) and not any(
+        _is_usual(name, others) for name in names
+    )
 
 
 def _first_names(path: Path) -> list[str]:
@@ -372,11 +349,9 @@ def _first_names(path: Path) -> list[str]:
     if kind == ".parquet":
         return list(open_parquet(path, where=str(path)).schema_arrow.names)
     first = next(numbered_lines(path), (1, ""))[1]
-    return (
-        next(csv.reader([first], delimiter=_delimiter(first)), [])
-        if kind in (".csv", ".tsv")
-        else list(_object(path, 1, first))
-    )
+    if kind in (".csv", ".tsv"):
+        return next(csv.reader([first], delimiter=_delimiter(first)), [])
+    return list(_object(path, 1, first))
 
 
 def is_table(path: Path) -> bool:
@@ -386,7 +361,7 @@ def is_table(path: Path) -> bool:
 
 def _ending(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
+    if suffixes and suffixes[-1] in PACKED:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
@@ -400,24 +375,19 @@ def read_table(path: Path, *, image: str | None = None) -> Table:
     """
     if not path.exists():
         raise InputError(f"{path} was looked for and does not exist; a table was expected")
+    kind = _ending(path)
     if path.is_dir():
         saved = any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
         found = _read_saved(path, image) if saved else _read_parquet(path, image)
+    elif kind not in ENDINGS:
+        raise InputError(f"{path} ends in {kind!r}; expected one of {', '.join(ENDINGS)}")
+    elif kind == ".parquet":
+        found = _read_parquet(path, image)
     else:
-        kind = _ending(path)
-        if kind not in ENDINGS:
-            raise InputError(f"{path} ends in {kind!r}; expected one of {', '.join(ENDINGS)}")
-        if kind == ".parquet":
-            found = _read_parquet(path, image)
-        else:
-            found = (_read_json if kind in (".jsonl", ".ndjson") else _read_csv)(path)
+        found = _read_json(path) if kind in (".jsonl", ".ndjson") else csv_table(numbered_lines(path), path)
     if not len(found):
         raise InputError(f"{path} has no rows; expected at least one")
     return found
-
-
-def _read_csv(path: Path) -> Table:
-    return csv_table(numbered_lines(path), path)
 
 
 def csv_table(source: Iterator[tuple[int, str]], path: Path) -> Table:
@@ -443,14 +413,14 @@ def _cells(source: Iterator[tuple[int, str]], where: str) -> tuple[list[str], li
     while True:
         start = number + reader.line_num + 1
         try:
-            row = next(reader)
-        except StopIteration:
-            return header, rows, lines
+            row = next(reader, None)
         except csv.Error as error:
             raise InputError(
                 f"{where} cannot be read from line {start} on: {error}; expected quotes to be "
                 "closed, and doubled inside a cell"
             ) from None
+        if row is None:
+            return header, rows, lines
         if len(row) not in (0, len(header)):
             raise InputError(
                 f"{where} has {len(row)} cells in line {start}, but its first line has {len(header)} (a cell with "
@@ -473,10 +443,8 @@ def _delimiter(line: str) -> str:
 def _read_json(path: Path) -> Table:
     found = [(number, _object(path, number, line)) for number, line in numbered_lines(path) if line.strip()]
     lines = [number for number, _ in found]
-    columns = {
-        name: [row.get(name) for _, row in found]
-        for name in dict.fromkeys(n for _, row in found for n in row)
-    }
+    names = dict.fromkeys(name for _, row in found for name in row)
+    columns = {name: [row.get(name) for _, row in found] for name in names}
     for name, values in columns.items():
         kinds = {bool: bool, int: float, float: float}  # whole and other numbers may be mixed
         met = [kinds.get(type(value), type(value)) for value in values]
@@ -495,18 +463,9 @@ def _arrow(columns: dict[str, list[Any]], where: str = "") -> Any:
 
     found = {}
     for name, values in columns.items():
-        try:
-            kind = pyarrow.large_string() if any(isinstance(value, str) for value in values[:1]) else None
-            found[name] = pyarrow.array(values, kind)
-        except (
-            pyarrow.ArrowInvalid,
-            pyarrow.ArrowTypeError,
-            pyarrow.ArrowNotImplementedError,
-            OverflowError,
-        ) as error:
-            raise InputError(
-                f"{where} has values of several kinds in column {name!r}: {one_line(error)}"
-            ) from None
+        texts = any(isinstance(value, str) for value in values[:1])
+        with parsing(f"{where} has values of several kinds in column {name!r}"):
+            found[name] = pyarrow.array(values, pyarrow.large_string() if texts else None)
     return pyarrow.table(found)
 
 
@@ -527,35 +486,27 @@ def _read_parquet(path: Path, image: str | None) -> Table:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path} has no .parquet files, but at least one was expected")
-    where, parts, counts = str(path), [], []
-    schema = open_parquet(files[0], where=where).schema_arrow
-    column = find_image_column(schema, image, where=where)
-    names = [name for name in schema.names if name != column]
+    schema = open_parquet(files[0], where=str(path)).schema_arrow
+    column = find_image_column(schema, image, where=str(path))
+    parts, counts = [], []
     for file in files:
         opened = open_parquet(file, where=str(file))
         counts.append(opened.metadata.num_rows)
-        try:
-            parts.append(opened.read(columns=names, use_threads=False))
-        except Exception as error:  # the parser of an untrusted file: whatever it trips over, the file is bad
-            raise InputError(f"{file} cannot be read: {reason(error)}") from None
-    try:
+        with parsing(f"{file} cannot be read"):
+            parts.append(opened.read(columns=[n for n in schema.names if n != column], use_threads=False))
+    with parsing(f"{path} cannot be read as one table"):
         data = pyarrow.concat_tables(parts)
-    except pyarrow.ArrowException as error:
-        raise InputError(f"{where} cannot be read as one table: {reason(error)}") from None
-    splits = [name for file, count in zip(files, counts, strict=True) for name in [_split_of(file)] * count]
+    matches = [_SPLIT_FILE.match(file.name) for file in files]
+    named = [match[1].lower() if match else "" for match in matches]
+    splits = [name for name, count in zip(named, counts, strict=True) for _ in range(count)]
     return Table(
         path,
         data,
-        range(1, sum(counts) + 1),
+        range(1, len(splits) + 1),
         None if column is None else ParquetImages.of(files, column),
         splits if len(set(splits)) > 1 and "" not in splits else None,
         "parquet",
     )
-
-
-def _split_of(path: Path) -> str:
-    match = _SPLIT_FILE.match(path.name)
-    return match[1].lower() if match is not None else ""
 
 
 def _read_saved(path: Path, image: str | None) -> Table:
@@ -568,13 +519,11 @@ def _read_saved(path: Path, image: str | None) -> Table:
         raise InputError(
             f"{path} is of the package datasets, which is needed: pip install 'mlcl[huggingface]'"
         ) from None
-    try:
+    with parsing(f"{path} is not a dataset that save_to_disk wrote"):
         found = load_from_disk(str(path))
         parts = dict(found) if isinstance(found, DatasetDict) else {"": found}
         tables = {split: part.with_format("arrow")[:] for split, part in parts.items()}
         data = pyarrow.concat_tables(list(tables.values()))
-    except Exception as error:  # the parser of untrusted files: whatever it trips over, they are bad
-        raise InputError(f"{path} is not a dataset that save_to_disk wrote: {reason(error)}") from None
     column, rows = find_image_column(data.schema, image, where=str(path)), np.arange(data.num_rows)
     return Table(
         path,
@@ -589,31 +538,30 @@ def _read_saved(path: Path, image: str | None) -> Table:
 def numbered_lines(source: Path | IO[bytes]) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file of UTF-8, which may be packed, or of a stream, each with its number."""
     if not isinstance(source, Path):
-        yield from _decoded(Path("standard input"), source)
+        yield from _decoded_lines("standard input", source)
         return
-    path, opener = source, _PACKED.get(source.suffix.lower())
     try:
-        with open_regular(path) as plain:
-            yield from _decoded(path, plain if opener is None else opener(plain, "rb"))
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{path} cannot be read: {one_line(error)}") from None
+        with open_packed(source) as file:
+            yield from _decoded_lines(str(source), file)
+    except UNREADABLE as error:
+        raise InputError(f"{source} cannot be read: {one_line(error)}") from None
 
 
-def _decoded(path: Path, file: IO[bytes]) -> Iterator[tuple[int, str]]:
+def _decoded_lines(where: str, file: IO[bytes]) -> Iterator[tuple[int, str]]:
     total = number = 0
     while line := file.readline(_LINE):
         number, total = number + 1, total + len(line)
         if len(line) == _LINE or total > _TOTAL:
-            raise InputError(f"{path} has more than {_LINE} bytes in line {number}, or {_TOTAL} in all")
+            raise InputError(f"{where} has more than {_LINE} bytes in line {number}, or {_TOTAL} in all")
         if number == 1:
             if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise InputError(f"{path} is UTF-16; expected UTF-8: save it as that")
+                raise InputError(f"{where} is UTF-16; expected UTF-8: save it as that")
             line = line.removeprefix(b"\xef\xbb\xbf")
         try:
             yield number, line.decode()
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{path} is not UTF-8 in line {number}, byte {error.start + 1} (0x{line[error.start]:02x}); "
+                f"{where} is not UTF-8 in line {number}, byte {error.start + 1} (0x{line[error.start]:02x}); "
                 "save it as UTF-8"
             ) from None
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mlcl.datasets.npy import read_npz
+from mlcl.datasets.npy import read_npz, texts_of
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan, read_splits
 from mlcl.datasets.trees import open_tree
 from mlcl.errors import InputError
 from mlcl.files import slug
-
-_KEYS = ("ids", "split", "classes")
 
 
 @SOURCES.register(
@@ -31,15 +27,20 @@ def read_thumbs(root: Path, *, labels: str = "labels") -> DatasetPlan:
         labels: name of the array of ``meta.npz`` that holds the labels, such as ``labels_strict``.
     """
     tree = open_tree(root)
-    where = tree.where("meta.npz")
-    meta = read_npz(tree.read("meta.npz"), keys=(*_KEYS, labels), where=where)
-    for key in (*_KEYS, labels):
+    where, keys = tree.where("meta.npz"), ("ids", labels, "split", "classes")
+    meta = read_npz(tree.read("meta.npz"), keys=keys, where=where)
+    for key in keys:
         if key not in meta:
             raise InputError(
                 f"{where} has no array {key!r}, but ids, {labels}, split and classes were expected"
             )
-    ids, files = _names(meta["ids"], where)
-    train, keep = read_splits(_texts(meta["split"], "split", where), where=where)
+    if meta["ids"].dtype.kind in "iu" and meta["ids"].ndim == 1:
+        ids = [str(i) for i in meta["ids"].tolist()]
+        files = [f"{i:012d}.jpg" for i in meta["ids"].tolist()]
+    else:
+        ids = texts_of(meta["ids"], f"ids in {where}")
+        files = [f"{name}.jpg" for name in ids]
+    train, keep = read_splits(texts_of(meta["split"], f"split in {where}"), where=where)
     matrix = meta[labels]
     if not len(ids) == len(train) == len(matrix):
         raise InputError(
@@ -50,32 +51,11 @@ def read_thumbs(root: Path, *, labels: str = "labels") -> DatasetPlan:
         source="thumbs",
         root=str(root),
         name=slug(root.absolute().name.split(".")[0]),
-        classes=_texts(meta["classes"], "classes", where),
+        classes=texts_of(meta["classes"], f"classes in {where}"),
         ids=[ids[row] for row in rows],
         train=train[rows],
         labels=matrix[rows],
         inputs=ImageFiles(tree, [files[row] for row in rows]),
         options={"labels": labels},
-        dropped={"validation rows": len(ids) - len(rows)} if len(rows) < len(ids) else {},
+        dropped={"validation rows": len(ids) - len(rows)},
     )
-
-
-def _names(ids: NDArray[Any], where: str) -> tuple[list[str], list[str]]:
-    """Return ids as text, and the file of each."""
-    if ids.dtype.kind in "iu" and ids.ndim == 1:
-        return [str(i) for i in ids.tolist()], [f"{i:012d}.jpg" for i in ids.tolist()]
-    texts = _texts(ids, "ids", where)
-    return texts, [f"{name}.jpg" for name in texts]
-
-
-def _texts(array: NDArray[Any], key: str, where: str) -> list[str]:
-    """Return an array of texts, stored as bytes or as unicode, as a list."""
-    if array.ndim != 1 or array.dtype.kind not in "SU":
-        raise InputError(
-            f"{key} in {where} has shape {array.shape} of {array.dtype}, but a list of texts was expected"
-        )
-    try:
-        texts = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
-    except UnicodeError:
-        raise InputError(f"{key} in {where} has a text that is not UTF-8") from None
-    return [str(text) for text in texts]

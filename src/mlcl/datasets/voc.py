@@ -12,30 +12,12 @@ import numpy as np
 
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
 from mlcl.datasets.trees import Tree, open_tree
-from mlcl.errors import InputError, check_choice, nearest, one_line
+from mlcl.errors import InputError, check_choice, nearest, parsing
 from mlcl.labels import Labels
 
 CLASSES = (
-    "aeroplane",
-    "bicycle",
-    "bird",
-    "boat",
-    "bottle",
-    "bus",
-    "car",
-    "cat",
-    "chair",
-    "cow",
-    "diningtable",
-    "dog",
-    "horse",
-    "motorbike",
-    "person",
-    "pottedplant",
-    "sheep",
-    "sofa",
-    "train",
-    "tvmonitor",
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable"),
+    *("dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 SPLITS = {2007: ("trainval", "test"), 2012: ("train", "val")}
 """The lists of training and test images, by year; the test labels of 2012 are not public."""
@@ -68,27 +50,22 @@ def read_voc(root: Path, *, year: int | None = None, difficult: str = "include")
     check_choice("difficult", difficult, ("include", "exclude"))
     tree = open_tree(root)
     base, year = _find(tree, root, year)
-    ids: list[str] = []
-    train: list[bool] = []
-    for split in SPLITS[year]:
-        found = _read_list(tree, f"{base}ImageSets/Main/{split}.txt")
-        ids += found
-        train += [split == SPLITS[year][0]] * len(found)
+    first, second = (_read_list(tree, f"{base}ImageSets/Main/{split}.txt") for split in SPLITS[year])
+    ids = [*first, *second]
     labels = np.stack([_read_labels(tree, f"{base}Annotations/{i}.xml", difficult) for i in ids])
     keep = np.flatnonzero(labels.any(axis=1))
     names = [ids[row] for row in keep]
-    dropped = len(ids) - len(names)
     return make_plan(
         source="voc",
         root=str(root),
         name=f"voc{year}",
         classes=CLASSES,
         ids=names,
-        train=np.asarray(train, dtype=np.bool_)[keep],
+        train=keep < len(first),
         labels=labels[keep],
         inputs=ImageFiles(tree, [f"{base}JPEGImages/{name}.jpg" for name in names]),
         options={"year": year, "difficult": difficult},
-        dropped={UNLABELLED: dropped} if dropped else {},
+        dropped={UNLABELLED: len(ids) - len(names)},
     )
 
 
@@ -127,14 +104,10 @@ def _read_list(tree: Tree, path: str) -> Sequence[str]:
 
 def _read_labels(tree: Tree, path: str, difficult: str) -> Labels:
     """Return the 0/1 row of one annotation."""
-    try:
+    with parsing(
+        f"{tree.where(path)} is not safe, well-formed XML"
+    ):  # entities and bombs are refused here too
         annotation: Any = defusedxml.ElementTree.fromstring(tree.read(path, limit=_MAX_XML_BYTES))
-    except InputError:
-        raise
-    except Exception as error:  # the parser of an untrusted file; entities and bombs are refused here too
-        raise InputError(
-            f"{tree.where(path)} is not safe, well-formed XML: {one_line(error, limit=120)}"
-        ) from None
     objects = annotation.findall("object")
     if not objects:
         raise InputError(f"{tree.where(path)} has no <object>, but at least one was expected")

@@ -12,7 +12,7 @@ import numpy as np
 
 from mlcl.config.schema import Config
 from mlcl.datasets import Dataset
-from mlcl.datasets.duplicates import shared_rows
+from mlcl.datasets.base import shared_rows
 from mlcl.errors import InputError
 from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts

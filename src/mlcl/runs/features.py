@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets import Dataset, StoreInfo, find_dataset, read_ids
-from mlcl.datasets.computing import prepare_features
-from mlcl.datasets.decoding import Chunk
-from mlcl.datasets.writing import Progress, one_after_the_other
+from mlcl.datasets.writing import Chunk, Progress, one_after_the_other, prepare_features
 from mlcl.engines.cluster import choose_engine
 from mlcl.engines.pool import Engine, EngineFailure, Lost, Needs
 from mlcl.errors import InputError

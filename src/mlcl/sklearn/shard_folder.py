@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.arrays import ENDING
-from mlcl.datasets.shards import Columns
+from mlcl.datasets.shards import ShardColumns
 from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.exact.digits import Seen
@@ -54,7 +54,7 @@ class Begun:
 
     learner: Learner
     params: dict[str, Any]
-    columns: Columns
+    columns: ShardColumns
     kind: str
     width: int
     group: int
@@ -152,7 +152,7 @@ def read_begun(out: Path) -> Begun | None:
         return Begun(
             learner,
             params,
-            Columns(**header["columns"]),
+            ShardColumns(**header["columns"]),
             str(header["kind"]),
             int(header["width"]),
             int(header["group"]),

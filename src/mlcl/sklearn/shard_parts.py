@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.arrays import ENDING, Format
-from mlcl.datasets.addresses import fetched
-from mlcl.datasets.shards import Columns, Shard, describe, read_batches
+from mlcl.datasets.shards import Shard, ShardColumns, describe_shard, fetched, read_batches
 from mlcl.errors import InputError, one_line
 from mlcl.exact import FeatureMap
 from mlcl.exact.counting import Counter
@@ -58,7 +57,7 @@ class Job:
     """
 
     shards: tuple[Shard, ...]
-    columns: Columns
+    columns: ShardColumns
     features: FeatureMap
     usual: Seen | None = None
     held_out: float = 0.0
@@ -80,7 +79,7 @@ def count(job: Job) -> tuple[Part, list[Counted]]:
             for batch in read_batches(path, job.columns, address=shard.address, width=job.features.features):
                 counter.add(batch.rows, batch.tags, batch.names, batch.annotated, start=start, where=where)
                 start += len(batch.rows)
-        if describe(shard.address, job.columns) != shard:
+        if describe_shard(shard.address, job.columns) != shard:
             raise InputError(f"{shard.address} was changed while it was counted; it was not counted")
         counted.append(
             Counted(shard.address, shard.size, shard.version, shard.footer, shard.rows, fingerprint)

@@ -8,8 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.datasets.addresses import fetched, fingerprint
-from mlcl.datasets.shards import Columns, Shard, choose_columns, describe, read_batches
+from mlcl.datasets.shards import (
+    Shard,
+    ShardColumns,
+    choose_columns,
+    describe_shard,
+    fetched,
+    read_batches,
+    shard_sha256,
+)
 from mlcl.errors import InputError
 from mlcl.exact.digits import Seen
 from mlcl.exact.features import squares_of
@@ -58,7 +65,7 @@ def begin(
             )
         return begun
     columns = choose_columns(given[0], **wanted)
-    shards = [describe(address, columns) for address in given]
+    shards = [describe_shard(address, columns) for address in given]
     first = next((shard for shard in shards if shard.rows), None)
     if first is None:
         raise InputError(f"{given[0]} and all other shards have no rows, but at least one was expected")
@@ -76,7 +83,7 @@ def begin(
     return begun
 
 
-def _first_rows(shard: Shard, columns: Columns) -> tuple[Any, int]:
+def _first_rows(shard: Shard, columns: ShardColumns) -> tuple[Any, int]:
     """Return the first rows of a shard, and how many labels they have."""
     taken, labels, held = [], set(), 0
     with fetched(shard.address) as (path, _):
@@ -94,7 +101,7 @@ def check(given: list[str], known: list[Counted], begun: Begun) -> tuple[list[Sh
     record = {one.address: one for one in known}
     new: list[Shard] = []
     for address in given:
-        shard = describe(address, begun.columns)
+        shard = describe_shard(address, begun.columns)
         if address not in record:
             new.append(shard)
         elif _changed(shard, record[address]):
@@ -115,7 +122,7 @@ def check(given: list[str], known: list[Counted], begun: Begun) -> tuple[list[Sh
             continue
         owner: dict[str, str] = {}
         for name, found in sorted(group.items(), key=lambda item: (item[1] is None, item[0])):
-            first = owner.setdefault(found or fingerprint(name), name)
+            first = owner.setdefault(found or shard_sha256(name), name)
             if first != name:
                 duplicates[name] = first
     return [shard for shard in new if shard.address not in duplicates], duplicates
@@ -124,7 +131,7 @@ def check(given: list[str], known: list[Counted], begun: Begun) -> tuple[list[Sh
 def _changed(shard: Shard, counted: Counted) -> bool:
     if (shard.size, shard.footer) != (counted.size, counted.footer):
         return True
-    return shard.version != counted.version and fingerprint(shard.address) != counted.fingerprint
+    return shard.version != counted.version and shard_sha256(shard.address) != counted.fingerprint
 
 
 def _check_alike(

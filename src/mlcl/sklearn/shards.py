@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from mlcl.datasets.addresses import expand
+from mlcl.datasets.shards import expand
 from mlcl.engines.cluster import Cluster, choose_engine
 from mlcl.engines.pool import Engine, EngineFailure, LocalWorkers, Lost, ThisProcess
 from mlcl.errors import InputError

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.datasets import decode_image, open_store, read_ids
-from mlcl.datasets.archives import MAX_FILE_BYTES
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.datasets.store import is_store
 from mlcl.datasets.table import find_columns, is_table, numbered_lines, read_table, vectors
+from mlcl.datasets.trees import MAX_FILE_BYTES
 from mlcl.errors import InputError
 from mlcl.files import read_bounded, write_bytes, write_text
 from mlcl.models.provenance import check_encoder
