@@ -266,3 +266,12 @@ def test_an_empty_cell_is_not_known(tmp_path):
     order = np.argsort(plan.ids)
     assert plan.labels[order].ravel().tolist() == [1, 0, 0]
     assert plan.known[order].ravel().tolist() == [True, False, True]
+
+
+def test_labels_that_nobody_looked_for_in_an_image_are_unknown(tmp_path):
+    text = "file,tags,annotated\nimg/0.png,cat,cat|dog\nimg/1.png,,dog\nimg/2.png,cow,\n"
+    write_tree(tmp_path, IMAGES | {"labels.csv": text, "classes.txt": "cat\ncow\ndog\nhen\n"})
+    plan = plan_source("folder", tmp_path, test_fraction=0.5)
+    order = np.argsort(plan.ids)
+    assert plan.labels[order].tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+    assert plan.known[order].astype(int).tolist() == [[1, 0, 1, 0], [0, 0, 1, 0], [1, 1, 1, 1]]
