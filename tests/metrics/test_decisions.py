@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import beta, binom
 
 from mlcl.errors import InputError
 from mlcl.metrics import Goal, Thresholds, choose_thresholds, f1_scores
-from mlcl.metrics.decisions import DOUBT, LEAST, MOST_GIVEN
+from mlcl.metrics.decisions import DOUBT, GROWTH, LEAST, MOST_GIVEN
 
-GOALS = (Goal("f1"), Goal("precision", 0.7), Goal("recall", 0.6), Goal("cost", 3.0), Goal("cost", 0.2))
+GOALS = (Goal("f1"), Goal("cost", 3.0), Goal("cost", 0.2))
 
 
 def problem(seed, rows=30, classes=1):
@@ -32,16 +33,12 @@ def every_cut(p):
 
 
 def quality(p, y, cut, goal):
-    """How good a threshold is for a goal: larger is better; None where it is not met. Labels may be probabilities."""
+    """How good a threshold is for a goal: larger is better. Labels may be probabilities."""
     chosen = p > cut
     hits, missed, false = (chosen * y).sum(), (~chosen * y).sum(), (chosen * (1.0 - y)).sum()
     if goal.kind == "f1":
         return 2 * hits / (2 * hits + missed + false)
-    if goal.kind == "cost":
-        return -(goal.value * missed + false)
-    precision, recall = hits / max(chosen.sum(), 1), hits / y.sum()
-    kept, gained = (precision, recall) if goal.kind == "precision" else (recall, precision)
-    return gained if kept >= goal.value and chosen.any() else None
+    return -(goal.value * missed + false)
 
 
 @settings(deadline=None, max_examples=40)
@@ -49,18 +46,91 @@ def quality(p, y, cut, goal):
 def test_no_threshold_is_better(seed, goal, doubt):
     p, y = problem(seed)
     found = choose_thresholds(p, y, goal=goal, doubt=doubt)
-    trust = 1.0 if goal.kind in ("precision", "recall") else y.sum() / (y.sum() + doubt)
+    trust = y.sum() / (y.sum() + doubt)
     y = trust * y + (1 - trust) * p
     most = MOST_GIVEN * y.sum() if doubt and goal.kind == "f1" else len(p)
     cuts = [cut for cut in every_cut(p) if (p > cut).sum() <= max(most, 1)]
-    values = [quality(p, y, cut, goal) for cut in cuts]
-    met = [value for value in values if value is not None]
     assert found.own.all()
-    assert found.reached.all() == bool(met)
-    if met:
-        assert quality(p, y, found.values[0], goal) == pytest.approx(max(met))
+    assert found.reached.all()
+    assert quality(p, y, found.values[0], goal) == pytest.approx(
+        max(quality(p, y, cut, goal) for cut in cuts)
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from((0.5, 0.7, 0.9)), st.sampled_from((0.8, 0.95)))
+def test_a_certified_precision_is_that_of_the_longest_run_of_tests_that_pass(seed, wanted, confidence):
+    rng = np.random.default_rng(seed)
+    y = rng.random(300) < 0.3
+    p = (1 / (1 + np.exp(1 - rng.normal(4.0 * y, 1))))[:, None]
+    found = choose_thresholds(p, y[:, None], goal=Goal("precision", wanted, confidence))
+    hits, last = y[np.argsort(-p[:, 0])], 0
+    sizes = np.unique(np.minimum(np.ceil(GROWTH ** np.arange(200)), 300)).astype(int)
+    for size in sizes[wanted**sizes <= 1 - confidence]:
+        if binom.sf(hits[:size].sum() - 1, size, wanted) > 1 - confidence:
+            break
+        last = size
+    assert (p > found.values).sum() == last
+    assert found.reached[0] == (last > 0)
+    if last:
+        h = hits[:last].sum()
+        assert found.bound[0] == pytest.approx(beta.ppf(1 - confidence, h, last - h + 1))
+        assert found.bound[0] >= wanted
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.sampled_from((0.5, 0.7, 0.9)), st.sampled_from((0.8, 0.95)))
+def test_a_certified_recall_loses_as_many_positives_as_it_can(seed, wanted, confidence):
+    p, y = problem(seed, rows=120)
+    p = p + np.random.default_rng(seed).random(p.shape) / 100
+    found = choose_thresholds(np.minimum(p, 1), y, goal=Goal("recall", wanted, confidence))
+    count = int(y.sum())
+    # Lost positives are binomial: the j-th smallest is safe where fewer than j of them lie in the allowed share rarely.
+    safe = [j for j in range(1, count + 1) if binom.sf(j - 1, count, 1 - wanted) >= confidence]
+    assert found.reached[0] == bool(safe)
+    if safe:
+        assert (y & (p > found.values)).sum() == count - safe[-1] + 1
+        assert found.bound[0] >= wanted - 1e-9
     else:
         assert not (p > found.values).any()
+        assert found.needed[0] >= 1
+
+
+@pytest.mark.parametrize("goal", [Goal("precision", 0.8), Goal("recall", 0.8), Goal("precision", 0.9, 0.8)])
+def test_the_share_of_classes_below_their_certified_goal_is_as_promised(goal):
+    rng = np.random.default_rng(0)
+    classes, rows, many = 400, 250, 40_000
+    gap = rng.uniform(1.5, 4, classes)
+
+    def draw(n):
+        truth = rng.random((n, classes)) < 0.3
+        return 1 / (1 + np.exp(2 - rng.normal(gap * truth, 1))), truth
+
+    found = choose_thresholds(*draw(rows), goal=goal)
+    p, y = draw(many)
+    given = p > found.values
+    hits = (given & y).sum(0)
+    truly = hits / np.maximum(given.sum(0), 1) if goal.kind == "precision" else hits / y.sum(0)
+    sure = found.reached
+    assert sure.sum() > 50
+    assert np.array_equal(~sure, ~given.any(0))
+    assert (truly[sure] < goal.value).sum() <= binom.ppf(0.999, classes, 1 - goal.confidence)
+    assert truly[sure].mean() >= goal.value
+
+
+def test_a_class_that_cannot_be_certified_says_what_it_needs():
+    rng = np.random.default_rng(3)
+    y = np.arange(200)[:, None] < [[6, 0, 80]]
+    p = np.where(y, 0.9, 0.1) + rng.random(y.shape) / 20
+    p[:, 2] = rng.random(200)  # says nothing
+    found = choose_thresholds(p, y, goal=Goal("precision", 0.9))
+    assert not found.reached.any()
+    assert found.needed[:2].tolist() == [22 - 6, 22]
+    assert found.needed[2] == np.inf
+    assert (choose_thresholds(p, y, goal=Goal("recall", 0.9)).needed == [16, 22, 0]).all()
+    assert (choose_thresholds(p, y, goal=Goal("precision", 1.0)).needed == np.inf).all()
+    enough = choose_thresholds(np.repeat(p, 5, 0), np.repeat(y, 5, 0), goal=Goal("precision", 0.9))
+    assert enough.reached.tolist() == [True, False, False]
 
 
 @settings(deadline=None, max_examples=4)
@@ -123,6 +193,7 @@ def test_what_nothing_is_known_of_has_one_half_and_what_cannot_be_told_apart_is_
         ("recall", 0.0, "recall is 0.0"),
         ("cost", float("nan"), "cost is nan"),
         ("precision", None, "precision is None"),
+        ("precision", 0.0, "precision is 0.0"),
     ],
 )
 def test_a_goal_that_makes_no_sense_is_refused(kind, value, message):

@@ -5,8 +5,13 @@ the rows given are compared.
 
 How much a row counts as a positive is said by its label and by its probability: a class with ``P`` labelled positives
 trusts labels by ``P / (P + doubt)``. A few labels choose at random, while calibrated probabilities say of every row how
-likely it is; the exact learner, which has no such rows, chooses in the same way by the moments of its scores. A wanted
-precision or recall is one of labels, where a class has enough of them.
+likely it is; the exact learner, which has no such rows, chooses in the same way by the moments of its scores.
+
+A wanted precision or recall is a promise about rows that nobody has seen, so it is *certified*, per class, by labels
+alone: the chance that a class with a threshold is below its goal is at most ``1 - confidence``. Precision: the rows
+above a cut are a sample of all rows above it, so the hits among them are binomial; cuts are tested in a fixed order,
+from few rows given to many, each at the full level, up to the first that fails (learn then test, Angelopoulos et al.,
+2021). Recall: an order statistic of the positives. A class for which no cut passes is never given.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, betaincinv
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.metrics.calibration import check_probabilities
@@ -31,6 +37,11 @@ MOST_GIVEN = 1.5
 """Times as often as it occurs a label is given at most, where thresholds are for F1 and labels are doubted."""
 NEVER, ALWAYS = 1.0, -1.0
 """Thresholds that no probability, and every probability, is above."""
+CONFIDENCE = 0.9
+GROWTH = 1.05
+"""From one cut that is tested for a precision to the next, the rows given grow by this factor."""
+FACTORS = 2.0 ** (np.arange(13) / 4)
+"""How many times as many rows are tried to say how many a class needs to be certified."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +50,11 @@ class Goal:
 
     Args:
         kind: ``f1``: the best F1 of each class; ``f1-overall``: the best F1 over all decisions together (OF1);
-            ``precision``: of those with at least the precision ``value`` the threshold of most recall; ``recall``: of
-            those with at least the recall ``value`` the threshold of most precision; ``cost``: the least cost, where a
-            miss costs ``value`` times as much as a false alarm.
+            ``precision``: the threshold of most recall whose precision is certified to be at least ``value``;
+            ``recall``: that of most precision whose recall is; ``cost``: the least cost, where a miss costs ``value``
+            times as much as a false alarm.
         value: the wanted precision or recall, above 0 and at most 1, or the cost ratio, above 0; None for F1.
+        confidence: with which a precision or recall of each class is certified.
 
     >>> Goal("precision", 90)
     Traceback (most recent call last):
@@ -52,9 +64,11 @@ class Goal:
 
     kind: GoalKind = "f1"
     value: float | None = None
+    confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
         check_choice("goal", self.kind, KINDS)
+        check_number("confidence", self.confidence, low=0.5, high=1 - 1e-9)
         if self.kind.startswith("f1"):
             if self.value is not None:
                 raise InputError(f"the goal {self.kind!r} has the value {self.value}; expected none")
@@ -63,8 +77,14 @@ class Goal:
         else:
             check_number(self.kind, self.value, high=1.0, open_low=True)
 
+    @property
+    def certified(self) -> bool:
+        """Return whether a class has a threshold only where its goal is certified."""
+        return self.kind in ("precision", "recall")
+
     def __str__(self) -> str:
-        return self.kind if self.value is None else f"{self.kind} {self.value:g}"
+        sure = f" with confidence {self.confidence:g}" if self.certified else ""
+        return self.kind if self.value is None else f"{self.kind} {self.value:g}{sure}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +94,12 @@ class Thresholds:
     Attributes:
         values: a class is predicted where its probability is above its value, ``[K]``.
         own: whether the class had enough rows to rely on its labels, ``[K]``.
-        reached: whether a wanted precision or recall is reached on the rows; a class that cannot is never predicted.
+        reached: whether a wanted precision or recall is certified; a class for which it is not is never predicted.
         goal: what they were chosen for; None: nothing was chosen, every value is 0.5.
         rows: the number of rows they were chosen on.
+        bound: the precision or recall that is certified, ``[K]``, nan where none is; None for other goals.
+        needed: about how many more annotated positives a class needs to be certified, ``[K]``: infinite where more of
+            the same would not help, 0 where it is; None for other goals.
     """
 
     values: Floats
@@ -84,6 +107,8 @@ class Thresholds:
     reached: Bools
     goal: Goal | None
     rows: int
+    bound: Floats | None = None
+    needed: Floats | None = None
 
     @classmethod
     def half(cls, classes: int) -> Thresholds:
@@ -123,21 +148,15 @@ class _Cuts:
         most = max(most_given * positives, 1.0)
         return cls(np.append(NEVER, cuts), np.append(0.0, hits), np.append(0, last + 1), positives, most)
 
-    def best(self, goal: Goal) -> tuple[float, bool]:
-        """Return the threshold for the goal, of equally good ones that with fewest predictions; and if it is met."""
+    def best(self, goal: Goal) -> float:
+        """Return the threshold for F1 or a cost; of equally good ones that with fewest predictions."""
         hits, chosen = self.hits, self.chosen.astype(np.float64)
-        if goal.kind.startswith("f1"):
-            f1 = 2 * hits / np.maximum(chosen + self.positives, 1)
-            return float(self.values[np.argmax(np.where(chosen <= self.most_given, f1, -1.0))]), True
-        wanted = float(goal.value or 0.0)
         if goal.kind == "cost":
-            return float(self.values[np.argmin(wanted * (self.positives - hits) + chosen - hits)]), True
-        precision, recall = hits / np.maximum(chosen, 1), hits / (self.positives or 1.0)
-        kept, gained = (precision, recall) if goal.kind == "precision" else (recall, precision)
-        meets = (kept >= wanted - 1e-12) & (chosen > 0)
-        if not meets.any():
-            return NEVER, False
-        return float(self.values[np.argmax(np.where(meets, gained, -1.0))]), True
+            return float(
+                self.values[np.argmin(float(goal.value or 0.0) * (self.positives - hits) + chosen - hits)]
+            )
+        f1 = 2 * hits / np.maximum(chosen + self.positives, 1)
+        return float(self.values[np.argmax(np.where(chosen <= self.most_given, f1, -1.0))])
 
     def most(self, f1: float) -> int:
         """Return the cut with the most ``2 hits - f1 * chosen``."""
@@ -163,28 +182,86 @@ def choose_thresholds(
 
     >>> p = np.linspace(0.05, 0.95, 10)[:, None]
     >>> y = np.array([0, 0, 0, 0, 1, 0, 1, 1, 1, 1])[:, None]
-    >>> choose_thresholds(p, y).values.round(2), choose_thresholds(p, y, goal=Goal("precision", 0.9)).values.round(2)
-    (array([0.4]), array([0.6]))
+    >>> choose_thresholds(p, y).values.round(2)
+    array([0.4])
+    >>> sure = choose_thresholds(p, y, goal=Goal("precision", 0.5))  # four rows, all right: 0.56 at least
+    >>> sure.values.round(2), sure.bound.round(2), choose_thresholds(p, y, goal=Goal("precision", 0.9)).needed
+    (array([0.55]), array([0.56]), array([17.]))
     """
     goal = goal or Goal()
     values, truth, known = check_probabilities(probabilities, labels, mask)
     check_number("doubt", doubt)
     positive, negative = (truth & known).sum(axis=0), (~truth & known).sum(axis=0)
     own = np.minimum(positive, negative) >= LEAST
+    if goal.certified:
+        columns = [(values[known[:, k], k], truth[known[:, k], k]) for k in range(len(own))]
+        found, bound, needed = np.array([_certified(p, y, goal) for p, y in columns]).reshape(-1, 3).T
+        return Thresholds(found, own, needed == 0, goal, len(values), bound, needed)
     trust = positive / np.maximum(positive + doubt, 1)
-    if goal.kind in ("precision", "recall"):
-        trust = np.where(own, 1.0, trust)
     hits = values + trust * (truth - values)
-    found, reached = np.full(len(own), 0.5), np.ones(len(own), np.bool_)
+    found = np.full(len(own), 0.5)
     some = np.flatnonzero((hits * known).any(axis=0))  # of the others nothing is known
     most = MOST_GIVEN if doubt else np.inf
-    columns = [_Cuts.of(values[known[:, k], k], hits[known[:, k], k], most_given=most) for k in some]
-    if goal.kind == "f1-overall":
-        found[some] = _overall(columns)
-    else:
-        for k, column in zip(some, columns, strict=True):
-            found[k], reached[k] = column.best(goal)
-    return Thresholds(found, own, reached, goal, len(values))
+    cuts = [_Cuts.of(values[known[:, k], k], hits[known[:, k], k], most_given=most) for k in some]
+    found[some] = _overall(cuts) if goal.kind == "f1-overall" else [column.best(goal) for column in cuts]
+    return Thresholds(found, own, np.ones(len(own), np.bool_), goal, len(values))
+
+
+def _certified(values: Floats, truth: Bools, goal: Goal) -> tuple[float, float, float]:
+    """Return the threshold of one class, what is certified of it, and how many more positives it needs."""
+    wanted, doubt = float(goal.value or 0.0), 1 - goal.confidence
+    least = np.inf if wanted == 1 else float(np.ceil(np.log(doubt) / np.log(wanted)))  # hits, without a miss
+    certify = _certified_precision if goal.kind == "precision" else _certified_recall
+    return certify(values, truth, wanted, doubt, least)
+
+
+def _certified_precision(
+    values: Floats, truth: Bools, wanted: float, doubt: float, least: float
+) -> tuple[float, float, float]:
+    order = np.argsort(-values, kind="stable")
+    values, hits = values[order], np.cumsum(truth[order])
+    rows = len(values)
+    steps = int(np.ceil(np.log(max(rows, 1)) / np.log(GROWTH))) + 1
+    given = (
+        np.unique(np.minimum(np.ceil(GROWTH ** np.arange(steps)), rows).astype(np.int64)) if rows else order
+    )
+    cuts = np.append(values, ALWAYS)[given]  # the highest row that is not given
+    given = np.searchsorted(-values, -cuts, side="left")  # ties are not given either
+    cuts, given = cuts[given > 0], given[given > 0]
+    right = hits[given - 1]
+    bound = betaincinv(np.maximum(right, 1e-300), given - right + 1.0, doubt)
+    tested = np.flatnonzero(given >= least)
+    passed = np.logical_and.accumulate(bound[tested] >= wanted)
+    if passed.any():
+        last = tested[passed][-1]
+        return float(cuts[last]), float(bound[last]), 0.0
+    # The same shares among more rows.
+    more = FACTORS[:, None]
+    would = (betaincinv(np.maximum(more * right, 1e-300), more * (given - right) + 1, doubt) >= wanted).any(
+        axis=1
+    )
+    positives = float(hits[-1]) if rows else 0.0
+    more = np.ceil((FACTORS[would][0] - 1) * positives) if would.any() else np.inf
+    return NEVER, np.nan, max(float(more), 1.0) if positives >= least else least - positives
+
+
+def _certified_recall(
+    values: Floats, truth: Bools, wanted: float, doubt: float, least: float
+) -> tuple[float, float, float]:
+    positives = np.sort(values[truth])
+    count = len(positives)
+    ranks = np.arange(1, count + 1)
+    safe = (
+        np.flatnonzero(betainc(ranks, count - ranks + 1.0, 1 - wanted) >= 1 - doubt)
+        if wanted < 1
+        else ranks[:0]
+    )
+    if not len(safe):
+        return NEVER, np.nan, max(least - count, 1.0)
+    lost = int(safe[-1])
+    below = values[values < positives[lost]]
+    cut = float(below.max()) if len(below) else ALWAYS
+    return cut, float(betaincinv(count - lost, lost + 1.0, doubt)), 0.0
 
 
 def _overall(columns: list[_Cuts]) -> Floats:
