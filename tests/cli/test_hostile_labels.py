@@ -70,6 +70,7 @@ COMMANDS = (
     "resume {p}/stopped",
     "validate {p}/run",
     "thresholds {p}/run --precision 0.999",
+    "thresholds {p}/run --cost 50",
     "predict {p}/run {p}/more --tags",
     "predict {p}/run {p}/more --tags --out {p}/tags.csv",
     "predict {p}/run {p}/more --out {p}/scores.csv",

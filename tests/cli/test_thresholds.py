@@ -13,9 +13,11 @@ from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
+from mlcl.metrics import Goal
 from mlcl.runs import folder as files
 from mlcl.runs.run import run
 from mlcl.taggers.predict import predict
+from mlcl.taggers.thresholds import set_thresholds
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +47,11 @@ def measured(folder):
 
 
 @pytest.mark.parametrize(("goal", "index"), [("--precision", 0), ("--recall", 1)])
-def test_a_wanted_precision_or_recall_is_reached(goal, index, held, capsys):
+def test_a_wanted_precision_or_recall_is_certified(goal, index, held, capsys):
     before = (held / "weights.safetensors").read_bytes()
     assert main(["thresholds", str(held), goal, "0.8"]) == 0
     shown = capsys.readouterr().out
-    assert f"thresholds for {goal[2:]} 0.8" in " ".join(shown.split())
+    assert f"thresholds for {goal[2:]} 0.8 with confidence 0.9" in " ".join(shown.split())
     found = measured(held)
     assert (found[index][found[2] > 0] >= 0.8).all()
     assert (held / "weights.safetensors").read_bytes() == before
@@ -68,20 +70,30 @@ def test_every_goal_is_kept_in_the_folder(held):
         assert (saved["goal"], saved["value"]) == (goal, value)
 
 
-def test_what_cannot_be_reached_is_said_and_never_tagged(held, capsys, monkeypatch):
+def test_what_cannot_be_certified_is_said_and_never_tagged(held, capsys):
+    assert main(["thresholds", str(held), "--precision", "0.99", "--confidence", "0.95"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "6 of 6 labels cannot be certified on these rows and are never tags" in shown
+    assert " more" in shown
+    saved = json.loads((held / "thresholds.json").read_text())
+    assert (saved["reached"], saved["thresholds"]) == ([False] * 6, [1.0] * 6)
+    assert (saved["confidence"], saved["bound"]) == (0.95, [None] * 6)
+    assert all(need > 100 for need in saved["needed"])  # 299 without a miss
+
+
+def test_what_is_shown_is_of_rows_that_thresholds_were_not_chosen_on(held, capsys, monkeypatch):
     read = files.read_held_out
 
-    def mistaken(path, result):
-        """The held-out rows, but the first class's best row is no positive."""
+    def chance(path, result):
+        """The held-out rows with labels drawn anew: no threshold is better than another on unseen rows."""
         rows = read(path, result)
-        rows.labels[rows.logits[:, 0].argmax(), 0] = 0
+        rows.labels[:] = np.random.default_rng(0).random(rows.labels.shape) < 0.3
         return rows
 
-    monkeypatch.setattr(files, "read_held_out", mistaken)
-    assert main(["thresholds", str(held), "--precision", "1"]) == 0
-    assert "so these are never tags: class-0" in " ".join(capsys.readouterr().out.split())
-    saved = json.loads((held / "thresholds.json").read_text())
-    assert (saved["reached"][0], saved["thresholds"][0]) == (False, 1.0)
+    monkeypatch.setattr(files, "read_held_out", chance)
+    found = set_thresholds(held, Goal("cost", 0.5))
+    given = found.thresholds.tags(np.ones((1, 6)))[0]
+    assert np.nanmean(found.precision[given]) < 0.5
 
 
 def test_tags_are_those_above_the_thresholds_by_name(held, finished, tmp_path, capsys):

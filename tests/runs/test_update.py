@@ -227,7 +227,7 @@ def test_old_versions_are_deleted_on_request_alone(exact, stores, tmp_path, caps
 def test_thresholds_of_labels_without_new_rows_stay(stores, tmp_path):
     settings = label_settings(stores["old"], "exact", **EXACT, held_out=0.3)
     run(settings, out=tmp_path / "first")
-    before = set_thresholds(tmp_path / "first", Goal("recall", 0.95)).thresholds
+    before = set_thresholds(tmp_path / "first", Goal("cost", 3.0)).thresholds
     update(tmp_path / "first", stores["both"], out=tmp_path / "second")
     after = load_trained(tmp_path / "second").thresholds
     assert after.goal == before.goal
@@ -237,6 +237,18 @@ def test_thresholds_of_labels_without_new_rows_stay(stores, tmp_path):
     )
     update(tmp_path / "first", config=settings, out=tmp_path / "third")
     assert np.array_equal(load_trained(tmp_path / "third").thresholds.values, before.values)
+
+
+def test_a_certificate_is_of_the_version_that_it_was_given_for(stores, tmp_path):
+    settings = label_settings(stores["old"], "exact", **EXACT, held_out=0.3)
+    run(settings, out=tmp_path / "first")
+    before = set_thresholds(tmp_path / "first", Goal("recall", 0.5, 0.6)).thresholds
+    assert before.reached.any()
+    update(tmp_path / "first", stores["both"], out=tmp_path / "second")
+    after = load_trained(tmp_path / "second").thresholds
+    assert after.goal == before.goal
+    assert not after.reached[[0, 3]].any()  # ant and dog: no rows of theirs came
+    assert (after.values[[0, 3]] == 1).all()
 
 
 def spoilt_store(folder, store):

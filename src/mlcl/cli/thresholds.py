@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from math import inf
 from pathlib import Path
 
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
-from mlcl.metrics import Goal
+from mlcl.metrics import Goal, Thresholds
+from mlcl.metrics.decisions import CONFIDENCE
 from mlcl.reports.rendering import PrintedTable, decimals
 from mlcl.taggers.thresholds import Decided, set_thresholds
 
@@ -25,13 +27,26 @@ def main(arguments: list[str]) -> int:
     goals.add_argument("--f1", action="store_true", help="the best F1 of each label (default)")
     goals.add_argument("--f1-overall", action="store_true", help="the best F1 over all tags together")
     goals.add_argument(
-        "--precision", type=float, metavar="P", help="at least this precision per label, and most recall"
+        "--precision",
+        type=float,
+        metavar="P",
+        help="at least this precision per label, certified, and most recall",
     )
     goals.add_argument(
-        "--recall", type=float, metavar="R", help="at least this recall per label, and most precision"
+        "--recall",
+        type=float,
+        metavar="R",
+        help="at least this recall per label, certified, and most precision",
     )
     goals.add_argument(
         "--cost", type=float, metavar="C", help="the least cost, if a miss costs C times a false alarm"
+    )
+    parser.add_argument(
+        "--confidence",
+        type=float,
+        default=CONFIDENCE,
+        metavar="C",
+        help="with which a precision or recall of each label is certified (default: %(default)s)",
     )
     parser.add_argument(
         "--data",
@@ -42,10 +57,11 @@ def main(arguments: list[str]) -> int:
     found = set_thresholds(given.folder, goal_from_options(given), data=given.data)
     console = make_console(sys.stdout)
     console.print(threshold_table(found))
-    missed = [name for name, met in zip(found.classes, found.thresholds.reached, strict=True) if not met]
+    missed = (~found.thresholds.reached).sum()
     if missed:
         console.print(
-            f"{found.thresholds.goal} is not reached by any threshold, so these are never tags: {', '.join(missed)}"
+            f"{missed} of {len(found.classes)} labels cannot be certified on these rows and are never tags; the last "
+            "column says how many more annotated positives they need."
         )
     return 0
 
@@ -56,12 +72,12 @@ def goal_from_options(given: argparse.Namespace) -> Goal:
         return Goal("f1-overall")
     for kind in ("precision", "recall", "cost"):
         if (value := getattr(given, kind)) is not None:
-            return Goal(kind, value)
+            return Goal(kind, value, given.confidence)
     return Goal()
 
 
 def threshold_table(found: Decided) -> PrintedTable:
-    """Return one line per label: threshold, and what it does on the rows that it was chosen on."""
+    """Return one line per label: threshold, what it does on rows that it was not chosen on, and what is certified."""
     thresholds = found.thresholds
     values = zip(
         *(found.classes, found.positive, thresholds.values, thresholds.own),
@@ -73,9 +89,24 @@ def threshold_table(found: Decided) -> PrintedTable:
         shares = (decimals(100 * value, 1) for value in (precision, recall))
         rows.append([label, str(int(positives)), f"{cut:.3f}{'' if own else ' (few rows)'}", *shares])
     title = (
-        f"{found.folder}: thresholds for {thresholds.goal}, on {thresholds.rows} rows "
-        f"(F1 over all tags {100 * found.overall:.1f})"
+        f"{found.folder}: thresholds for {thresholds.goal}, on {thresholds.rows} rows; precision, recall and F1 over "
+        f"all tags ({100 * found.overall:.1f}) on rows left out in turn"
     )
-    return PrintedTable(
-        title, ("label", "positives", "threshold", "precision", "recall"), rows, left=("label",)
-    )
+    names = ["label", "positives", "threshold", "precision", "recall"]
+    if certified := _certified(thresholds):
+        names, rows = [*names, "certified"], [[*row, one] for row, one in zip(rows, certified, strict=True)]
+    return PrintedTable(title, names, rows, left=("label",))
+
+
+def _certified(thresholds: Thresholds) -> list[str]:
+    """Return what is certified of each label, or how many more positives it needs."""
+    if thresholds.bound is None or thresholds.needed is None:
+        return []
+    return [
+        "more would not help"
+        if need == inf
+        else f"{need:.0f} more"
+        if need
+        else f"{decimals(100 * bound, 1)}"
+        for bound, need in zip(thresholds.bound, thresholds.needed, strict=True)
+    ]

@@ -241,8 +241,8 @@ def _certified_precision(
         axis=1
     )
     positives = float(hits[-1]) if rows else 0.0
-    more = np.ceil((FACTORS[would][0] - 1) * positives) if would.any() else np.inf
-    return NEVER, np.nan, max(float(more), 1.0) if positives >= least else least - positives
+    wanting = float(np.ceil((FACTORS[would][0] - 1) * positives)) if would.any() else np.inf
+    return NEVER, np.nan, max(wanting, 1.0) if positives >= least else least - positives
 
 
 def _certified_recall(

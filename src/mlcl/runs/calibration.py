@@ -21,6 +21,7 @@ from mlcl.exact import Solution
 from mlcl.exact.probabilities import best_thresholds
 from mlcl.losses import LOSSES
 from mlcl.metrics import Calibration, Goal, HeldOut, LogOddsLines, Thresholds, measure, prior_shift
+from mlcl.metrics.decisions import CONFIDENCE, NEVER
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.metrics.scaling import share_of_positives
 from mlcl.training.learner import Learner
@@ -67,7 +68,8 @@ def calibrate(
     else:
         calibration = Calibration.fit(held_out, start=start, prior=prior)
         thresholds = calibration.thresholds(held_out, goal)
-    if decided is not None and (held_out is not None or decided.rows):  # else both follow from sums
+    if decided is not None and not goal.certified and (held_out is not None or decided.rows):
+        # Without rows both follow from sums; a certificate is of the network that it was given for.
         thresholds = _kept(thresholds, decided)
     return Calibrated(calibration, thresholds, held_out, _measured(learner, calibration))
 
@@ -98,8 +100,10 @@ def _without_rows(learner: Learner, calibration: Calibration, goal: Goal) -> Thr
 def predicted_thresholds(solution: Solution, calibration: Calibration, goal: Goal) -> Thresholds:
     """Return the thresholds for a goal as far as the moments of an exact head's scores can predict."""
     moments = solution.moments.line(calibration.lines.slope, calibration.lines.offset)
+    none = np.zeros(len(calibration.prior), np.bool_)
+    if goal.certified:  # what two Gaussians predict is no promise
+        return Thresholds(np.full(len(none), NEVER), none, none, goal, 0)
     cuts = np.where(moments.varies, best_thresholds(moments, calibration.prior, goal), 0.0)
-    none = np.zeros(len(cuts), np.bool_)
     return Thresholds(expit(cuts), none, ~none, goal, 0)
 
 
@@ -215,6 +219,9 @@ def thresholds_json(thresholds: Thresholds, classes: Sequence[str]) -> dict[str,
         "own": thresholds.own,
         "reached": thresholds.reached,
         "rows": thresholds.rows,
+        "confidence": goal.confidence if goal is not None and goal.certified else None,
+        "bound": thresholds.bound,
+        "needed": thresholds.needed,
     }
 
 
@@ -226,9 +233,25 @@ def parse_thresholds(content: Mapping[str, Any], classes: Sequence[str]) -> Thre
         values=_numbers(content, "thresholds", classes),
         own=_flags(content, "own", classes),
         reached=_flags(content, "reached", classes),
-        goal=None if kind is None else Goal(cast("Any", kind), content.get("value")),
+        goal=None
+        if kind is None
+        else Goal(cast("Any", kind), content.get("value"), content.get("confidence") or CONFIDENCE),
         rows=check_int("rows", content["rows"], 0),
+        bound=_certified(content, "bound", classes, otherwise=np.nan),
+        needed=_certified(content, "needed", classes, otherwise=np.inf),
     )
+
+
+def _certified(
+    content: Mapping[str, Any], name: str, classes: Sequence[str], *, otherwise: float
+) -> Floats | None:
+    """Return numbers of which those that JSON cannot express were written as null; None where there are none."""
+    values = content.get(name)
+    if values is None:
+        return None
+    some = [otherwise if value is None else 0.0 for value in values]
+    known = [0 if value is None else value for value in values]
+    return np.array(some) + _numbers({name: known}, name, classes)
 
 
 def _check_head(content: Mapping[str, Any], classes: Sequence[str]) -> None:

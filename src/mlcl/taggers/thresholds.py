@@ -10,25 +10,28 @@ import numpy as np
 from mlcl.datasets import load_dataset
 from mlcl.datasets.base import joined_known
 from mlcl.errors import InputError
-from mlcl.metrics import Goal, HeldOut, Thresholds
+from mlcl.metrics import Calibration, Goal, HeldOut, Thresholds
 from mlcl.metrics.inputs import Bools, Floats
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.trained import Trained, load_trained
 
+FOLDS = 5
+
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """New thresholds of a run, and what they do on the rows that they were chosen on.
+    """New thresholds of a run, and what such thresholds do on rows that they were not chosen on.
 
     Attributes:
         folder: of the run, or of its version in use.
         classes: names of the classes.
         thresholds: as they were written.
         positive: positives of each class among the rows, ``[K]``.
-        precision: of each class, nan where it is never predicted, ``[K]``.
-        recall: of each class, nan without positives, ``[K]``.
-        overall: the F1 over all decisions together.
+        precision: of each class, nan where it is never predicted, ``[K]``; each row by thresholds that were chosen
+            without it and the rest of its fold.
+        recall: likewise, nan without positives, ``[K]``.
+        overall: likewise, the F1 over all decisions together.
     """
 
     folder: Path
@@ -55,7 +58,7 @@ def set_thresholds(
     held_out = _held_out(trained) if data is None else _labelled(trained, str(data))
     thresholds = trained.calibration.thresholds(held_out, goal)
     files.write_thresholds(trained.folder, thresholds, trained.classes)
-    chosen = thresholds.tags(trained.calibration.probabilities(held_out.logits)) & held_out.known
+    chosen = _tags_unseen(trained.calibration, held_out, thresholds.goal) & held_out.known
     truth = (held_out.labels > 0) & held_out.known
     hits, predicted, positive = (chosen & truth).sum(0), chosen.sum(0), truth.sum(0)
     total = predicted.sum() + positive.sum()
@@ -68,6 +71,15 @@ def set_thresholds(
         _ratio(hits, positive),
         float(2 * hits.sum() / total) if total else float("nan"),
     )
+
+
+def _tags_unseen(calibration: Calibration, rows: HeldOut, goal: Goal | None) -> Bools:
+    """Return the tags of each row by thresholds that were chosen on the rows of other folds."""
+    fold, tags = np.arange(len(rows.labels)) % FOLDS, np.zeros(rows.labels.shape, np.bool_)
+    for left_out in range(FOLDS):
+        found = calibration.probabilities(rows.logits[fold == left_out])
+        tags[fold == left_out] = calibration.thresholds(rows.take(fold != left_out), goal).tags(found)
+    return tags
 
 
 def _held_out(trained: Trained) -> HeldOut:
