@@ -24,11 +24,10 @@ from typing import Any, cast
 from mlcl.errors import InputError
 from mlcl.files import write_bytes, write_text
 from mlcl.reports.drawing import to_file
-from mlcl.reports.formats import runs_csv, table_csv, table_markdown
+from mlcl.reports.figures import table_figure
 from mlcl.reports.gather import Group, Section
-from mlcl.reports.panels import table_figure
 from mlcl.reports.records import Run
-from mlcl.reports.tables import NAMES, table_lines
+from mlcl.reports.tables import NAMES, runs_csv, table_csv, table_lines, table_markdown
 from mlcl.sweeps import load_experiment
 from mlcl.sweeps.record import SweepRecord, read_record, write_record
 

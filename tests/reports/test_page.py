@@ -18,9 +18,8 @@ from browser import CHROMIUM, browse, probed
 from mlcl.cli.main import main
 from mlcl.reports import sections, table_lines
 from mlcl.reports.drawing import to_file, to_inline
-from mlcl.reports.formats import write_files
-from mlcl.reports.page import render_page
-from mlcl.reports.panels import table_figure
+from mlcl.reports.figures import table_figure
+from mlcl.reports.page import render_page, write_files
 
 pytestmark = pytest.mark.slow  # pages of whole runs
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlcl.errors import InputError
 from mlcl.memories.wru import wru_gap
 from mlcl.reports import read_run, sections
-from mlcl.reports.averages import memory_gap, memory_shares
+from mlcl.reports.figures import memory_gap, memory_shares
 
 
 @pytest.fixture

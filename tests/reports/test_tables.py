@@ -15,9 +15,17 @@ from scipy import stats
 
 from mlcl.metrics import ResultMatrix
 from mlcl.reports import Group, Run, Section, table_lines
-from mlcl.reports.formats import fitted, runs_csv, table_csv, table_latex, table_markdown
 from mlcl.reports.rendering import interval
-from mlcl.reports.tables import NAMES, footnotes, grid
+from mlcl.reports.tables import (
+    NAMES,
+    fitted,
+    footnotes,
+    grid,
+    runs_csv,
+    table_csv,
+    table_latex,
+    table_markdown,
+)
 from mlcl.sweeps import TableRow
 
 

@@ -24,7 +24,7 @@ from children import child, wait_until
 from mlcl.cli.main import main
 from mlcl.config.resolve import merge
 from mlcl.errors import InputError
-from mlcl.reports.formats import write_files
+from mlcl.reports.page import write_files
 from mlcl.sweeps import Finished, Position, SweepCallback, load_experiment, plan_runs, run_all
 from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.reuse import reuse

@@ -25,7 +25,7 @@ from mlcl.labels import LabelCounts
 from mlcl.memories import MEMORIES
 from mlcl.reports import theory as report
 from mlcl.reports.drawing import to_file
-from mlcl.reports.theory_figure import diagnosis_figure
+from mlcl.reports.theory import diagnosis_figure
 from mlcl.runs.continuing import update
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.run import run

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from mlcl.cli.progress import make_console
 from mlcl.cli.verbs import verb_parser
-from mlcl.reports.changes import aucs_on, label_table, measured_aucs
-from mlcl.reports.formats import fitted
+from mlcl.reports.changes import aucs_on, measured_aucs
 from mlcl.reports.gather import Section, one_table, sections
-from mlcl.reports.tables import footnotes, grid, table_lines
+from mlcl.reports.tables import fitted, footnotes, grid, table_lines
 from mlcl.runs.versions import every_version, of_one_chain
 
 
@@ -32,7 +31,7 @@ def main(arguments: list[str]) -> int:
     folders = list({folder.resolve(): folder for folder in named}.values())  # each once, in the order given
     if given.on is not None or (len(folders) > 1 and of_one_chain(folders)):
         found = measured_aucs(folders) if given.on is None else aucs_on(folders, given.on)
-        make_console(sys.stdout).print(label_table(found))
+        make_console(sys.stdout).print(found)
     else:
         print_section(one_table(sections(folders)))
     return 0

@@ -11,8 +11,7 @@ from mlcl.files import write_bytes
 from mlcl.reports.examine import examine_or_say
 from mlcl.reports.gather import sections
 from mlcl.reports.look import COUNT
-from mlcl.reports.page import render_page
-from mlcl.reports.single import single
+from mlcl.reports.page import render_page, single
 from mlcl.runs.versions import current_folder
 
 

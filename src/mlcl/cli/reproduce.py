@@ -18,8 +18,8 @@ from mlcl.config.resolve import Layer, merge, resolve
 from mlcl.engines.cluster import choose_engine
 from mlcl.errors import InputError, check_choice
 from mlcl.files import slug
-from mlcl.reports.formats import write_files
 from mlcl.reports.gather import sections
+from mlcl.reports.page import write_files
 from mlcl.runs.folder import has_result
 from mlcl.runs.recording import load_benchmark, warn_of_headline
 from mlcl.runs.trackers import parse_trackers

@@ -19,7 +19,7 @@ from mlcl.errors import InputError
 from mlcl.files import write_bytes, write_json
 from mlcl.reports import theory as report
 from mlcl.reports.drawing import to_file
-from mlcl.reports.theory_figure import diagnosis_figure
+from mlcl.reports.theory import diagnosis_figure
 from mlcl.runs.folder import is_run
 from mlcl.theory import Diagnosis, diagnose, diagnose_run
 

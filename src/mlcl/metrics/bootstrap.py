@@ -7,13 +7,14 @@ gather and a cumulative sum along the sorted negatives, done for a block of resa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mlcl.errors import InputError, check_int
-from mlcl.metrics.columns import Column, in_threads, insertion_points, transposed
+from mlcl.metrics.columns import Column, column_means, in_threads, insertion_points, ratio, transposed
 from mlcl.metrics.inputs import Bools, Floats, Scores, check_level, check_scores
 from mlcl.metrics.intervals import Interval
 from mlcl.metrics.ranking import macro_auc
@@ -25,25 +26,17 @@ Counts = NDArray[np.int32]
 _BLOCK = 1 << 18
 
 
-@dataclass(frozen=True, eq=False)
-class SortedClass:
-    """One class, sorted once: all that its AUC under any row counts needs.
+class SortedClass(NamedTuple):
+    """One class, sorted once: all that its AUC under any row counts needs."""
 
-    Attributes:
-        needles: positives or negatives, whichever are fewer, which are searched among the others.
-        hay: the others, by increasing score.
-        starts: where the segments of ``hay`` begin that no needle falls into; None if each row is one.
-        lower: for each needle the number of segments below it.
-        upper: for each needle the number of segments not above it.
-        positives_rare: whether the needles are the positives.
-    """
-
-    needles: Ints
-    hay: Ints
-    starts: Ints | None
-    lower: Ints
-    upper: Ints
-    positives_rare: bool
+    needles: Ints  # positives or negatives, whichever are fewer, which are searched among the others
+    hay: Ints  # the others, by increasing score
+    starts: (
+        Ints | None
+    )  # where the segments of the hay begin that no needle falls into; None if each row is one
+    lower: Ints  # for each needle the number of segments below it
+    upper: Ints  # for each needle the number of segments not above it
+    positives_rare: bool  # whether the needles are the positives
 
 
 def bootstrap_interval(
@@ -62,10 +55,17 @@ def bootstrap_interval(
     """
     check_level(level)
     values = bootstrap_macro_auc(scores, labels, resamples=resamples, seed=seed)
-    known = values[~np.isnan(values)]
-    tail = (1 - level) / 2
-    low, high = np.quantile(known, [tail, 1 - tail]).tolist() if known.size else (float("nan"), float("nan"))
+    low, high = (float(end) for end in percentile_ends(values, level))
     return Interval(estimate=macro_auc(scores, labels), low=low, high=high, level=level)
+
+
+def percentile_ends(draws: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return the ends of the interval that has a share ``level`` of the draws that are not nan; nan without any."""
+    tail = (1 - level) / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all draws are nan
+        low, high = np.nanquantile(draws, [tail, 1 - tail], axis=0)
+    return low, high
 
 
 def bootstrap_macro_auc(
@@ -86,32 +86,33 @@ def bootstrap_macro_auc(
     >>> bootstrap_macro_auc([[0.9], [0.8], [0.2], [0.1]], [[1], [1], [0], [0]], resamples=3)
     array([1., 1., 1.])
     """
-    return _mean_of_rows(bootstrap_class_auc(scores, labels, resamples=resamples, seed=seed))
+    values = bootstrap_class_auc(scores, labels, resamples=resamples, seed=seed)
+    return column_means(values.T, ~np.isnan(values.T))
 
 
 def bootstrap_class_auc(
-    scores: ArrayLike, labels: ArrayLike, *, resamples: int = 1000, seed: int = 0
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    mask: ArrayLike | None = None,
 ) -> Floats:
     """Return the AUC of each class in each bootstrap resample, float64 ``[resamples, K]``, nan where undefined.
 
-    The draws are those of `bootstrap_macro_auc`, which is the mean over classes of these values.
-
-    Args:
-        scores: ``[n, K]``, finite.
-        labels: ``[n, K]``, 0 or 1.
-        resamples: how many.
-        seed: of the draws.
+    The draws and the arguments are those of `bootstrap_macro_auc`, which is the mean over classes of these values.
+    Where the ``mask`` ``[n, K]`` is false the label is not known, and a row does not count for its class.
 
     >>> bootstrap_class_auc([[0.9, 0.1], [0.8, 0.2], [0.2, 0.3]], [[1, 0], [1, 0], [0, 0]], resamples=2)
     array([[ 1., nan],
            [ 1., nan]])
     """
-    values, truth, _ = check_scores(scores, labels)
+    values, truth, known = check_scores(scores, labels, mask)
     check_int("resamples", resamples, 1)
     n = len(values)
     if not n:
         raise InputError("scores has no rows, but at least one was expected")
-    classes = sort_classes(values, truth)
+    classes = sort_classes(values, truth, known)
     step = max(1, min(_BLOCK // n, 256))
     sizes = [min(step, resamples - start) for start in range(0, resamples, step)]
     # One stream of random numbers per block: the result is the same however many threads share the blocks.
@@ -183,17 +184,4 @@ def _weighted_auc(ordered: SortedClass, counts: Counts) -> Floats:
         for at in (ordered.lower, ordered.upper)
     )
     pairs = weight.sum(axis=1, dtype=np.float64) * before[:, -1]
-    return _ratio(lower + upper if ordered.positives_rare else 2 * pairs - lower - upper, 2 * pairs)
-
-
-def _mean_of_rows(values: Floats) -> Floats:
-    """Return the mean of each row over what is not nan; nan where nothing is left."""
-    known = ~np.isnan(values)
-    return _ratio(np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1, dtype=np.float64))
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Return part / whole, nan where the whole is 0."""
-    result = np.full(part.shape, np.nan)
-    np.divide(part, whole, out=result, where=whole > 0)
-    return result
+    return ratio(lower + upper if ordered.positives_rare else 2 * pairs - lower - upper, 2 * pairs)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mlcl.errors import InputError, check_choice, check_int
 from mlcl.labels import Labels
-from mlcl.metrics.columns import mean_defined
+from mlcl.metrics.columns import column_means, mean_defined
 from mlcl.metrics.inputs import Bools, Floats, check_scores
 
 Average = Literal["macro", "pooled"]
@@ -246,11 +246,9 @@ def _check_average(average: object) -> None:
 
 def _averaged(losses: Floats, known: Bools, average: Average | None) -> float | Floats:
     _check_average(average)
-    count = known.sum(axis=0)
-    sums = (losses * known).sum(axis=0)
     if average == "pooled":
-        return float(sums.sum() / count.sum()) if count.any() else float("nan")
-    per_class = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+        return float(column_means(losses.reshape(-1, 1), known.reshape(-1, 1))[0])
+    per_class = column_means(losses, known)
     return mean_defined(per_class) if average == "macro" else per_class
 
 

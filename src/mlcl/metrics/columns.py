@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mlcl.engines.cores import cores
 from mlcl.metrics.inputs import Bools, Floats, Scores
@@ -167,6 +167,21 @@ def mean_defined(values: Floats) -> float:
     """
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
+
+
+def ratio(part: ArrayLike, whole: ArrayLike) -> Floats:
+    """Return part / whole, nan where the whole is 0.
+
+    >>> ratio([1, 2], [2, 0])
+    array([0.5, nan])
+    """
+    parts, wholes = np.asarray(part, np.float64), np.asarray(whole, np.float64)
+    return np.asarray(np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0))
+
+
+def column_means(values: NDArray[Any], known: Bools) -> Floats:
+    """Return the mean of each column over the cells that are known; nan without any."""
+    return ratio(np.where(known, values, 0.0).sum(axis=0, dtype=np.float64), known.sum(axis=0))
 
 
 def transposed(matrix: NDArray[G]) -> NDArray[G]:

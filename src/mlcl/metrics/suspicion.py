@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mlcl.metrics.inputs import Floats, check_scores
+from mlcl.metrics.columns import column_means
+from mlcl.metrics.inputs import check_scores
 
 
 def suspected_errors(
@@ -30,19 +31,10 @@ def suspected_errors(
     values, truth, known = check_scores(probabilities, labels, mask)
     cells = np.ones_like(truth) if known is None else known
     positive, negative = truth & cells, ~truth & cells
-    high, low = (
-        _mean(values, positive),
-        _mean(values, negative),
-    )  # nan, which nothing exceeds, without such rows
+    # nan, which nothing exceeds, without such rows
+    high, low = column_means(values, positive), column_means(values, negative)
     suspected = (negative & (values >= high)) | (positive & (values <= low))
     rows, classes = np.nonzero(suspected)
     opposite = np.where(truth, 1 - values, values)[rows, classes]
     order = np.argsort(-opposite, kind="stable")
     return np.stack([rows[order], classes[order]], axis=1).astype(np.int64)
-
-
-def _mean(values: NDArray[np.floating], cells: NDArray[np.bool_]) -> Floats:
-    """Return the mean of each column over some cells; nan without any."""
-    count = cells.sum(axis=0)
-    sums = np.where(cells, values, 0.0).sum(axis=0, dtype=np.float64)
-    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)

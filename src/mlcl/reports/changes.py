@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mlcl.datasets import load_dataset
+from mlcl.datasets import Dataset, load_dataset
 from mlcl.errors import InputError
+from mlcl.metrics import Interval
 from mlcl.metrics.changes import auc_changes
+from mlcl.metrics.columns import mean_defined
 from mlcl.reports.rendering import PrintedTable, decimals, points, signed
 from mlcl.runs.folder import read_result
 from mlcl.runs.trained import load_trained
@@ -55,37 +59,26 @@ def change_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True)
-class LabelAucs:
-    """The AUC of labels under several runs.
-
-    Attributes:
-        titles: of the runs.
-        values: for each run label to AUC, in points; nan where undefined.
-        ends: for each run label to the ends of its change against the first run, in points; empty if not known.
-        note: on which rows it was measured.
-    """
-
-    titles: tuple[str, ...]
-    values: tuple[Mapping[str, float], ...]
-    ends: tuple[Mapping[str, tuple[float, float]], ...]
-    note: str
+Scores = Mapping[str, NDArray[Any]]
+Aucs = Mapping[str, Interval]
+"""Label to AUC, in points, with the ends of its change against the first run, if they are known."""
 
 
-def measured_aucs(folders: Sequence[Path]) -> LabelAucs:
-    """Return what each run measured of its own labels on its own test rows."""
-    results = [read_result(folder) for folder in folders]
-    values = tuple(dict(zip(each.classes, each.per_class[-1].tolist(), strict=True)) for each in results)
+def measured_aucs(folders: Sequence[Path]) -> PrintedTable:
+    """Return the AUCs that each run measured of its own labels on its own test rows."""
+    found = []
+    for result in map(read_result, folders):
+        pairs = zip(result.classes, result.per_class[-1].tolist(), strict=True)
+        found.append({name: Interval(value, math.nan, math.nan, 0.95) for name, value in pairs})
     note = "each label on the test rows of its tasks; --on STORE measures all on the same rows"
-    return LabelAucs(_titles(folders), values, tuple({} for _ in results), note)
+    return _label_table(folders, found, note)
 
 
-def aucs_on(folders: Sequence[Path], store: str) -> LabelAucs:
+def aucs_on(folders: Sequence[Path], store: str) -> PrintedTable:
     """Return the AUC of every label of a store that a run knows, on the test rows of the store."""
     data = load_dataset(store)
-    values: list[dict[str, float]] = []
-    ends: list[dict[str, tuple[float, float]]] = []
-    first = None
+    found: list[Aucs] = []
+    first: Scores = {}
     for folder in folders:
         trained = load_trained(folder, current=False)
         check_inputs(trained, data, store)
@@ -94,65 +87,42 @@ def aucs_on(folders: Sequence[Path], store: str) -> LabelAucs:
             raise InputError(f"{store} has no label that {folder} knows.")
         scores = trained.logits(data.test.inputs)
         own = {name: scores[:, trained.classes.index(name)] for name in names}
-        first = own if first is None else first
+        first = first or own
         common = [name for name in names if name in first]
         alone = [name for name in names if name not in first]
-        found: dict[str, float] = {}
-        between: dict[str, tuple[float, float]] = {}
-        for part, before in ((common, first), (alone, own)):
-            if not part:
-                continue
-            columns = np.array([data.classes.index(name) for name in part])
-            cells = data.test.cells(np.arange(len(data.test)), columns)
-            old, new = (np.stack([side[name] for name in part], axis=1) for side in (before, own))
-            changes = auc_changes(old, new, **cells)
-            found |= {name: 100 * float(changes.after[k]) for k, name in enumerate(part)}
-            if part is common:
-                between = {
-                    name: (100 * float(changes.low[k]), 100 * float(changes.high[k]))
-                    for k, name in enumerate(part)
-                }
-        values.append(found)
-        ends.append(between)
-    return LabelAucs(
-        _titles(folders), tuple(values), tuple(ends), f"on {len(data.test)} test rows of {store}"
-    )
+        found.append(_aucs(data, common, first, own) | _aucs(data, alone, own, own))
+    return _label_table(folders, found, f"on {len(data.test)} test rows of {store}")
 
 
-def label_table(found: LabelAucs) -> PrintedTable:
+def _aucs(data: Dataset, names: Sequence[str], before: Scores, after: Scores) -> dict[str, Interval]:
+    if not names:
+        return {}
+    columns = np.array([data.classes.index(name) for name in names])
+    old, new = (np.stack([side[name] for name in names], axis=1) for side in (before, after))
+    changes = auc_changes(old, new, **data.test.cells(np.arange(len(data.test)), columns))
+    hidden = math.nan if before is after else 0.0
+    low, high = (100 * end + hidden for end in (changes.low, changes.high))
+    rows = zip(names, (100 * changes.after).tolist(), low.tolist(), high.tolist(), strict=True)
+    return {name: Interval(*values, changes.level) for name, *values in rows}
+
+
+def _label_table(folders: Sequence[Path], found: Sequence[Aucs], note: str) -> PrintedTable:
     """Return labels by runs, with the mean over the labels that all runs know, and over each run's own."""
-    names = list(dict.fromkeys(name for values in found.values for name in values))
-    rows = [[name, *(_cell(found, run, name) for run in range(len(found.titles)))] for name in names]
-    common = [name for name in names if all(name in values for values in found.values)]
-    below = (
-        (f"mean of the {len(common)} labels of all", [common] * len(found.values)),
-        ("mean of its labels", None),
-    )
-    for title, chosen in below:
-        means = [
-            _mean([values[name] for name in (list(values) if chosen is None else chosen[run])])
-            for run, values in enumerate(found.values)
-        ]
-        rows.append([title, *map(decimals, means)])
-    heads = ("label", *found.titles)
-    return PrintedTable(f"AUC in points, {found.note}", heads, rows, left=heads[:1], below=len(below))
+    names = dict.fromkeys(name for values in found for name in values)
+    rows = [[name, *(_cell(values.get(name)) for values in found)] for name in names]
+    common = [name for name in names if all(name in values for values in found)]
+    rows.append([f"mean of the {len(common)} labels of all", *(_mean(values, common) for values in found)])
+    rows.append(["mean of its labels", *(_mean(values, values) for values in found)])
+    heads = ("label", *map(str, folders))
+    return PrintedTable(f"AUC in points, {note}", heads, rows, left=heads[:1], below=2)
 
 
-def _cell(found: LabelAucs, run: int, name: str) -> str:
-    value = found.values[run].get(name)
-    if value is None:
+def _cell(found: Interval | None) -> str:
+    if found is None:
         return ""
-    text = decimals(value)
-    if run and name in found.ends[run]:
-        low, high = found.ends[run][name]
-        text += f" ({signed(low)} to {signed(high)})"
-    return text
+    ends = "" if math.isnan(found.low) else f" ({signed(found.low)} to {signed(found.high)})"
+    return decimals(found.estimate) + ends
 
 
-def _titles(folders: Sequence[Path]) -> tuple[str, ...]:
-    return tuple(str(folder) for folder in folders)
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else float("nan")
+def _mean(values: Aucs, names: Iterable[str]) -> str:
+    return decimals(mean_defined(np.array([values[name].estimate for name in names])))

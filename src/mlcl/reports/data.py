@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,8 +16,8 @@ from mlcl.errors import InputError
 from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts
 from mlcl.models.provenance import describe
-from mlcl.reports.drawing import shown
-from mlcl.reports.rendering import PrintedTable
+from mlcl.reports.drawing import ReportFigure, colour, plain_log, shown, to_file
+from mlcl.reports.rendering import PrintedTable, plural
 from mlcl.runs.recording import load_benchmark
 from mlcl.streams import Benchmark
 from mlcl.streams.notes import summary
@@ -98,9 +97,7 @@ def repetition_lines(benchmark: Benchmark) -> Iterator[str]:
     data = benchmark.dataset
     seen = np.bincount(np.concatenate([task.train for task in benchmark.tasks]), minlength=len(data.train))
     times = np.bincount(seen)
-    parts = [
-        f"{count} in {n} {'task' if n == 1 else 'tasks'}" for n, count in enumerate(times) if count and n
-    ]
+    parts = [f"{count} in {plural(n, 'task')}" for n, count in enumerate(times) if count and n]
     unused = f"; {times[0]} in none" if times[0] else ""
     yield f"training rows: {', '.join(parts)}{unused}"
     pairs = shared_rows(data.train.inputs, data.test.inputs)
@@ -117,41 +114,26 @@ def check_figure(path: Path) -> None:
         raise InputError(f"--figure is {str(path)!r}; expected a file that ends in {', '.join(FORMATS)}.")
 
 
-def imbalance_figure(benchmark: Benchmark, path: Path, *, tasks: int = 3) -> None:
-    """Draw the number of positives per class of the first tasks: the paper's Figure 1.
-
-    Args:
-        benchmark: the tasks.
-        path: an ``.svg``, ``.pdf`` or ``.png`` file to write.
-        tasks: number of tasks to show.
-    """
+def imbalance_figure(benchmark: Benchmark, path: Path) -> None:
+    """Draw the number of positives per class of the first three tasks, the paper's Figure 1, into a file."""
     check_figure(path)
-    from matplotlib.figure import Figure
+    infos = benchmark.describe()[:3]
+    kind = "images" if benchmark.dataset.kind == "images" else "vectors"
 
-    infos = benchmark.describe()[:tasks]
-    figure = Figure(figsize=(3.4 * len(infos), 3.2), layout="constrained")
-    axes: Any = figure.subplots(1, len(infos), sharey=True, squeeze=False)[0]
-    for axis, info in zip(axes, infos, strict=True):
-        order = np.argsort(-info.positive, kind="stable")
-        axis.bar(range(len(order)), info.positive[order], color="#3f7fbf")
-        axis.set_xticks(
-            range(len(order)),
-            [shown(info.classes[k], 60) for k in order],
-            rotation=60,
-            ha="right",
-            fontsize=8,
-        )
-        for text in axis.get_xticklabels():
-            text.set_parse_math(False)
-        axis.set_title(
-            f"Task {info.index + 1}: {info.train_rows} {'images' if benchmark.dataset.kind == 'images' else 'vectors'}",
-            loc="left",
-            fontsize=10,
-        )
-        axis.set_yscale("log")
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("training rows with the class")
-    metadata = {"Date": None} if path.suffix == ".svg" else {}
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:], dpi=150, metadata=metadata)
-    write_bytes(path, drawn.getvalue())
+    def draw(figure: Any) -> None:
+        axes: Any = figure.subplots(1, len(infos), sharey=True, squeeze=False)[0]
+        for axis, info in zip(axes, infos, strict=True):
+            order = np.argsort(-info.positive, kind="stable")
+            axis.bar(range(len(order)), info.positive[order], color=colour(0))
+            names = [shown(info.classes[k], 60) for k in order]
+            axis.set_xticks(range(len(order)), names, rotation=60, ha="right")
+            axis.set_title(f"Task {info.index + 1}: {info.train_rows} {kind}")
+            axis.set_yscale("log")
+            plain_log(axis.yaxis)
+        axes[0].set_ylabel("training rows with the class")
+
+    alt = ", ".join(f"task {info.index + 1} {info.positive.min()} to {info.positive.max()}" for info in infos)
+    figure = ReportFigure(
+        "Positives per class", f"Bars of the positives: {alt}.", draw, (3.4 * len(infos), 3.2)
+    )
+    write_bytes(path, to_file(figure, path.suffix[1:]))

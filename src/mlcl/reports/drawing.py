@@ -68,21 +68,48 @@ _FONTS = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure of a report with its texts.
+    """A figure of a report: what it shows in numbers (``alt``), and what draws it on a figure of matplotlib."""
+
+    title: str
+    alt: str
+    draw: Callable[[Any], None]
+    size: tuple[float, float]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of a figure, drawn on axes of matplotlib.
 
     Attributes:
         title: short name.
-        alt: alternative text: what the figure shows, in numbers.
-        draw: draws on an empty figure of matplotlib.
-        size: width and height in inches.
-        caption: text below the figure; may be empty.
+        alt: alternative text: what it shows, in numbers.
+        draw: draws it.
+        caption: text below it.
+        size: width and height of the axes, in inches.
+        labels: names in its legend.
+        listed: whether its vertical axis lists the rows.
     """
 
     title: str
     alt: str
     draw: Callable[[Any], None]
-    size: tuple[float, float] = (4.6, 3.2)
     caption: str = ""
+    size: tuple[float, float] = (4.6, 2.7)
+    labels: Sequence[str] = ()
+    listed: bool = False
+
+    def figure(self) -> ReportFigure:
+        """Return the panel as a figure of its own, with its legend below."""
+
+        def draw(figure: Any) -> None:
+            axes = figure.subplots()
+            self.draw(axes)
+            legend(figure, axes, self.labels)
+
+        width, height = self.size
+        size = width, height + legend_height(self.labels, width)
+        return ReportFigure(self.title, self.alt, draw, size, self.caption)
 
 
 @contextmanager
@@ -100,15 +127,15 @@ def _drawn(figure: ReportFigure, **style: Any) -> Iterator[Any]:
 
 
 def to_file(figure: ReportFigure, form: str) -> bytes:
-    """Return a figure as an SVG or PDF file with its title and alternative text; the bytes are reproducible."""
-    metadata: dict[str, str | None] = {"Date": None}
+    """Return a figure as an SVG or PDF file with its title and alternative text, or as PNG; reproducible bytes."""
+    metadata: dict[str, str | None] = {"Date": None} if form == "svg" else {}
     if form == "pdf":
         named = {"Title": visible(figure.title), "Subject": visible(figure.alt)}
         metadata = {"CreationDate": None, "ModDate": None} | named
     buffer = io.BytesIO()
     with _drawn(figure) as drawn:
         drawn.savefig(buffer, format=form, metadata=metadata, facecolor="white")
-    if form == "pdf":
+    if form != "svg":
         return buffer.getvalue()
     text = buffer.getvalue().decode()
     start = text.index("<svg") + len("<svg")
@@ -178,23 +205,30 @@ def plain_log(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def count_axis(axes: Any, counts: Any, name: str) -> None:
+    """Name the axis of numbers of positives; it is logarithmic where a power of ten lies between them."""
+    if len(counts) and 0 < counts.min() < counts.max() / 10:  # with fewer no tick would have a label
+        axes.set_xscale("log")
+        plain_log(axes.xaxis)
+    axes.set_xlabel(name)
+
+
 def legend(figure: Any, axes: Any, labels: Sequence[str]) -> None:
     """Put the legend below the axes, in as many columns as the labels leave room for."""
-    if len(labels) < 2:
-        return
-    longest = max(len(shown(label)) for label in labels)
-    fits = max(1, int(figure.get_figwidth() * 13 / (longest + 5)))
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(fits, len(labels)))
+    if len(labels) > 1:
+        handles, names = axes.get_legend_handles_labels()
+        columns = _columns(labels, figure.get_figwidth())
+        figure.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
 def legend_height(labels: Sequence[str], width: float) -> float:
     """Return the height of `legend` in inches, so that the axes keep their size."""
-    if len(labels) < 2:
-        return 0.0
+    return 0.17 * -(-len(labels) // _columns(labels, width)) + 0.1 if len(labels) > 1 else 0.0
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
     longest = max(len(shown(label)) for label in labels)
-    fits = max(1, int(width * 13 / (longest + 5)))
-    return 0.17 * -(-len(labels) // min(fits, len(labels))) + 0.1
+    return min(max(1, int(width * 13 / (longest + 5))), len(labels))
 
 
 def ticks(count: int) -> list[int]:

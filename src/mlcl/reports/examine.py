@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,9 @@ from mlcl.metrics import (
     macro_auc,
     reliability,
 )
-from mlcl.metrics.bootstrap import bootstrap_class_auc
+from mlcl.metrics.bootstrap import bootstrap_class_auc, percentile_ends
+from mlcl.metrics.columns import ratio
+from mlcl.metrics.scaling import log_odds
 from mlcl.metrics.suspicion import suspected_errors
 from mlcl.reports.data import load_quietly
 from mlcl.runs.continuing import benchmark_of, load_base
@@ -90,8 +92,7 @@ class Examined:
         return np.asarray(self.inputs[self.places[row : row + 1]][0])
 
 
-@dataclass(frozen=True)
-class LabelLine:
+class LabelLine(NamedTuple):
     """The measures of one label; nan where undefined. AUC and its interval, AP, precision, recall are from 0 to 1."""
 
     name: str
@@ -110,8 +111,7 @@ class LabelLine:
     reliability: Reliability
 
 
-@dataclass(frozen=True, eq=False)
-class Mistakes:
+class Mistakes(NamedTuple):
     """Rows of one label, each list the surest (or the most doubtful) first, and how many there are in all."""
 
     false: Rows
@@ -121,16 +121,8 @@ class Mistakes:
     missed_count: int
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """Rows with the label ``missed`` that is not given and without the label ``instead`` that is.
-
-    Attributes:
-        missed: name of the label that the rows have.
-        instead: name of the label that they are given.
-        rows: how many.
-        expected: how many there would be if misses and false alarms had nothing to do with each other.
-    """
+class Confusion(NamedTuple):
+    """How many rows have the label ``missed`` but are given ``instead``, and how many would be expected by chance."""
 
     missed: str
     instead: str
@@ -175,15 +167,7 @@ def examine(folder: str | Path, *, on: str | None = None, images: str | None = N
 def examine_or_say(
     folder: Path, *, on: str | None = None, images: str | None = None
 ) -> tuple[Examined | None, str]:
-    """Return the test rows of a run, or None and why: what else is reported does not depend on them.
-
-    Where a store is named, its absence is an `InputError`.
-
-    Args:
-        folder: as in `examine`, like the other arguments.
-        on: a store whose test rows are scored.
-        images: a store of images.
-    """
+    """Return `examine`, or None and why: what else is reported does not depend on the rows, unless a store is named."""
     try:
         return examine(folder, on=on, images=images), ""
     except InputError as error:
@@ -196,52 +180,25 @@ def examine_or_say(
 def label_lines(found: Examined, *, resamples: int = RESAMPLES, seed: int = 0) -> list[LabelLine]:
     """Return the measures of each label on the rows, with a bootstrap interval of its AUC."""
     p, y, known = found.probabilities, found.labels, found.known
-    draws = _drawn_aucs(found, resamples, seed)
-    auc = macro_auc(p, y, average=None, mask=known)
-    ap = average_precision(p, y, average=None, mask=known)
-    brier, loss = brier_score(p, y, average=None, mask=known), log_loss(p, y, average=None, mask=known)
-    error = calibration_error(p, y, average=None, mask=known)
+    draws = bootstrap_class_auc(p, y, resamples=resamples, seed=seed, mask=known)
     given = found.given & found.annotated
     hits = (given & (y > 0)).sum(axis=0)
-    lines = []
-    for k, name in enumerate(found.classes):
-        defined = draws[~np.isnan(draws[:, k]), k]
-        tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-        low, high = np.quantile(defined, tails).tolist() if len(defined) else (np.nan, np.nan)
-        lines.append(
-            LabelLine(
-                name=name,
-                positive=int(found.positive[k]),
-                test_positive=int(y[:, k].sum()),
-                auc=float(auc[k]),
-                low=low,
-                high=high,
-                ap=float(ap[k]),
-                threshold=float(found.thresholds[k]),
-                precision=_share(hits[k], given[:, k].sum()),
-                recall=_share(hits[k], y[:, k].sum()),
-                brier=float(brier[k]),
-                log_loss=float(loss[k]),
-                error=float(error[k]),
-                reliability=reliability(p[:, [k]], y[:, [k]], mask=None if known is None else known[:, [k]]),
-            )
-        )
-    return lines
-
-
-def _drawn_aucs(found: Examined, resamples: int, seed: int) -> NDArray[np.floating[Any]]:
-    """Return the AUC of each label on resampled rows, of those that were annotated for it, ``[resamples, K]``."""
-    known = found.annotated
-    alike: dict[bytes, list[int]] = {}  # labels by the rows that were annotated for them
-    for k in range(len(found.classes)):
-        alike.setdefault(known[:, k].tobytes(), []).append(k)
-    draws = np.full((resamples, len(found.classes)), np.nan)
-    for columns in alike.values():
-        rows = known[:, columns[0]]
-        if rows.any():
-            p, y = (table[rows][:, columns] for table in (found.probabilities, found.labels))
-            draws[:, columns] = bootstrap_class_auc(p, y, resamples=resamples, seed=seed)
-    return draws
+    columns = (
+        found.positive,
+        y.sum(axis=0),
+        macro_auc(p, y, average=None, mask=known),
+        *percentile_ends(draws, LEVEL),
+        average_precision(p, y, average=None, mask=known),
+        found.thresholds,
+        ratio(hits, given.sum(axis=0)),
+        ratio(hits, y.sum(axis=0)),
+        *(score(p, y, average=None, mask=known) for score in (brier_score, log_loss, calibration_error)),
+    )
+    bins = [
+        reliability(p[:, [k]], y[:, [k]], mask=found.annotated[:, [k]]) for k in range(len(found.classes))
+    ]
+    rows = zip(found.classes, *(column.tolist() for column in columns), bins, strict=True)
+    return [LabelLine(*row) for row in rows]
 
 
 def mistakes(found: Examined, k: int, count: int) -> Mistakes:
@@ -249,7 +206,10 @@ def mistakes(found: Examined, k: int, count: int) -> Mistakes:
     p, truth, given = found.probabilities[:, k], found.labels[:, k] > 0, found.given[:, k]
     known = found.annotated[:, k]
     false, missed = np.flatnonzero(given & ~truth & known), np.flatnonzero(truth & ~given)
-    distance = np.abs(_log_odds(p) - _log_odds(found.thresholds[k]))
+    odds = (
+        log_odds(np.clip(np.asarray(each, np.float64), 1e-9, 1 - 1e-9)) for each in (p, found.thresholds[k])
+    )
+    distance = np.abs(np.subtract(*odds))
     return Mistakes(
         false=false[np.argsort(-p[false], kind="stable")][:count],
         missed=missed[np.argsort(p[missed], kind="stable")][:count],
@@ -268,13 +228,9 @@ def confusions(found: Examined, *, limit: int = 20) -> list[Confusion]:
     expected = (missed.T @ known) * (known.T @ false) / np.maximum(known.T @ known, 1)
     excess = np.where(counts >= 2, counts - expected, 0.0)
     order = np.argsort(-excess, axis=None, kind="stable")[:limit]
-    places = [np.unravel_index(int(place), excess.shape) for place in order]
+    pairs = np.stack(np.unravel_index(order[excess.ravel()[order] > 0], excess.shape), axis=1).tolist()
     names = found.classes
-    return [
-        Confusion(names[a], names[b], int(counts[a, b]), float(expected[a, b]))
-        for a, b in places
-        if excess[a, b] > 0
-    ]
+    return [Confusion(names[a], names[b], int(counts[a, b]), float(expected[a, b])) for a, b in pairs]
 
 
 def suspects(found: Examined) -> NDArray[np.int64]:
@@ -359,12 +315,3 @@ def _images(store: str, ids: Sequence[str]) -> tuple[ConcatRows, Rows]:
             f"{store} has no image {absent[0]!r}; expected one for each of {len(ids)} test rows."
         )
     return ConcatRows(data.train.inputs, data.test.inputs), np.array([place[name] for name in ids])
-
-
-def _share(part: Any, whole: Any) -> float:
-    return float(part / whole) if whole else float("nan")
-
-
-def _log_odds(p: Any) -> Any:
-    clipped = np.clip(np.asarray(p, np.float64), 1e-9, 1 - 1e-9)
-    return np.log(clipped) - np.log1p(-clipped)

@@ -46,16 +46,8 @@ HEADS = (
 
 
 def render_look(found: Examined, markup: Any, *, name: str = "s1", count: int = COUNT) -> Any:
-    """Return the part of the page as HTML.
-
-    Args:
-        found: the test rows of a run.
-        markup: markupsafe's class for text that is HTML already.
-        name: the beginning of ids, so that they are distinct on the page.
-        count: rows per list.
-    """
-    template = page_template("look.html.jinja")
-    return markup(template.render(look=context(found, name=name, count=count)))
+    """Return the part as HTML, of markupsafe's class ``markup``; ids begin with ``name``, lists have ``count`` rows."""
+    return markup(page_template("look.html.jinja", look=context(found, name=name, count=count)))
 
 
 def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[str, Any]:
@@ -95,18 +87,10 @@ def context(found: Examined, *, name: str = "s1", count: int = COUNT) -> dict[st
 
 
 def _cells(line: LabelLine) -> list[str]:
-    return [
-        shown(line.name, 60),
-        f"{line.positive:,}",
-        f"{line.test_positive:,}",
-        decimals(100 * line.auc, 1),
-        in_points(line.low, line.high),
-        decimals(100 * line.ap, 1),
-        _threshold(line.threshold),
-        _percent(line.precision),
-        _percent(line.recall),
-        _score(line.error),
-    ]
+    counts = [f"{line.positive:,}", f"{line.test_positive:,}"]
+    ranks = [decimals(100 * line.auc, 1), in_points(line.low, line.high), decimals(100 * line.ap, 1)]
+    decided = [_threshold(line.threshold), _percent(line.precision), _percent(line.recall)]
+    return [shown(line.name, 60), *counts, *ranks, *decided, decimals(line.error, 3)]
 
 
 def _detail(found: Examined, line: LabelLine, k: int, name: str, album: Album, count: int) -> dict[str, Any]:
@@ -116,6 +100,7 @@ def _detail(found: Examined, line: LabelLine, k: int, name: str, album: Album, c
         ("Surest misses", chosen.missed, chosen.missed_count),
         ("Most doubtful", chosen.doubtful, None),
     ]
+    brier, loss, error = (decimals(value, 3) for value in (line.brier, line.log_loss, line.error))
     return {
         "id": name,
         "label": shown(line.name, 60),
@@ -123,9 +108,9 @@ def _detail(found: Examined, line: LabelLine, k: int, name: str, album: Album, c
         "false": chosen.false_count,
         "missed": chosen.missed_count,
         "bins": _diagram(line.reliability),
-        "error": _score(line.error),
-        "quality": f"Brier score {_score(line.brier)}, log-loss {_score(line.log_loss)}, calibration error "
-        f"{_score(line.error)}; threshold {_threshold(line.threshold)}",
+        "error": error,
+        "quality": f"Brier score {brier}, log-loss {loss}, calibration error {error}; "
+        f"threshold {_threshold(line.threshold)}",
         "lists": [
             (title, total, [_row(found, int(row), k, album) for row in rows]) for title, rows, total in lists
         ],
@@ -146,9 +131,9 @@ def _overall(found: Examined) -> dict[str, Any]:
     }
     return {
         "measures": PrintedTable(
-            "Probabilities", ("", ""), [(words, _score(measured[name])) for name, words in names.items()]
+            "Probabilities", ("", ""), [(words, decimals(measured[name], 3)) for name, words in names.items()]
         ).html(),
-        "error": _score(measured["calibration_error"]),
+        "error": decimals(measured["calibration_error"], 3),
         "bins": _diagram(reliability(found.probabilities, found.labels, mask=found.known)),
     }
 
@@ -182,10 +167,6 @@ def _diagram(bins: Reliability) -> list[tuple[str, str, str]]:
 def _listed(names: Iterable[str]) -> str:
     found = [shown(name, 24) for name in names]
     return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
-
-
-def _score(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
 def _percent(value: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,21 +14,35 @@ import yaml
 from mlcl._version import __version__
 from mlcl.config.resolve import merge
 from mlcl.config.schema import flat
+from mlcl.files import write_bytes
 from mlcl.models.provenance import describe_in_full
 from mlcl.reports import figures
-from mlcl.reports import single as one
-from mlcl.reports.drawing import ReportFigure, to_inline
+from mlcl.reports.drawing import Panel, shown, to_file, to_inline
 from mlcl.reports.examine import Examined
-from mlcl.reports.figures import HEADS, WORDS, over_sessions, session_rows
-from mlcl.reports.gather import Section
+from mlcl.reports.gather import Section, sections
 from mlcl.reports.look import COUNT, render_look
-from mlcl.reports.panels import panel_figures
 from mlcl.reports.records import Run
-from mlcl.reports.rendering import PrintedTable, decimals, page_template
-from mlcl.reports.tables import UNDEFINED, footnotes, grid, table_lines
+from mlcl.reports.rendering import PrintedTable, decimals, page_template, plural, signed
+from mlcl.reports.tables import (
+    COSTS,
+    NAMES,
+    UNDEFINED,
+    abbreviated,
+    classes_csv,
+    footnotes,
+    grid,
+    runs_csv,
+    table_csv,
+    table_latex,
+    table_lines,
+    table_markdown,
+)
 from mlcl.runs.durations import measured
 from mlcl.runs.result import describe_solved
 from mlcl.sweeps.experiment import SESSION_METRICS, nested
+
+Block = tuple[str, str, str, Sequence[Panel | None]]
+"""Heading, note, layout and figures of a part of a page."""
 
 _SESSIONS = "The measures of class-incremental papers, on the test rows that have a class seen so far."
 _MATRICES = (
@@ -39,15 +54,14 @@ _MEMORIES = (
     "at the bottom: none stored. Gap: sum over classes of |P/N - ratio in memory|, mean over tasks and seeds."
 )
 
-
 DIFFERENCES = ("Row", "Settings that differ between rows")
 RUN_HEADS = ("Row", "Seed", "Macro-AUC", "Forgetting", "Pooled", "Seconds", "Commit", "Folder")
+CLASS_HEADS = ("Class", "Task", "Positives", "AUC after its task", "AUC at the end", "Change")
 
 
 def render_page(
     found: Sequence[Section],
     *,
-    title: str | None = None,
     examined: Examined | None = None,
     unseen: str = "",
     count: int = COUNT,
@@ -56,7 +70,6 @@ def render_page(
 
     Args:
         found: the sections.
-        title: of the page.
         examined: the test rows of the run, on the page of one run.
         unseen: why there are none, in a sentence.
         count: rows that are shown per list of mistakes.
@@ -68,33 +81,27 @@ def render_page(
         "look": "" if examined is None else render_look(examined, Markup, count=count),
         "unseen": unseen,
     }
-    names = list(dict.fromkeys(section.benchmark for section in found))
-    if title is None:
-        title = found[0].headline if len(found) == 1 else f"Runs on {', '.join(names)}"
-    runs = sum(len(section.runs) for section in found)
-    lead = f"{runs} run{'s' * (runs != 1)} of multi-label continual learning, evaluated by Macro-AUC."
-    whole: str = page_template("page.html.jinja").render(
-        title=title, lead=lead, sections=ready, version=__version__
-    )
-    return whole
+    names = ", ".join(dict.fromkeys(section.benchmark for section in found))
+    title = found[0].headline if len(found) == 1 else f"Runs on {names}"
+    runs = plural(sum(len(section.runs) for section in found), "run")
+    lead = f"{runs} of multi-label continual learning, evaluated by Macro-AUC."
+    return page_template("page.html.jinja", title=title, lead=lead, sections=ready, version=__version__)
 
 
 def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
-    lines = table_lines(section)
-    table = replace(grid(section, lines, full=True), title=f"Comparison on {section.benchmark}")
-    table = replace(table, heads=[head.replace("Macro-AUC", "Macro\u2011AUC") for head in table.heads])
+    """Return what the template shows of a section; that of one run has its classes instead of a comparison."""
+    run = single(section)
     common, differences = _settings(section)
-    numbered = iter(range(10**6))
+    blocks = [
+        block for block in (_blocks(section) if run is None else _run_blocks(section, run)) if any(block[3])
+    ]
+    numbers = iter(range(10**6))
 
-    def ready(figure: ReportFigure, *, named: bool = True) -> dict[str, Any]:
+    def ready(panel: Panel, form: str) -> dict[str, Any]:
         # matplotlib escapes the text of its SVG; everything else is escaped by the template.
-        svg = markup(to_inline(figure, f"{name}-f{next(numbered)}"))
-        return {"svg": svg, "title": figure.title, "caption": figure.caption, "named": named}
+        svg = markup(to_inline(panel.figure(), f"{name}-f{next(numbers)}"))
+        return {"svg": svg, "title": panel.title, "caption": panel.caption, "named": form != "small"}
 
-    run = one.single(section)
-    rows = [_run_cells(group.label, each) for group in section.groups for each in group.runs]
-    sessions = session_rows(run) if run is not None else []
-    blocks = _blocks(section, panel_figures(section, lines)) if run is None else _single_blocks(section, run)
     return {
         "title": section.title,
         "headline": section.headline,
@@ -102,91 +109,107 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         "claim": section.record.claim if section.record else "",
         "command": section.record.command if section.record else "",
         "facts": _facts(section),
-        "single": run is not None,
-        "values": one.values(run) if run is not None else [],
-        "sessions": None if run is None or not sessions else PrintedTable("Sessions", HEADS, sessions).html(),
-        "classes": None
-        if run is None
-        else PrintedTable("Classes", one.CLASS_HEADS, one.class_rows(run)).html(),
         "class_count": len(section.runs[0].classes),
         "folder": str(section.runs[0].folder),
-        "comparison": table.html(),
         "look": "",
         "unseen": "",
-        "notes": footnotes(section, lines),
-        "undefined": UNDEFINED if run is not None and math.isnan(run.values["macro_auc"]) else "",
         "blocks": [
-            (head, note, form, [ready(figure, named=form != "small") for figure in group])
-            for head, note, form, group in blocks
+            (head, note, form, [ready(panel, form) for panel in panels if panel is not None])
+            for head, note, form, panels in blocks
         ],
         "differences": PrintedTable(
             "Settings in which rows differ", DIFFERENCES, differences, left=DIFFERENCES
         ).html(),
         "common": common,
         "environment": _environment(section),
-        "runs": PrintedTable("All runs", RUN_HEADS, rows).html(),
-        "run_count": len(rows),
+        **(_compared(section) if run is None else _single(run)),
     }
 
 
-def _blocks(
-    section: Section, first: Sequence[ReportFigure]
-) -> list[tuple[str, str, str, list[ReportFigure]]]:
-    """Return the figures of a section in blocks of name, note, layout and figures; empty blocks are left out."""
-    values = [value for run in section.runs for value in run.matrix.values.ravel() if math.isfinite(value)]
-    low, high = min([50.0, *values]), max([50.0, *values])
+def single(section: Section) -> Run | None:
+    """Return the run of a section that has one run only: there is nothing to compare."""
+    return section.runs[0] if len(section.runs) == 1 and section.record is None else None
+
+
+def _compared(section: Section) -> dict[str, Any]:
+    lines = table_lines(section)
+    table = replace(grid(section, lines, full=True), title=f"Comparison on {section.benchmark}")
+    table = replace(table, heads=[head.replace("Macro-AUC", "Macro\u2011AUC") for head in table.heads])
+    runs = [_run_cells(group.label, each) for group in section.groups for each in group.runs]
+    return {
+        "single": False,
+        "comparison": table.html(),
+        "notes": footnotes(section, lines),
+        "runs": PrintedTable("All runs", RUN_HEADS, runs).html(),
+        "run_count": len(runs),
+        "sessions": None,
+    }
+
+
+def _single(run: Run) -> dict[str, Any]:
+    sessions = figures.session_rows(run)
+    return {
+        "single": True,
+        "values": _values(run),
+        "undefined": UNDEFINED if math.isnan(run.values["macro_auc"]) else "",
+        "sessions": PrintedTable("Sessions", figures.HEADS, sessions).html() if sessions else None,
+        "classes": PrintedTable("Classes", CLASS_HEADS, list(_class_rows(run))).html(),
+    }
+
+
+def _values(run: Run) -> list[tuple[str, str]]:
+    """Return the name and the value of each measure of a run; a dash where it is undefined."""
+    found = {name: run.values[name] for name in NAMES if name in run.values}
+    whole = {name: f"{value:,.0f}" for name, value in found.items() if name in COSTS and math.isfinite(value)}
+    if "seconds" in whole and found["seconds"] < 10:
+        whole["seconds"] = abbreviated(found["seconds"])
+    return [(NAMES[name], whole.get(name) or decimals(value)) for name, value in found.items()]
+
+
+def _class_rows(run: Run) -> Iterator[list[str]]:
+    """Yield the cells of each class, in the order of the tasks."""
+    for number, ids in enumerate(run.tasks):
+        for k in ids:
+            end = float(run.per_class[-1, k])
+            own = end if len(run.per_class) == 1 else float(run.per_class[number, k])
+            name, values = shown(run.classes[k], 60), [decimals(own), decimals(end), signed(end - own)]
+            yield [name, str(number + 1), str(run.positive[k]), *values]
+
+
+def _blocks(section: Section) -> list[Block]:
+    """Return the figures that compare the rows of a section."""
     reference = next((g for g in section.groups if g.label == g.row.reference), section.groups[0])
     against = f" Grey: {reference.label}." if len(section.groups) > 1 else ""
     over = [figures.over_tasks(section), figures.forgetting_by_task(section)]
     over += [figures.training_curves(section), figures.time_by_task(section)]
-    scatters: list[ReportFigure | None] = list(figures.class_scatters(section, reference))
-    heats = [figures.matrix_heat(group, low=low, high=high) for group in section.groups]
+    sessions = figures.WORDS if section.metric in SESSION_METRICS else ()
+    panels = figures.table_panels(section, table_lines(section), page=True)
+    scatters, heats = figures.class_scatters(section, reference), figures.matrix_heats(section)
     memories = [figures.memory_scatter(group, section) for group in section.groups]
-    blocks: list[tuple[str, str, str, Sequence[ReportFigure | None]]] = [
-        ("", "", "three", [*first, figures.thirds(section)]),
+    return [
+        ("", "", "three", [*panels, figures.thirds(section)]),
         ("Over the tasks", "", "two", over),
-        ("Over the sessions", _SESSIONS, "two", _of_sessions(section)),
+        ("Over the sessions", _SESSIONS, "two", [figures.over_sessions(section, name) for name in sessions]),
         ("Result matrices", _MATRICES, "small", heats),
         ("AUC per class against its frequency", f"{_CLASSES}{against}", "small", scatters),
         ("Content of the memory", _MEMORIES, "small", memories),
     ]
-    return _filled(blocks)
 
 
-def _of_sessions(section: Section) -> list[ReportFigure | None]:
-    """Return the curves of the sessions where the table is compared by one of their measures."""
-    if section.metric not in SESSION_METRICS:
-        return []
-    return [over_sessions(section, name) for name in WORDS]
-
-
-def _single_blocks(section: Section, run: Run) -> list[tuple[str, str, str, list[ReportFigure]]]:
+def _run_blocks(section: Section, run: Run) -> list[Block]:
     """Return the figures of one run: classes by their names instead of rows side by side."""
-    values = [value for value in run.matrix.values.ravel() if math.isfinite(value)]
-    low, high = min([50.0, *values]), max([50.0, *values])
-    (group,) = section.groups
-    return _filled(
-        [
-            (
-                "Classes",
-                "AUC of each class on its own task's test rows.",
-                "two",
-                [one.class_curves(run), one.named_scatter(run)],
-            ),
-            ("Over the tasks", "", "two", [figures.over_tasks(section), figures.forgetting_by_task(section)]),
-            ("Over the sessions", _SESSIONS, "two", [over_sessions(section, name) for name in WORDS]),
-            ("Training", "", "two", [figures.training_curves(section), figures.time_by_task(section)]),
-            ("Result matrix", _MATRICES, "small", [figures.matrix_heat(group, low=low, high=high)]),
-            ("Content of the memory", _MEMORIES, "small", [figures.memory_scatter(group, section)]),
-        ]
-    )
-
-
-def _filled(
-    blocks: Sequence[tuple[str, str, str, Sequence[ReportFigure | None]]],
-) -> list[tuple[str, str, str, list[ReportFigure]]]:
-    kept = [(name, note, form, [p for p in group if p is not None]) for name, note, form, group in blocks]
-    return [block for block in kept if block[3]]
+    note = "AUC of each class on its own task's test rows."
+    over = [figures.over_tasks(section), figures.forgetting_by_task(section)]
+    sessions = [figures.over_sessions(section, name) for name in figures.WORDS]
+    training = [figures.training_curves(section), figures.time_by_task(section)]
+    return [
+        ("Classes", note, "two", [figures.class_curves(run), figures.named_scatter(run)]),
+        ("Over the tasks", "", "two", over),
+        ("Over the sessions", _SESSIONS, "two", sessions),
+        ("Training", "", "two", training),
+        ("Result matrix", _MATRICES, "small", figures.matrix_heats(section)),
+        ("Content of the memory", _MEMORIES, "small", [figures.memory_scatter(section.groups[0], section)]),
+    ]
 
 
 def _facts(section: Section) -> list[tuple[str, str]]:
@@ -199,7 +222,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ("Benchmark", section.benchmark + (", validation split" if validate else "")),
         (
             "Tasks and classes",
-            f"{first.matrix.tasks} {'task' if first.matrix.tasks == 1 else 'tasks'}, {len(first.classes)} classes",
+            f"{plural(first.matrix.tasks, 'task')}, {len(first.classes)} classes",
         ),
         ("Seed", str(seeds[0])) if len(runs) == 1 else ("Runs", _counted(section, seeds)),
         ("Data fingerprint", _fingerprint(runs)),
@@ -211,8 +234,10 @@ def _facts(section: Section) -> list[tuple[str, str]]:
 
 
 def _counted(section: Section, seeds: Sequence[int]) -> str:
-    rows = f"{len(section.groups)} row{'s' * (len(section.groups) != 1)}"
-    return f"{len(section.runs)}: {rows}, seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"
+    numbers = ", ".join(map(str, seeds))
+    return (
+        f"{len(section.runs)}: {plural(len(section.groups), 'row')}, seed{'s' * (len(seeds) != 1)} {numbers}"
+    )
 
 
 def _fingerprint(runs: Sequence[Run]) -> str:
@@ -279,3 +304,24 @@ def _run_cells(label: str, run: Run) -> list[str]:
     metrics = ("macro_auc", "forgetting", "pooled_macro_auc", "seconds")
     values = [decimals(run.values[metric]) for metric in metrics]
     return [label, str(run.seed), *values, run.commit or "-", str(run.folder)]
+
+
+def write_files(out: Path) -> list[str]:
+    """Write table, runs, figure and page of a sweep into its folder; return their names. Same runs, same bytes."""
+    found = sections([out])
+    section = found[0]
+    lines = table_lines(section)
+    figure = figures.table_figure(section, lines)
+    contents = {
+        "table.csv": table_csv(section, lines).encode(),
+        "runs.csv": runs_csv(section).encode(),
+        "classes.csv": classes_csv(section).encode(),
+        "table.md": table_markdown(section, lines).encode(),
+        "table.tex": table_latex(section, lines).encode(),
+        "figure.svg": to_file(figure, "svg"),
+        "figure.pdf": to_file(figure, "pdf"),
+        "report.html": render_page(found).encode(),
+    }
+    for name, content in contents.items():
+        write_bytes(out / name, content)
+    return list(contents)

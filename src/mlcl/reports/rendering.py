@@ -131,19 +131,19 @@ class PrintedTable:
         return "\n".join([*out, *map(line, self.rows), "\\bottomrule", "\\end{tabular}"])
 
 
-def page_template(name: str) -> Any:
-    """Return a template of this package: what it shows is text, unless it is HTML of ours (markupsafe's class)."""
+def page_template(name: str, **values: Any) -> str:
+    """Fill a template of this package: what it shows is text, unless it is HTML of ours (markupsafe's class)."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     def shown(value: object) -> object:
-        return (
-            visible(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
-        )
+        text = isinstance(value, str) and not isinstance(value, Markup)
+        return visible(value, lines=True) if text else value
 
     source = (resources.files("mlcl.reports") / name).read_text(encoding="utf-8")
     options: Any = {"undefined": StrictUndefined, "finalize": shown}
-    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, **options).from_string(source)
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, **options).from_string(source)
+    return page.render(**values)
 
 
 def as_cell(cell: Cell | str) -> Cell:
@@ -201,7 +201,16 @@ def points(value: float) -> str:
     >>> points(1.0), points(2.5)
     ('1 point', '2.5 points')
     """
-    return f"{value:g} point{'' if value == 1 else 's'}"
+    return plural(value, "point")
+
+
+def plural(count: float, word: str) -> str:
+    """Return a number with a word.
+
+    >>> plural(1, "run"), plural(12, "run")
+    ('1 run', '12 runs')
+    """
+    return f"{count:g} {word}{'s' * (count != 1)}"
 
 
 _LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$"}

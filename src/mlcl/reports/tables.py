@@ -1,19 +1,21 @@
 """The table of a section: means and standard deviations over seeds, differences to a reference, published numbers.
 
-`table_lines` computes it, `grid` formats its cells; `formats` writes both.
+`table_lines` computes it, and `grid` formats its cells, from which every printed format is made. CSV files of reports
+are for looking at: text that a spreadsheet would take for a formula has an apostrophe before it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlcl.metrics import Interval, mean_std, paired_interval
 from mlcl.reports.gather import Group, Section
-from mlcl.reports.rendering import Cell, PrintedTable, decimals, interval
+from mlcl.reports.rendering import Cell, PrintedTable, as_cell, decimals, in_cell, interval
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, SESSION_METRICS
 from mlcl.sweeps.record import TuningRecord
+from mlcl.texts import csv_text, visible
 
 NAMES = {
     "macro_auc": "Macro-AUC",
@@ -83,19 +85,18 @@ class Line:
 def table_lines(section: Section) -> list[Line]:
     """Compute the lines of a section's table."""
     by_label = {group.label: group for group in section.groups}
-    means: dict[str, dict[str, float]] = {}
-    stds: dict[str, dict[str, float]] = {}
-    for group in section.groups:
-        spread = {metric: mean_std([run.values[metric] for run in group.runs]) for metric in NAMES}
-        means[group.label] = {metric: value[0] for metric, value in spread.items()}
-        stds[group.label] = {metric: value[1] for metric, value in spread.items()}
+    spread = {
+        group.label: {metric: mean_std([run.values[metric] for run in group.runs]) for metric in NAMES}
+        for group in section.groups
+    }
+    means = {label: {metric: value[0] for metric, value in found.items()} for label, found in spread.items()}
     best = _best(section.groups, means)
     return [
         Line(
             label=group.label,
             seeds=len(group.runs),
             mean=means[group.label],
-            std=stds[group.label],
+            std={metric: value[1] for metric, value in spread[group.label].items()},
             reference=group.row.reference,
             difference=_difference(group, by_label.get(group.row.reference), section.metric),
             best=frozenset(metric for metric, labels in best.items() if group.label in labels),
@@ -126,19 +127,13 @@ def _best(groups: Sequence[Group], means: Mapping[str, Mapping[str, float]]) -> 
     for group in groups:
         compared.setdefault(group.row.x if shared else None, []).append(group.label)
     best: dict[str, set[str]] = {metric: set() for metric in NAMES if metric not in COSTS}
-    for labels in compared.values():
-        for metric, found in best.items():
-            found |= _best_of({label: means[label][metric] for label in labels}, metric)
+    for metric, found in best.items():
+        for labels in compared.values():
+            known = {label: means[label][metric] for label in labels if math.isfinite(means[label][metric])}
+            if len(known) > 1:
+                top = (min if metric in LOWER_IS_BETTER else max)(known.values())
+                found |= {label for label, value in known.items() if value == top}
     return best
-
-
-def _best_of(values: Mapping[str, float], metric: str) -> set[str]:
-    """Return the labels with the best value; none where fewer than two values are defined."""
-    known = {label: value for label, value in values.items() if math.isfinite(value)}
-    if len(known) < 2:
-        return set()
-    top = (min if metric in LOWER_IS_BETTER else max)(known.values())
-    return {label for label, value in known.items() if value == top}
 
 
 def columns(section: Section, lines: Sequence[Line], *, full: bool) -> list[str]:
@@ -251,3 +246,96 @@ def _tuning_note(tuning: TuningRecord) -> str:
         f"rows that were held out, at {len(tuning.seeds)} seeds that the table does not have "
         f"({', '.join(map(str, tuning.seeds))}; tuning.csv). {'; '.join(chosen)}.{own}"
     )
+
+
+def fitted(table: PrintedTable, width: int) -> PrintedTable:
+    """Return the table for a terminal of some width; a narrow one omits columns, the least important first."""
+    kept = list(range(len(table.heads)))
+    for name in [
+        NAMES[m] for m in ("steps", "rows", "memory_bytes", "tail", "seconds", "pooled_macro_auc")
+    ] + ["Seeds"]:
+        if _width(table, kept) > width and name in (*table.heads[3:], table.heads[1]):
+            kept.remove(table.heads.index(name))
+    heads = [table.heads[place] for place in kept]
+    rows = [[cells[place] for place in kept] for cells in table.rows]
+    return replace(table, heads=heads, rows=rows, whole=_width(table, kept) <= width)
+
+
+def _width(table: PrintedTable, kept: Sequence[int]) -> int:
+    """Return the width of a table with these columns, each with its padding and border."""
+    lines = [[as_cell(cell).text for cell in cells] for cells in (table.heads, *table.rows)]
+    return 1 + sum(3 + max(len(visible(texts[place])) for texts in lines) for place in kept)
+
+
+def table_csv(section: Section, lines: Sequence[Line]) -> str:
+    """Return one line per row, in full precision, for programs."""
+    metrics = list(NAMES)
+    heads = ["label", "series", "x", "seeds"]
+    for metric in metrics:
+        heads += [f"{metric}_mean", f"{metric}_std"]
+    heads += ["metric", "reference", "difference", "low", "high"]
+    heads += [f"published_{metric}" for metric in metrics if metric not in COSTS]
+    body = []
+    for group, line in zip(section.groups, lines, strict=True):
+        values: list[object] = [line.label, group.row.series, _plain(group.row.x), line.seeds]
+        for metric in metrics:
+            values += [_plain(line.mean[metric]), _plain(line.std[metric])]
+        ends = line.difference or Interval(math.nan, math.nan, math.nan, 0.95)
+        values += [section.metric, line.reference, _plain(ends.estimate), _plain(ends.low), _plain(ends.high)]
+        values += [_plain(line.published.get(metric)) for metric in metrics if metric not in COSTS]
+        body.append(values)
+    return csv_text(heads, body, spreadsheet=True)
+
+
+def runs_csv(section: Section) -> str:
+    """Return one line per run, in full precision, with what made it: version, commit, tuned settings, all, and data.
+
+    Tables from before version and hash of the settings were recorded are written without these columns.
+    """
+    base = None if section.record is None else "runs"
+    tuning = section.record.tuning if section.record else None
+    tuned, chosen = (tuning.settings, tuning.chosen) if tuning else ((), {})
+    lines = []
+    for group in section.groups:
+        for run in group.runs:
+            folder = f"{base}/{run.folder.name}" if base else str(run.folder)
+            line: dict[str, object] = {"label": group.label, "seed": run.seed, **dict.fromkeys(tuned, "")}
+            line |= {metric: _plain(run.values[metric]) for metric in NAMES}
+            line |= chosen.get(group.label, {})
+            line |= {"version": run.version, "settings": run.settings_hash, "commit": run.commit}
+            lines.append(line | {"fingerprint": run.fingerprint, "folder": folder})
+    recorded = [name for name in ("version", "settings") if any(line[name] for line in lines)]
+    heads = ["label", "seed", *tuned, *NAMES, *recorded, "commit", "fingerprint", "folder"]
+    rows = [[line[name] for name in heads] for line in lines]
+    return csv_text(heads, rows, spreadsheet=True)
+
+
+def classes_csv(section: Section) -> str:
+    """Return one line per run and class: its positives in training, and its AUC after the last task."""
+    body = []
+    for group in section.groups:
+        for run in group.runs:
+            task = {k: number for number, ids in enumerate(run.tasks) for k in ids}
+            for k, name in enumerate(run.classes):
+                auc = _plain(float(run.per_class[-1, k]))
+                body.append([group.label, run.seed, name, task.get(k, ""), int(run.positive[k]), auc])
+    return csv_text(["label", "seed", "class", "task", "positive", "auc"], body, spreadsheet=True)
+
+
+def table_markdown(section: Section, lines: Sequence[Line]) -> str:
+    """Return the table in Markdown, with its footnotes."""
+    notes = [in_cell(note) for note in footnotes(section, lines)]
+    return "\n".join([grid(section, lines).markdown(), "", *notes, ""])
+
+
+def table_latex(section: Section, lines: Sequence[Line]) -> str:
+    """Return the table in LaTeX, below its footnotes; it needs the package booktabs."""
+    notes = [f"% {visible(note)}" for note in footnotes(section, lines)]
+    return "\n".join([*notes, grid(section, lines).latex(), ""])
+
+
+def _plain(value: object) -> object:
+    """Return a number with six decimals, and an empty string for an undefined value."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return round(value, 6) if isinstance(value, float) else value

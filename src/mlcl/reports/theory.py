@@ -1,4 +1,4 @@
-"""The output of ``mlcl theory``: tables for the terminal, the lines below them, JSON and CSV for programs."""
+"""The output of ``mlcl theory``: tables for the terminal, the lines below them, JSON and CSV for programs, a figure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mlcl.labels import LabelCounts
+from mlcl.reports.drawing import INK, Panel, ReportFigure, colour, count_axis, plain_log, ticks
 from mlcl.reports.rendering import PrintedTable
 from mlcl.texts import csv_text
-from mlcl.theory import REMARK, Diagnosis, DirectionCheck, ImbalanceTerms, TaskDiagnosis
+from mlcl.theory import REMARK, Diagnosis, DirectionCheck, TaskDiagnosis
+
+Floats = NDArray[np.float64]
 
 FORMAT = 1
 _TERMS = ("complexity", "complexity_equal", "complexity_best", "complexity_lipschitz", "deviation")
@@ -193,41 +198,33 @@ def _proposition(task: TaskDiagnosis) -> dict[str, Any] | None:
     check = task.proposition
     if check is None:
         return None
-    return {
-        "classes": [name for name, both in zip(task.classes, task.counts.defined, strict=True) if both],
-        "closed": check.closed,
-        "numeric": check.numeric,
-        "difference": check.difference,
-        "value": check.value,
-        "numeric_value": check.numeric_value,
-        "equal_value": check.equal_value,
-        "within": check.within,
-    }
+    names = [name for name, both in zip(task.classes, task.counts.defined, strict=True) if both]
+    return {"classes": names, **{name: value for name, value in vars(check).items() if name != "total"}}
 
 
 def _classes(found: Diagnosis) -> Iterator[dict[str, Any]]:
     for task in found.tasks:
-        held, ratios = task.stored.total > 0, (task.ratio_counts, task.ratio, task.ratio_own)
-        for k, name in enumerate(task.classes):
-            yield {
-                "task": task.task + 1,
-                "id": int(task.class_ids[k]),
-                "class": name,
-                "positive": int(task.counts.positive[k]),
-                "negative": int(task.counts.negative[k]),
-                "margin": float(task.margins[k]),
-                "tau": float(task.counts.tau[k]),
-                "stored_positive": int(task.stored.positive[k]),
-                "stored_negative": int(task.stored.negative[k]),
-                "stored_tau": float(task.stored.tau[k]) if held else math.nan,
-                "lost": bool(task.lost[k]),
-                "risk": float(task.risk[k]),
-                "risk_memory": float(task.risk_memory[k]),
-                "risk_own": float(task.risk_own[k]),
-                "ratio_counts": float(ratios[0][k]),
-                "risk_ratio": float(ratios[1][k]),
-                "risk_ratio_own": float(ratios[2][k]),
-            }
+        columns: dict[str, Any] = {
+            "id": task.class_ids,
+            "class": task.classes,
+            "positive": task.counts.positive,
+            "negative": task.counts.negative,
+            "margin": task.margins,
+            "tau": task.counts.tau,
+            "stored_positive": task.stored.positive,
+            "stored_negative": task.stored.negative,
+            "stored_tau": task.stored.tau if task.stored.total else np.full(len(task.classes), np.nan),
+            "lost": task.lost,
+            "risk": task.risk,
+            "risk_memory": task.risk_memory,
+            "risk_own": task.risk_own,
+            "ratio_counts": task.ratio_counts,
+            "risk_ratio": task.ratio,
+            "risk_ratio_own": task.ratio_own,
+        }
+        values = (column if isinstance(column, tuple) else column.tolist() for column in columns.values())
+        for row in zip(*values, strict=True):
+            yield {"task": task.task + 1, **dict(zip(columns, row, strict=True))}
 
 
 def _pair(task: TaskDiagnosis, name: str) -> str:
@@ -235,17 +232,17 @@ def _pair(task: TaskDiagnosis, name: str) -> str:
     if not task.stored.total:
         return f"{_data(task, name)} → -"
     if name == "tau":
-        held = task.stored.tau[task.counts.defined]
-        return f"{_data(task, name)} → {_number(float(held.min(initial=math.inf)))}"
+        return f"{_data(task, name)} → {_least_tau(task.stored, task)}"
     text = f"{_data(task, name)} → {_number(getattr(task.memory, name))}"
     return f"{text} [{_number(getattr(task.kept, name))}]" if task.memory.lost else text
 
 
 def _data(task: TaskDiagnosis, name: str) -> str:
-    if name == "tau":
-        return _number(float(task.counts.tau[task.counts.defined].min(initial=math.inf)))
-    terms: ImbalanceTerms = task.data
-    return _number(getattr(terms, name))
+    return _least_tau(task.counts, task) if name == "tau" else _number(getattr(task.data, name))
+
+
+def _least_tau(counts: LabelCounts, task: TaskDiagnosis) -> str:
+    return _number(float(counts.tau[task.counts.defined].min(initial=math.inf)))
 
 
 def _ends(values: Any) -> tuple[float, float, float]:
@@ -279,3 +276,146 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as CSV, empty where a value is undefined; a spreadsheet takes no name for a formula."""
     cells = [["" if isinstance(v, float) and math.isnan(v) else v for v in row.values()] for row in rows]
     return csv_text(list(rows[0]), cells, spreadsheet=True)
+
+
+def diagnosis_figure(found: Diagnosis) -> ReportFigure:
+    """Return the figure of a diagnosis: four panels, or two where there is no memory."""
+    panels = [_margins(found), _terms(found)]
+    if found.stored:
+        panels = [panels[0], _imbalance(found), panels[1], _risks(found)]
+
+    def draw(figure: Any) -> None:
+        for axes, panel in zip(figure.subplots(len(panels) // 2, 2).flat, panels, strict=True):
+            panel.draw(axes)
+            axes.set_title(panel.title)
+
+    alt = " ".join([f"{headline(found)}.", *(panel.alt for panel in panels)])
+    return ReportFigure("Theory as a diagnostic", alt, draw, (7.6, 2.9 * (len(panels) // 2)))
+
+
+def _margins(found: Diagnosis) -> Panel:
+    counts = _per_class(found, "positive")
+    used = np.concatenate([task.margins for task in found.tasks])
+    best = np.concatenate([_optimum(task) for task in found.tasks])
+
+    def draw(axes: Any) -> None:
+        axes.scatter(counts, used, s=18, lw=0, color=colour(0), label="margin in use")
+        axes.scatter(
+            counts, best, s=52, facecolors="none", edgecolors=INK, linewidths=0.8, label="numeric optimum"
+        )
+        count_axis(axes, counts, "positives in the task, P_k")
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("margin D_k")
+        axes.legend()
+
+    off = max((t.proposition.difference for t in found.tasks if t.proposition is not None), default=np.nan)
+    words = f"the closed form and the numeric optimum of Proposition 1 differ by {off:.1g} at most"
+    return Panel("Margins and Proposition 1", f"Margins: {_range(used)}; {words}.", draw)
+
+
+def _imbalance(found: Diagnosis) -> Panel:
+    data = _per_class(found, "tau")
+    held = np.concatenate([task.stored.tau for task in found.tasks])
+    lost = np.concatenate([task.lost for task in found.tasks])
+    there = np.concatenate([task.counts.defined & task.stored.defined for task in found.tasks])
+
+    def draw(axes: Any) -> None:
+        from matplotlib.ticker import LogLocator
+
+        known = np.concatenate([data[there | lost], held[there]])
+        low = 0.7 * float(known.min(initial=0.5))
+        axes.plot([low, 0.5], [low, 0.5], color=INK, lw=0.7, ls=":")
+        axes.scatter(data[there], held[there], s=18, lw=0, color=colour(0), label="class")
+        if lost.any():
+            at_edge = np.full(int(lost.sum()), low)
+            axes.scatter(data[lost], at_edge, s=30, marker="x", color=colour(3), label="lost", clip_on=False)
+            axes.legend()
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(low, 0.55)
+        axes.set_ylim(low, 0.55)
+        for axis in (axes.xaxis, axes.yaxis):
+            plain_log(axis)
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.set_xlabel("tau in the task")
+        axes.set_ylabel("tau in the memory")
+
+    off = float(np.abs(data - held)[there].mean()) if there.any() else float("nan")
+    alt = (
+        f"Tau of {int(there.sum())} classes in the memory against the task: they differ by {off:.3f} on average; "
+        f"classes without stored positives or negatives: {int(lost.sum())}."
+    )
+    return Panel("Imbalance of each class", alt, draw)
+
+
+def _terms(found: Diagnosis) -> Panel:
+    tasks = np.arange(1, len(found.tasks) + 1)
+    names = {"complexity": "term 1", "deviation": "term 2"}
+    data = {name: np.array([task.data.rate(name) for task in found.tasks]) for name in names}
+    # Without lost classes: with them the terms are infinite.
+    held = {name: np.array([task.kept.rate(name) for task in found.tasks]) for name in names}
+
+    def draw(axes: Any) -> None:
+        for position, (name, label) in enumerate(names.items()):
+            axes.plot(tasks, data[name], color=colour(position), marker="o", label=f"{label}, task")
+            if found.stored:
+                axes.plot(
+                    tasks, held[name], color=colour(position), marker="s", ls="--", label=f"{label}, memory"
+                )
+        axes.set_yscale("log")
+        plain_log(axes.yaxis)
+        axes.set_xticks(ticks(len(tasks)))
+        axes.set_xlabel("task")
+        axes.set_ylabel("term / √n")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low * (low / high) ** 0.3, high)  # room for the legend
+        axes.legend(ncols=2, loc="lower center")
+
+    words = f"Term 1 over root n: {_range(data['complexity'])} for tasks"
+    if found.stored:
+        words += f", {_range(held['complexity'])} for the memory, lost classes left out"
+    return Panel("Imbalance terms, over √n", f"{words}.", draw)
+
+
+def _risks(found: Diagnosis) -> Panel:
+    counts = _per_class(found, "positive")
+    by_counts = np.concatenate([task.ratio_counts for task in found.tasks])
+    risks = np.concatenate([task.ratio for task in found.tasks])
+
+    def draw(axes: Any) -> None:
+        axes.axhline(1, color=INK, lw=0.7, ls=":")
+        axes.scatter(counts, by_counts, s=18, lw=0, color=colour(0), label="by label counts alone")
+        if found.trained:
+            axes.scatter(counts, risks, s=18, lw=0, marker="s", color=colour(1), label="by the network")
+            axes.legend()
+        count_axis(axes, counts, "positives in the task, P_k")
+        known = np.concatenate([values[np.isfinite(values)] for values in (by_counts, risks)])
+        if known.min(initial=1) > 0 and known.max(initial=1) > 20 * known.min(initial=1):
+            axes.set_yscale("log")
+            plain_log(axes.yaxis)
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_ylabel("risk from memory / risk of task")
+
+    words = f"Risk estimated from the memory over the full risk: {_range(by_counts)} by label counts alone"
+    more = f", {_range(risks)} by the network" if found.trained else ""
+    return Panel("Risk of each class", f"{words}{more}.", draw)
+
+
+def _range(values: Floats) -> str:
+    """Return the range of the defined values as part of a sentence."""
+    known = values[np.isfinite(values)]
+    return f"{known.min():.3g} to {known.max():.3g}" if len(known) else "none"
+
+
+def _per_class(found: Diagnosis, name: str) -> Floats:
+    return np.concatenate([getattr(task.counts, name) for task in found.tasks]).astype(np.float64)
+
+
+def _optimum(task: TaskDiagnosis) -> Floats:
+    """Return the numeric optimum, scaled to the sum of the margins in use, so that both can be compared."""
+    out = np.full(len(task.classes), np.nan)
+    if task.proposition is not None:
+        share = task.proposition.numeric / task.proposition.total
+        out[task.counts.defined] = share * np.nansum(task.margins)
+    return out
