@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from ledger import BENCHMARKS, ROOT, Sweep, Values, command, words, write
+from scipy.special import stdtrit
 from scipy.stats import spearmanr
 
-from mlcl.metrics.intervals import Interval, paired_interval, share_interval
+from mlcl.metrics.intervals import Interval, paired_interval
 from mlcl.reports.rendering import interval
 from mlcl.reports.tables import COSTS, abbreviated
 
@@ -191,6 +193,43 @@ def closed(values: Values, label: str) -> Interval | None:
     mine, start, top = ([row[seed] for seed in seeds] for row in found)
     gain = [a - b for a, b in zip(mine, start, strict=True)]
     return share_interval(gain, [a - b for a, b in zip(top, start, strict=True)])
+
+
+def share_interval(gain: Sequence[float], gap: Sequence[float], *, level: float = 0.95) -> Interval | None:
+    """Return ``mean(gain) / mean(gap)`` with Fieller's interval, or None where the gap itself is within noise.
+
+    Which share of the gap from a baseline to an upper bound does a method close? Both differences vary from seed to
+    seed and together, and the share is of use only if the gap is certainly not 0.
+
+    Args:
+        gain: ``[R]``, R >= 2, the method minus the baseline, one value per seed.
+        gap: ``[R]``, the upper bound minus the baseline on the same seeds.
+        level: confidence level.
+
+    References:
+        Fieller, Some problems in interval estimation, 1954.
+
+    >>> share = share_interval([4.0, 5.0, 4.5], [8.0, 9.0, 10.0])
+    >>> round(share.estimate, 3), round(share.low, 3), round(share.high, 3)
+    (0.5, 0.376, 0.666)
+    >>> share_interval([1.0, 2.0], [-1.0, 3.0]) is None
+    True
+    """
+    a, b = np.array(gain), np.array(gap)
+    critical = float(stdtrit(a.size - 1, (1 + level) / 2)) ** 2 / a.size
+    (va, vab), (_, vb) = np.cov(a, b)
+    top, bottom = float(a.mean()), float(b.mean())
+    # All shares rho for which mean(a - rho b) is not significantly different from 0: a quadratic inequality.
+    square, linear, constant = (
+        bottom**2 - critical * vb,
+        top * bottom - critical * vab,
+        top**2 - critical * va,
+    )
+    if square <= 0:
+        return None
+    half_width = float(np.sqrt(max(linear**2 - square * constant, 0.0)))
+    low, high = (linear - half_width) / square, (linear + half_width) / square
+    return Interval(estimate=top / bottom, low=float(low), high=float(high), level=level)
 
 
 def share(found: Interval | None) -> str:

@@ -12,7 +12,6 @@ from scipy.stats import ttest_rel
 
 from mlcl.errors import InputError
 from mlcl.metrics import mean_std, paired_interval
-from mlcl.metrics.intervals import share_interval
 
 runs = st.lists(st.floats(0, 100), min_size=2, max_size=10)
 
@@ -66,26 +65,3 @@ def test_what_seeds_share_drops_out():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
-
-
-@given(st.integers(0, 10**6), st.integers(2, 8), st.sampled_from([0.8, 0.95]))
-@settings(deadline=None, max_examples=60)
-def test_a_share_is_in_its_interval_if_a_t_test_does_not_reject_it(seed, seeds, level):
-    """Fieller's interval by its definition: the shares rho for which gain - rho gap may have mean 0."""
-    rng = np.random.default_rng(seed)
-    gap = rng.normal(5, 2, seeds)
-    gain = 0.7 * gap + rng.normal(0, 1, seeds)
-    got = share_interval(gain, gap, level=level)
-    certain = 0 not in paired_interval(gap, np.zeros(seeds), level=level)
-    assert (got is not None) == certain
-    if got is not None:
-        assert got.estimate == pytest.approx(gain.mean() / gap.mean())
-        for share in np.linspace(got.low - 1, got.high + 1, 25):
-            if min(abs(share - got.low), abs(share - got.high)) > 1e-6:
-                accepted = 0 in paired_interval(gain, share * gap, level=level)
-                assert accepted == (share in got)
-
-
-def test_a_share_needs_as_many_gains_as_gaps():
-    with pytest.raises(InputError, match=r"gain is \[1.0\] and gap is \[2.0\].*at least 2"):
-        share_interval([1.0], [2.0])

@@ -105,7 +105,7 @@ def test_values_are_a_read_only_copy():
         ([[0.5, 0.6], [0.7, -0.1]], "value -0.1 at row 1, column 1"),
         ([[100.5]], "value 100.5"),
         ([[np.inf]], "value inf"),
-        ([["a"]], "not a matrix of numbers"),
+        ([["a"]], "dtype <U1, but a matrix of numbers"),
     ],
 )
 def test_bad_matrix_is_refused(values, message):

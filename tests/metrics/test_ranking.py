@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from mlcl.errors import InputError
-from mlcl.metrics import auc_report, average_precision, batch_mean_auc, columns, macro_auc
+from mlcl.metrics import average_precision, batch_mean_auc, columns, macro_auc
 from mlcl.metrics.columns import by_class, insertion_points, ordered_pairs, split, transposed
 
 TIE_VALUE = {"half": 0.5, "strict": 0.0, "lenient": 1.0}
@@ -135,14 +135,11 @@ def test_both_zeros_tie_and_extreme_scores_order():
     assert macro_auc([[largest], [-largest], [5e-324], [0.0]], [[1], [0], [1], [0]]) == 1.0
 
 
-def test_undefined_classes_are_skipped_and_counted():
+def test_undefined_classes_are_skipped():
     scores = np.array([[0.9, 0.1, 0.3], [0.2, 0.3, 0.4]])
     labels = np.array([[1, 0, 1], [0, 0, 1]])
-    report = auc_report(scores, labels)
-    np.testing.assert_array_equal(report.per_class, [1.0, np.nan, np.nan])
-    assert report.macro == macro_auc(scores, labels) == 1.0
-    assert report.defined.tolist() == [True, False, False]
-    assert report.skipped == 2
+    np.testing.assert_array_equal(macro_auc(scores, labels, average=None), [1.0, np.nan, np.nan])
+    assert macro_auc(scores, labels) == 1.0
     assert np.isnan(macro_auc(scores, np.zeros((2, 3))))
     np.testing.assert_array_equal(average_precision(scores, labels, average=None), [1.0, np.nan, 1.0])
     assert average_precision(scores, labels) == 1.0
@@ -306,7 +303,7 @@ Y = np.array([[0, 1], [1, 0], [1, 1]])
 def test_scores_must_be_finite(bad):
     scores = GOOD.copy()
     scores[2, 1] = bad
-    for metric in (macro_auc, average_precision, auc_report):
+    for metric in (macro_auc, average_precision):
         with pytest.raises(InputError, match=rf"scores has the value {bad} at row 2, column 1"):
             metric(scores, Y)
     with pytest.raises(InputError, match="row 2, column 1"):  # even where the class is undefined

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlcl.errors import InputError
 from mlcl.metrics import StreamingMacroAUC, macro_auc
-from mlcl.metrics.histograms import LARGEST, Histogram, Tally, ordered_keys
+from mlcl.metrics.streaming import LARGEST, Histogram, Tally, ordered_keys
 
 
 def state(metric):

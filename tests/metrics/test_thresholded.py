@@ -93,7 +93,7 @@ def test_thirds_by_counting(seed, k):
         ([[0.1]], [[1]], r"values has shape \(1, 1\)"),
         ([0.1, 0.2], [1, -1], "positive is .*counts >= 0"),
         ([0.1, 0.2], [1, np.nan], "positive is .*counts >= 0"),
-        (["a"], [1], "not both vectors of numbers"),
+        (["a"], [1], "values is not a vector of numbers"),
     ],
 )
 def test_bad_frequencies_are_refused(values, positive, message):

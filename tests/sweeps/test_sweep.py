@@ -27,8 +27,7 @@ from mlcl.errors import InputError
 from mlcl.reports.page import write_files
 from mlcl.sweeps import Finished, Position, SweepCallback, load_experiment, plan_runs, run_all
 from mlcl.sweeps.overview import Overview
-from mlcl.sweeps.reuse import reuse
-from mlcl.sweeps.sweep import Fingerprints, sweep_lock
+from mlcl.sweeps.sweep import Fingerprints, reuse, sweep_lock
 from mlcl.sweeps.work import attempt
 from mlcl.training.callbacks import Callback, Interrupted
 

@@ -6,12 +6,17 @@ import csv
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import beyond
 from ledger import Sweep
+
+from mlcl.metrics import paired_interval
 
 VOC = ("beyond", "c-voc-small")
 
@@ -105,3 +110,21 @@ def test_gains_by_class_show_which_classes_a_row_helps(tmp_path):
 
 def test_without_classes_there_is_no_table_of_gains(tmp_path):
     assert list(beyond.by_class(sweep(tmp_path, {"er": []}))) == []
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8), st.sampled_from([0.8, 0.95]))
+@settings(deadline=None, max_examples=60)
+def test_a_share_is_in_its_interval_if_a_t_test_does_not_reject_it(seed, seeds, level):
+    """Fieller's interval by its definition: the shares rho for which gain - rho gap may have mean 0."""
+    rng = np.random.default_rng(seed)
+    gap = rng.normal(5, 2, seeds)
+    gain = 0.7 * gap + rng.normal(0, 1, seeds)
+    got = beyond.share_interval(gain, gap, level=level)
+    certain = 0 not in paired_interval(gap, np.zeros(seeds), level=level)
+    assert (got is not None) == certain
+    if got is not None:
+        assert got.estimate == pytest.approx(gain.mean() / gap.mean())
+        for share in np.linspace(got.low - 1, got.high + 1, 25):
+            if min(abs(share - got.low), abs(share - got.high)) > 1e-6:
+                accepted = 0 in paired_interval(gain, share * gap, level=level)
+                assert accepted == (share in got)

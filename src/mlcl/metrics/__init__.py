@@ -20,7 +20,7 @@ from mlcl.metrics.calibration import (
 from mlcl.metrics.decisions import Goal, Thresholds, choose_thresholds
 from mlcl.metrics.intervals import Interval, mean_std, paired_interval
 from mlcl.metrics.matrix import ResultMatrix
-from mlcl.metrics.ranking import AucReport, auc_report, average_precision, batch_mean_auc, macro_auc
+from mlcl.metrics.ranking import average_precision, batch_mean_auc, macro_auc
 from mlcl.metrics.scaling import (
     Calibration,
     HeldOut,
@@ -30,19 +30,20 @@ from mlcl.metrics.scaling import (
     prior_shift,
 )
 from mlcl.metrics.sessions import (
+    F1Scores,
+    by_frequency,
+    f1_scores,
     false_positive_rate,
     precision_forgetting,
     session_means,
     session_measures,
 )
 from mlcl.metrics.streaming import StreamingMacroAUC
-from mlcl.metrics.thresholded import F1Scores, by_frequency, f1_scores
 
 if TYPE_CHECKING:
     from mlcl.metrics.stateful import MacroAUC as MacroAUC
 
 __all__ = [
-    "AucReport",
     "Calibration",
     "F1Scores",
     "Goal",
@@ -53,7 +54,6 @@ __all__ = [
     "ResultMatrix",
     "StreamingMacroAUC",
     "Thresholds",
-    "auc_report",
     "average_precision",
     "batch_mean_auc",
     "bootstrap_interval",

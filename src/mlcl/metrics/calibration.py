@@ -5,16 +5,17 @@ All of them are means over cells (row, class) whose label is known. See docs/cal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mlcl.errors import InputError, check_choice, check_int
+from mlcl.errors import check_choice, check_int
 from mlcl.labels import Labels
 from mlcl.metrics.columns import column_means, mean_defined
-from mlcl.metrics.inputs import Bools, Floats, check_scores
+from mlcl.metrics.inputs import Bools, Floats, check_scores, refuse_cells
 
 Average = Literal["macro", "pooled"]
 Binning = Literal["width", "mass"]
@@ -209,16 +210,18 @@ def measure(
     (0.025, 0.25, 0.15)
     """
     constant = np.broadcast_to(prior, probabilities.shape)
+    scores: dict[str, Callable[..., Any]]
+    scores = {"brier": brier_score, "log_loss": log_loss, "calibration_error": calibration_error}
+    pooled = {
+        name: score(probabilities, labels, average="pooled", mask=known) for name, score in scores.items()
+    }
     return {
-        "brier": brier_score(probabilities, labels, average="pooled", mask=known),
+        "brier": pooled.pop("brier"),
         "brier_prior": brier_score(constant, labels, average="pooled", mask=known),
-        "log_loss": log_loss(probabilities, labels, average="pooled", mask=known),
-        "calibration_error": calibration_error(probabilities, labels, average="pooled", mask=known),
+        **pooled,
         "calibration_error_classes": calibration_error(probabilities, labels, average="macro", mask=known),
         "per_class": {
-            "brier": brier_score(probabilities, labels, average=None, mask=known),
-            "log_loss": log_loss(probabilities, labels, average=None, mask=known),
-            "calibration_error": calibration_error(probabilities, labels, average=None, mask=known),
+            name: score(probabilities, labels, average=None, mask=known) for name, score in scores.items()
         },
     }
 
@@ -230,12 +233,7 @@ def check_probabilities(
     values, truth, known = check_scores(probabilities, labels, mask)
     cells = np.ones_like(truth) if known is None else known
     bad = ((values < 0) | (values > 1)) & cells
-    if bad.any():
-        row, column = np.unravel_index(int(bad.argmax()), bad.shape)
-        raise InputError(
-            f"probabilities has the value {values[row, column]} at row {row}, column {column}, but numbers from 0 to 1 "
-            f"were expected"
-        )
+    refuse_cells("probabilities", values, bad, "numbers from 0 to 1 were expected")
     return np.where(cells, values, 0.5).astype(np.float64), truth, cells
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from mlcl.errors import InputError, check_int
 from mlcl.metrics.bootstrap import draw_counts, resampled_auc, sort_classes
+from mlcl.metrics.columns import column_means
 from mlcl.metrics.inputs import Floats, check_level, check_scores
 from mlcl.metrics.ranking import macro_auc
 
@@ -107,8 +108,5 @@ def auc_changes(
 def _spread(values: Floats) -> Floats:
     """Return the standard deviation of each column over what is not nan: 0 where nothing is."""
     known = ~np.isnan(values)
-    count = np.maximum(known.sum(axis=0), 1)
-    filled = np.where(known, values, 0.0)
-    mean = filled.sum(axis=0) / count
-    squares = np.where(known, (values - mean) ** 2, 0.0).sum(axis=0)
-    return np.asarray(np.sqrt(squares / np.maximum(count - 1, 1)))
+    squares = np.where(known, (values - column_means(values, known)) ** 2, 0.0).sum(axis=0)
+    return np.asarray(np.sqrt(squares / np.maximum(known.sum(axis=0) - 1, 1)))

@@ -32,12 +32,7 @@ _SLAB = 1 << 16
 def by_class(kernel: Kernel, values: Scores, truth: Bools, known: Bools | None = None) -> Floats:
     """Return ``kernel(column, positive)`` of each class, float64 ``[K]``.
 
-    Args:
-        kernel: takes the scores of a class, which it may overwrite, and which of them are positive, both
-            ``[n]``.
-        values: scores ``[n, K]``.
-        truth: labels ``[n, K]``.
-        known: mask ``[n, K]``; entries where it is false are left out of their class.
+    The kernel may overwrite the scores of the class that it gets, ``[n]``; of a class only the known rows are passed.
 
     >>> scores, labels = np.array([[3.0], [1.0], [2.5]]), np.array([[True], [False], [False]])
     >>> by_class(lambda column, positive: column[positive].mean(), scores, labels)

@@ -17,7 +17,7 @@ from few rows given to many, each at the full level, up to the first that fails 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,7 @@ from mlcl.metrics.calibration import check_probabilities
 from mlcl.metrics.inputs import Bools, Floats
 
 GoalKind: TypeAlias = Literal["f1", "f1-overall", "precision", "recall", "cost"]
-KINDS: tuple[GoalKind, ...] = ("f1", "f1-overall", "precision", "recall", "cost")
+KINDS: tuple[GoalKind, ...] = get_args(GoalKind)
 LEAST = 5
 """Positives and negatives with which a class is said to have enough rows for its threshold."""
 DOUBT = 20.0
@@ -121,8 +121,7 @@ class Thresholds:
         return np.asarray(np.asarray(probabilities) > self.values)
 
 
-@dataclass(frozen=True, eq=False)
-class _Cuts:
+class _Cuts(NamedTuple):
     """All thresholds of one column that differ on its rows, from none predicted to all; arrays ``[cuts]``."""
 
     values: Floats
@@ -272,10 +271,10 @@ def _overall(columns: list[_Cuts]) -> Floats:
     """
     total, f1 = float(sum(column.positives for column in columns)), 0.0
     while True:
-        cuts = [column.most(f1) for column in columns]
-        hits = sum(float(column.hits[cut]) for column, cut in zip(columns, cuts, strict=True))
-        chosen = sum(int(column.chosen[cut]) for column, cut in zip(columns, cuts, strict=True))
-        better = 2 * hits / max(chosen + total, 1.0)
+        chosen = [(column, column.most(f1)) for column in columns]
+        hits = sum(float(column.hits[cut]) for column, cut in chosen)
+        given = sum(int(column.chosen[cut]) for column, cut in chosen)
+        better = 2 * hits / max(given + total, 1.0)
         if better <= f1:
-            return np.array([column.values[cut] for column, cut in zip(columns, cuts, strict=True)])
+            return np.array([column.values[cut] for column, cut in chosen])
         f1 = better

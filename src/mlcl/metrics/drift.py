@@ -111,13 +111,9 @@ def rate_changes(first: ArrayLike, second: ArrayLike) -> RateChanges:
             f"first has shape {one.shape} and second has shape {other.shape}; expected rows of as many labels"
         )
     n, m = len(one), len(other)
-    p_values = np.array(
-        [
-            fisher_exact([[a, n - a], [b, m - b]]).pvalue
-            for a, b in zip(one.sum(axis=0).tolist(), other.sum(axis=0).tolist(), strict=True)
-        ],
-        np.float64,
-    ).clip(0, 1)
+    hits = zip(one.sum(axis=0).tolist(), other.sum(axis=0).tolist(), strict=True)
+    found = [fisher_exact([[a, n - a], [b, m - b]]).pvalue for a, b in hits]
+    p_values = np.array(found, np.float64).clip(0, 1)
     return RateChanges(one.mean(axis=0), other.mean(axis=0), p_values, holm(p_values))
 
 
@@ -129,10 +125,8 @@ def holm(p_values: ArrayLike) -> Floats:
     """
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values)
-    steps = values[order] * np.arange(len(values), 0, -1)
-    found = np.empty_like(values)
-    found[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return found
+    steps = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    return np.asarray(np.minimum(steps, 1.0)[np.argsort(order)])
 
 
 def _sample(rows: ArrayLike, name: str, most: int, rng: np.random.Generator) -> Floats:

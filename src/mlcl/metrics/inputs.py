@@ -45,28 +45,19 @@ def check_scores(
     >>> check_scores([[1, 2]], [[0, 1]])
     (array([[1., 2.]]), array([[False,  True]]), None)
     """
-    try:
-        array = to_array(scores)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"scores is not a matrix of numbers: {error}") from None
-    if array.ndim != 2 or array.dtype.kind not in "buif":
-        raise InputError(
-            f"scores has shape {array.shape} and dtype {array.dtype}, but a matrix of numbers "
-            f"[samples, classes] was expected"
-        )
+    array = matrix_of(scores, "scores")
     truth = as_labels(to_array(labels), rows=len(array))
     if truth.shape != array.shape:
         raise InputError(f"labels has shape {truth.shape}, but {array.shape} was expected, as for scores")
-    known = None if mask is None else _check_mask(mask, array.shape)
+    known = None
+    if mask is not None:
+        known = as_labels(to_array(mask), name="mask").view(np.bool_)
+        if known.shape != array.shape:
+            raise InputError(f"mask has shape {known.shape}, but {array.shape} was expected, as for scores")
     narrow = array.dtype.kind == "f" and array.dtype.itemsize <= 4
     values: Scores = np.asarray(array, dtype=np.float32) if narrow else np.asarray(array, dtype=np.float64)
     bad = ~np.isfinite(values) if known is None else ~np.isfinite(values) & known
-    if bad.any():
-        row, column = np.unravel_index(int(bad.argmax()), bad.shape)
-        raise InputError(
-            f"scores has the value {values[row, column]} at row {row}, column {column}, "
-            f"but finite numbers were expected"
-        )
+    refuse_cells("scores", values, bad, "finite numbers were expected")
     return values, truth.view(np.bool_), known
 
 
@@ -82,8 +73,36 @@ def check_level(level: float) -> None:
         raise InputError(f"level is {level!r}, but a number between 0 and 1, such as 0.95, was expected")
 
 
-def _check_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Bools:
-    array = as_labels(to_array(mask), name="mask")
-    if array.shape != shape:
-        raise InputError(f"mask has shape {array.shape}, but {shape} was expected, as for scores")
-    return array.view(np.bool_)
+def vector(values: ArrayLike, name: str) -> Floats:
+    """Return a vector of numbers as float64."""
+    try:
+        array = to_array(values).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not a vector of numbers: {error}") from None
+    if array.ndim != 1:
+        raise InputError(
+            f"{name} has shape {array.shape}, but a vector, one value per seed or class, was expected"
+        )
+    return array
+
+
+def matrix_of(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return a matrix of numbers as it is."""
+    try:
+        array = to_array(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not a matrix of numbers: {error}") from None
+    if array.ndim != 2 or array.dtype.kind not in "buif":
+        raise InputError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}, but a matrix of numbers was expected"
+        )
+    return array
+
+
+def refuse_cells(name: str, values: NDArray[Any], bad: Bools, expected: str) -> None:
+    """Refuse a matrix that has bad cells: the first of them is named."""
+    if bad.any():
+        row, column = np.unravel_index(int(bad.argmax()), bad.shape)
+        raise InputError(
+            f"{name} has the value {values[row, column]} at row {row}, column {column}, but {expected}"
+        )

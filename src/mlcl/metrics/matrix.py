@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from mlcl.errors import InputError, check_choice
 from mlcl.metrics.columns import mean_defined
-from mlcl.metrics.inputs import Floats, to_array
+from mlcl.metrics.inputs import Floats, matrix_of, refuse_cells, to_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,22 +34,15 @@ class ResultMatrix:
     values: Floats
 
     def __post_init__(self) -> None:
-        try:
-            values = np.array(to_array(self.values), dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"values of ResultMatrix is not a matrix of numbers: {error}") from None
-        if values.ndim != 2 or not values.size or len(values) not in (1, values.shape[1]):
+        values = matrix_of(self.values, "values of ResultMatrix").astype(np.float64)
+        if not values.size or len(values) not in (1, values.shape[1]):
             raise InputError(
                 f"values of ResultMatrix has shape {values.shape}, but [T, T], or [1, T] for joint training, "
                 f"was expected"
             )
         bad = (values < 0) | (values > 100 + 1e-9)  # nan is neither
-        if bad.any():
-            row, column = np.unravel_index(int(bad.argmax()), bad.shape)
-            raise InputError(
-                f"values of ResultMatrix has the value {values[row, column]} at row {row}, column {column}, "
-                f"but a share in [0, 1] or points in [0, 100] were expected"
-            )
+        expected = "a share in [0, 1] or points in [0, 100] were expected"
+        refuse_cells("values of ResultMatrix", values, bad, expected)
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
 

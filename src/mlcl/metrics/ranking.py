@@ -6,7 +6,6 @@ score above it. A class costs one sort, O(n log n); see `mlcl.metrics.columns`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, overload
 
@@ -18,36 +17,6 @@ from mlcl.metrics.columns import Column, by_class, insertion_points, mean_define
 from mlcl.metrics.inputs import Bools, Floats, check_average, check_scores
 
 Ties = Literal["half", "strict", "lenient"]
-
-
-@dataclass(frozen=True, eq=False)
-class AucReport:
-    """Macro-AUC, with the AUC of each class.
-
-    Attributes:
-        per_class: AUC of each class, float64 ``[K]``; nan where the class has no positive or no negative.
-
-    >>> report = auc_report([[0.9, 0.1], [0.2, 0.3]], [[1, 0], [0, 0]])
-    >>> report.macro, report.defined.tolist(), report.skipped
-    (1.0, [True, False], 1)
-    """
-
-    per_class: Floats
-
-    @property
-    def macro(self) -> float:
-        """Return the mean over the classes that have an AUC; nan if none has."""
-        return mean_defined(self.per_class)
-
-    @property
-    def defined(self) -> Bools:
-        """Return which classes have an AUC, bool ``[K]``."""
-        return ~np.isnan(self.per_class)
-
-    @property
-    def skipped(self) -> int:
-        """Return how many classes were left out because they have no positive or no negative."""
-        return int(np.isnan(self.per_class).sum())
 
 
 @overload
@@ -74,7 +43,7 @@ def macro_auc(
     """Return the exact Macro-AUC: the mean over classes of the share of (positive, negative) pairs in order.
 
     A class without a positive or without a negative has no AUC; it is left out of the mean, never scored 0 or
-    0.5. `auc_report` shows how many were left out.
+    0.5. With ``average=None`` it is nan.
 
     Args:
         scores: ``[n, K]``, finite, any increasing scale (logits or probabilities); array or tensor.
@@ -98,17 +67,6 @@ def macro_auc(
     check_choice("ties", ties, ("half", "strict", "lenient"))
     per_class = by_class(partial(_auc, ties=ties), *check_scores(scores, labels, mask))
     return per_class if average is None else mean_defined(per_class)
-
-
-def auc_report(
-    scores: ArrayLike, labels: ArrayLike, *, ties: Ties = "half", mask: ArrayLike | None = None
-) -> AucReport:
-    """Return the AUC of every class, their mean, and which were skipped; arguments as in `macro_auc`.
-
-    >>> auc_report([[0.9, 0.1], [0.2, 0.3]], [[1, 0], [0, 0]]).per_class
-    array([ 1., nan])
-    """
-    return AucReport(macro_auc(scores, labels, average=None, ties=ties, mask=mask))
 
 
 @overload

@@ -152,28 +152,22 @@ def fit_lines(
     slope, level = spread.copy(), centre.copy()  # of z: the theory, and the log-odds of the mean score
     if own.any():
         usual = np.full(len(own), USUAL_SLOPE)
-        first, _ = _drawn(z, truth, cells, usual, _matched(z, cells, share, usual), 2 * usual, 10.0)
+        first, _ = _pulled(z, truth, cells, usual, _matched(z, cells, share, usual), 2 * usual, 10.0)
         slope = spread * np.median((first / spread)[own])
     level = np.where(some, _matched(z, cells, share, slope), level)
     if own.any():
         around = slope[own], level[own], SLOPE_SPREAD * slope[own], OFFSET_SPREAD
-        slope[own], level[own] = _drawn(z[:, own], truth[:, own], cells[:, own], *around)
+        slope[own], level[own] = _pulled(z[:, own], truth[:, own], cells[:, own], *around)
     slope = np.where(some, slope / spread, 1.0)  # of the log-odds in theory
     offset = np.where(some, level - slope * centre, 0.0)
     return LogOddsLines(slope * start.slope, slope * start.offset + offset), own
 
 
-def _drawn(
-    z: Floats,
-    truth: Bools,
-    cells: Bools,
-    slope: Floats,
-    offset: Floats,
-    slope_spread: Floats,
-    offset_spread: float,
+def _pulled(
+    z: Floats, truth: Bools, cells: Bools, slope: Floats, offset: Floats, near: Floats, offset_spread: float
 ) -> tuple[Floats, Floats]:
     """Return the lines of the penalised likelihood, drawn towards ``slope`` and ``offset``; no slope is too flat."""
-    spread = slope_spread, offset_spread
+    spread = near, offset_spread
     return logistic_lines(z, cells, truth, slope, offset, spread=spread, floor=FLATTEST * slope, reach=slope)
 
 

@@ -18,10 +18,9 @@ from mlcl._version import __version__
 from mlcl.errors import InputError
 from mlcl.files import read_bounded
 from mlcl.metrics import Calibration, Interval, average_precision, bootstrap_interval
-from mlcl.models.provenance import describe_in_full
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
 from mlcl.reports.records import Run
-from mlcl.reports.rendering import PrintedTable, decimals, escaped, fenced, in_points
+from mlcl.reports.rendering import PrintedTable, decimals, escaped, fenced, in_points, plural
 from mlcl.runs.folder import WARNINGS, WEIGHTS, read_calibration, read_thresholds
 from mlcl.texts import visible
 
@@ -46,11 +45,11 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
     if examined is not None and examined.known is None:
         pooled = bootstrap_interval(examined.probabilities, examined.labels, resamples=RESAMPLES)
     parts = [
-        card_header(run, examined, pooled),
-        f"# {escaped(card_title(run))}",
+        _header(run, examined, pooled),
+        f"# {escaped(_title(run))}",
         _summary(run),
         "## Intended use and limits",
-        *_limits(run, lines),
+        _limits(run, lines),
         "## Labels",
         _label_table(run, lines),
         "## Evaluation",
@@ -60,7 +59,7 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
         "## Training data",
         _data_table(run),
         "## Weights",
-        *_weights(run),
+        _weights(run),
         "## How to use it",
         "```sh\nmlcl predict DIR INPUT --out scores.csv\n```",
         "`DIR` is the folder of the run; `INPUT` is an image, a folder of images, an array or a store, with inputs of "
@@ -75,14 +74,14 @@ def _summary(run: Run) -> str:
     labels, tasks = len(run.classes), run.matrix.tasks
     how = "at once" if tasks == 1 else f"in {tasks} tasks, one after the other,"
     return (
-        f"A multi-label tagger for {input_kind(run)}: it gives each input a probability for each of {labels} "
-        f"label{'s' * (labels != 1)}, which it learnt {how} with "
+        f"A multi-label tagger for {_kind(run)}: it gives each input a probability for each of "
+        f"{plural(labels, 'label')}, which it learnt {how} with "
         f"the method {escaped(run.method)} of mlcl {__version__}. Measured by Macro-AUC: how well each label ranks the "
         f"rows that have it above those that do not, whatever its frequency."
     )
 
 
-def _limits(run: Run, lines: Sequence[LabelLine] | None) -> list[str]:
+def _limits(run: Run, lines: Sequence[LabelLine] | None) -> str:
     """Return what is known of the limits, from the run itself."""
     found = [
         "It knows the labels below and no others; an input without any of them gets low probabilities, not a warning.",
@@ -100,11 +99,12 @@ def _limits(run: Run, lines: Sequence[LabelLine] | None) -> list[str]:
     undefined = [run.classes[k] for k in np.flatnonzero(np.isnan(run.per_class[-1]))]
     if undefined:
         found.append(f"Not measured, for want of positive or negative test rows: {_names(undefined)}.")
-    warned = run.folder / WARNINGS
     with contextlib.suppress(InputError):  # absent, or too large
-        text = read_bounded(warned, limit=1 << 20, expected="warnings").decode(errors="replace")
+        text = read_bounded(run.folder / WARNINGS, limit=1 << 20, expected="warnings").decode(
+            errors="replace"
+        )
         found += [escaped(line) for line in text.splitlines()[:20]]
-    return ["\n".join(f"- {line}" for line in found)]
+    return "\n".join(f"- {line}" for line in found)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -115,14 +115,10 @@ def _names(names: Sequence[str]) -> str:
 def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
     """Return one row per label: with decisions and intervals where test rows were scored."""
     if lines is None:
-        rows = [
-            [name, str(int(run.positive[k])), decimals(float(run.per_class[-1, k]), 1)]
-            for k, name in enumerate(run.classes)
-        ]
-        return PrintedTable(
-            "", ["Label", "Training rows", "AUC on its own task's test rows"], rows
-        ).markdown()
-    heads = [
+        columns = zip(run.classes, run.positive.tolist(), run.per_class[-1].tolist(), strict=True)
+        short = [[name, str(count), decimals(auc, 1)] for name, count, auc in columns]
+        return _table(("Label", "Training rows", "AUC on its own task's test rows"), short)
+    heads = (
         "Label",
         "Training rows",
         "Test rows",
@@ -132,7 +128,7 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
         "Threshold",
         "Precision",
         "Recall",
-    ]
+    )
     rows = [
         [
             line.name,
@@ -147,33 +143,32 @@ def _label_table(run: Run, lines: Sequence[LabelLine] | None) -> str:
         ]
         for line in lines
     ]
+    return _table(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return PrintedTable("", heads, rows).markdown()
 
 
 def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, unseen: str) -> list[str]:
-    rows = [
-        ["Macro-AUC, mean over tasks, each on its own test rows", decimals(run.values["macro_auc"], 1), ""],
-        ["Forgetting (positive is a loss)", decimals(run.values["forgetting"], 1), ""],
-    ]
+    auc, mean, interval = run.values["pooled_macro_auc"], run.values["pooled_map"], ""
+    note = f"As the run measured it, in points, without intervals. {escaped(unseen)}".strip()
     if examined is not None and pooled is not None:
         interval = in_points(pooled.low, pooled.high)
+        auc = 100 * pooled.estimate
         mean = 100 * average_precision(examined.probabilities, examined.labels)
-        rows += [
-            ["Macro-AUC, all labels on all test rows", decimals(100 * pooled.estimate, 1), interval],
-            ["mAP, all labels on all test rows", decimals(mean, 1), ""],
-        ]
         note = (
             f"Measured on {len(examined.ids)} test rows of {escaped(examined.where)}, in points. Intervals are "
             f"percentile bootstrap intervals over test rows ({RESAMPLES} resamples): they do not cover the variation "
             f"of training."
         )
-    else:
-        rows += [
-            ["Macro-AUC, all labels on all test rows", decimals(run.values["pooled_macro_auc"], 1), ""],
-            ["mAP, all labels on all test rows", decimals(run.values["pooled_map"], 1), ""],
-        ]
-        note = f"As the run measured it, in points, without intervals. {escaped(unseen)}".strip()
-    return [note, PrintedTable("", ["Measure", "Value", "95 % interval"], rows).markdown()]
+    rows = [
+        ["Macro-AUC, mean over tasks, each on its own test rows", decimals(run.values["macro_auc"], 1), ""],
+        ["Forgetting (positive is a loss)", decimals(run.values["forgetting"], 1), ""],
+        ["Macro-AUC, all labels on all test rows", decimals(auc, 1), interval],
+        ["mAP, all labels on all test rows", decimals(mean, 1), ""],
+    ]
+    return [note, _table(("Measure", "Value", "95 % interval"), rows)]
 
 
 def _probabilities(run: Run) -> list[str]:
@@ -190,7 +185,7 @@ def _probabilities(run: Run) -> list[str]:
         }
         values = [(name, measured.get(key)) for key, name in names.items()]
         rows = [[name, f"{value:.4f}"] for name, value in values if isinstance(value, int | float)]
-        texts.append(PrintedTable("", ["On the test rows", "Value"], rows).markdown() if rows else "")
+        texts.append(_table(("On the test rows", "Value"), rows) if rows else "")
     goal = "none was chosen: 0.5 for every label" if thresholds.goal is None else f"{thresholds.goal}"
     rows_used = f", on {thresholds.rows} held-out rows" if thresholds.rows else ""
     texts.append(
@@ -213,73 +208,54 @@ def _fitted(calibration: Calibration) -> str:
 
 
 def _data_table(run: Run) -> str:
-    shapes = {split: data_field(run, split) for split in ("train", "test")}
+    positive = run.positive
     rows = [
-        ["Name", str(data_field(run, "name") or run.benchmark)],
+        ["Name", str(run.data.get("name") or run.benchmark)],
         ["Fingerprint", run.fingerprint or "not recorded"],
-        ["Kind and shape of one input", f"{input_kind(run)}, {_shape(run)}"],
-        *([f"{split.capitalize()} rows", str(shape[0])] for split, shape in shapes.items() if shape),
+        ["Kind and shape of one input", f"{_kind(run)}, {_shape(run)}"],
+        *([f"{s.capitalize()} rows", str(run.data[s][0])] for s in ("train", "test") if run.data.get(s)),
         ["Labels and tasks", f"{len(run.classes)} labels in {run.matrix.tasks} tasks"],
-        [
-            "Positives per label",
-            f"{run.positive.min()} to {run.positive.max()}" if len(run.positive) else "-",
-        ],
+        ["Positives per label", f"{positive.min()} to {positive.max()}" if len(positive) else "-"],
     ]
-    return PrintedTable("", ["Training data", ""], rows).markdown()
+    return _table(("Training data", ""), rows)
 
 
-def _weights(run: Run) -> list[str]:
+def _weights(run: Run) -> str:
     """Return where weights and features come from, and the code that made the run."""
-    found = []
-    for name in ("weights", "encoder_weights", "features"):
-        record = getattr(run, name)
-        if record is not None:
-            found.append(f"- {name.capitalize().replace('_', ' ')}: {escaped(describe_in_full(record))}.")
-            if record.get("leak"):
-                found.append(f"- Warning: {escaped(record['leak'])}")
-    if not found:
-        found.append("- No pre-trained weights: the model was made from the training rows alone.")
-    versions = run.environment.get("versions")
-    made = (
-        ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "not recorded"
-    )
-    found.append(
-        f"- Made with: {escaped(made)}; commit {escaped(run.commit or 'not recorded')}; seed {run.seed}."
-    )
+    found = [f"{name}: {escaped(text)}{'.' * (name != 'Warning')}" for name, text in run.provenance]
+    found = found or ["No pre-trained weights: the model was made from the training rows alone."]
+    made = escaped(", ".join(f"{name} {value}" for name, value in run.versions.items()) or "not recorded")
+    found.append(f"Made with: {made}; commit {escaped(run.commit or 'not recorded')}; seed {run.seed}.")
     checksum = run.sha256.get(WEIGHTS)
     if checksum is not None:
-        found.append(f"- SHA-256 of `{WEIGHTS}`: {escaped(checksum)}.")
-    return ["\n".join(found)]
+        found.append(f"SHA-256 of `{WEIGHTS}`: {escaped(checksum)}.")
+    return "\n".join(f"- {line}" for line in found)
 
 
 def _shape(run: Run) -> str:
     return " x ".join(map(str, run.input_shape or ())) or "not recorded"
 
 
-def card_title(run: Run) -> str:
-    """Return the name of the model: its method and its benchmark."""
+def _title(run: Run) -> str:
     return f"{run.method} on {run.benchmark}"
 
 
-def input_kind(run: Run) -> str:
-    """Return whether the inputs are images or features."""
+def _kind(run: Run) -> str:
     return "images" if run.input_shape is not None and len(run.input_shape) == 3 else "features"
 
 
-def card_header(run: Run, examined: Examined | None, pooled: Interval | None) -> str:
+def _header(run: Run, examined: Examined | None, pooled: Interval | None) -> str:
     """Return the YAML header: what the Hub lists and compares."""
-    task = "image-classification" if input_kind(run) == "images" else "tabular-classification"
-    metrics: list[dict[str, Any]] = [
-        _metric("roc_auc", "Macro-AUC, mean over tasks (percent)", run.values["macro_auc"]),
-        _metric(
-            "roc_auc", "Macro-AUC, all labels on all test rows (percent)", run.values["pooled_macro_auc"]
-        ),
-        _metric("mean_average_precision", "mAP (percent)", run.values["pooled_map"]),
-    ]
+    task = "image-classification" if _kind(run) == "images" else "tabular-classification"
+    auc, mean, args = run.values["pooled_macro_auc"], run.values["pooled_map"], {}
     if pooled is not None and examined is not None:
-        metrics[1]["value"] = round(100 * pooled.estimate, 2)
-        metrics[1]["args"] = {"interval_95": [round(100 * end, 2) for end in (pooled.low, pooled.high)]}
-        metrics[2]["value"] = round(100 * average_precision(examined.probabilities, examined.labels), 2)
+        auc, mean = 100 * pooled.estimate, 100 * average_precision(examined.probabilities, examined.labels)
+        args = {"args": {"interval_95": [round(100 * end, 2) for end in (pooled.low, pooled.high)]}}
+    metrics = [
+        _metric("roc_auc", "Macro-AUC, mean over tasks (percent)", run.values["macro_auc"]),
+        _metric("roc_auc", "Macro-AUC, all labels on all test rows (percent)", auc) | args,
+        _metric("mean_average_precision", "mAP (percent)", mean),
+    ]
     if run.calibration is not None:
         metrics.append(_metric("brier_score", "Brier score", run.calibration.get("brier"), digits=4))
     header = {
@@ -289,13 +265,13 @@ def card_header(run: Run, examined: Examined | None, pooled: Interval | None) ->
         "metrics": ["roc_auc"],
         "model-index": [
             {
-                "name": visible(card_title(run)),
+                "name": visible(_title(run)),
                 "results": [
                     {
                         "task": {"type": task, "name": "Multi-label classification"},
                         "dataset": {
                             "name": visible(run.benchmark),
-                            "type": visible(data_field(run, "name") or run.benchmark),
+                            "type": visible(run.data.get("name") or run.benchmark),
                             "revision": visible(run.fingerprint or "unknown"),
                         },
                         "metrics": [metric for metric in metrics if metric["value"] is not None],
@@ -311,9 +287,3 @@ def card_header(run: Run, examined: Examined | None, pooled: Interval | None) ->
 def _metric(kind: str, name: str, value: Any, *, digits: int = 2) -> dict[str, Any]:
     good = isinstance(value, int | float) and math.isfinite(value)
     return {"type": kind, "name": name, "value": round(float(value), digits) if good else None}
-
-
-def data_field(run: Run, key: str) -> Any:
-    """Return what the run recorded of its data, or None."""
-    record = run.environment.get("data")
-    return record.get(key) if isinstance(record, dict) else None

@@ -103,7 +103,7 @@ def _aucs(data: Dataset, names: Sequence[str], before: Scores, after: Scores) ->
     hidden = math.nan if before is after else 0.0
     low, high = (100 * end + hidden for end in (changes.low, changes.high))
     rows = zip(names, (100 * changes.after).tolist(), low.tolist(), high.tolist(), strict=True)
-    return {name: Interval(*values, changes.level) for name, *values in rows}
+    return {name: Interval(auc, start, end, changes.level) for name, auc, start, end in rows}
 
 
 def _label_table(folders: Sequence[Path], found: Sequence[Aucs], note: str) -> PrintedTable:

@@ -15,7 +15,6 @@ from mlcl._version import __version__
 from mlcl.config.resolve import merge
 from mlcl.config.schema import flat
 from mlcl.files import write_bytes
-from mlcl.models.provenance import describe_in_full
 from mlcl.reports import figures
 from mlcl.reports.drawing import Panel, shown, to_file, to_inline
 from mlcl.reports.examine import Examined
@@ -227,7 +226,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
         ("Seed", str(seeds[0])) if len(runs) == 1 else ("Runs", _counted(section, seeds)),
         ("Data fingerprint", _fingerprint(runs)),
         ("Commit", ", ".join(commits) or "not recorded"),
-        *_provenance(runs),
+        *dict.fromkeys(fact for run in runs for fact in run.provenance),
         *([("Solved with", describe_solved(first.solved))] if len(runs) == 1 and first.solved else []),
         ("Computing time", _computing_time(runs)),
     ]
@@ -254,20 +253,6 @@ def _computing_time(runs: Sequence[Run]) -> str:
     total = measured(sum(seconds)) if seconds else "not recorded"
     cores, device = runs[0].environment.get("cores"), runs[0].environment.get("device")
     return f"{total}; {cores} cores, {device}" if cores else total
-
-
-def _provenance(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Return the provenance of weights and features, each once, and warnings about it."""
-    facts: list[tuple[str, str]] = []
-    for name in ("weights", "encoder_weights", "features"):
-        found = [record for run in runs if (record := getattr(run, name)) is not None]
-        facts += [
-            (name.capitalize().replace("_", " "), line)
-            for line in dict.fromkeys(describe_in_full(record) for record in found)
-        ]
-        leaks = dict.fromkeys(str(record["leak"]) for record in found if record.get("leak"))
-        facts += [("Warning", text) for text in leaks]
-    return facts
 
 
 def _settings(section: Section) -> tuple[str, list[tuple[str, str]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from mlcl.errors import InputError, one_line
 from mlcl.memories import Memory
+from mlcl.models.provenance import describe_in_full
 from mlcl.runs.folder import MEMORY, read_environment, read_memory, read_metrics, read_result
 from mlcl.runs.result import SavedResult
 from mlcl.sweeps.record import settings_hash
@@ -39,10 +42,26 @@ class Run(SavedResult):
         return len(self.matrix.values) == 1 and self.matrix.tasks > 1
 
     @property
+    def data(self) -> Mapping[str, Any]:
+        """Return what the run recorded of its data; empty if it cannot be read."""
+        found = self.environment.get("data")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def versions(self) -> Mapping[str, Any]:
+        """Return the versions of the packages that made the run; empty if they are not known."""
+        found = self.environment.get("versions")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def version(self) -> str:
+        """Return the version of mlcl that made the run, or an empty string."""
+        return str(self.versions.get("mlcl", ""))
+
+    @property
     def fingerprint(self) -> str:
         """Return the fingerprint of the data, or an empty string if it is unknown."""
-        data = self.environment.get("data")
-        return str(data.get("fingerprint", "")) if isinstance(data, dict) else ""
+        return str(self.data.get("fingerprint", ""))
 
     @property
     def commit(self) -> str:
@@ -50,10 +69,15 @@ class Run(SavedResult):
         return str(self.environment.get("commit") or "")
 
     @property
-    def version(self) -> str:
-        """Return the version of mlcl that made the run, or an empty string."""
-        versions = self.environment.get("versions")
-        return str(versions.get("mlcl", "")) if isinstance(versions, dict) else ""
+    def provenance(self) -> list[tuple[str, str]]:
+        """Return where weights and features come from, and warnings about that, each with its name."""
+        found = []
+        for name in ("weights", "encoder_weights", "features"):
+            record = getattr(self, name)
+            if record is not None:
+                found.append((name.capitalize().replace("_", " "), describe_in_full(record)))
+                found += [("Warning", str(record["leak"]))] if record.get("leak") else []
+        return found
 
     @property
     def settings_hash(self) -> str:
@@ -67,7 +91,7 @@ class Run(SavedResult):
         for line in read_metrics(self.folder):
             task, epoch, value = line.get("task"), line.get("epoch"), line.get("value")
             if line.get("name") == "train/loss" and isinstance(task, int) and isinstance(epoch, int):
-                found[task, epoch] = float("nan") if not isinstance(value, int | float) else float(value)
+                found[task, epoch] = float(value) if isinstance(value, int | float) else math.nan
         return np.array([found[position] for position in sorted(found)])
 
     @cached_property
@@ -86,8 +110,7 @@ class Run(SavedResult):
 def read_run(folder: Path) -> Run:
     """Read a run folder; missing or wrong content raises an `InputError` of one sentence."""
     result = read_result(folder)
-    try:
+    environment: Mapping[str, Any] = {}
+    with contextlib.suppress(InputError):
         environment = read_environment(folder)
-    except InputError:
-        environment = {}
     return Run(**vars(result), folder=folder, environment=environment)

@@ -302,7 +302,11 @@ def runs_csv(section: Section) -> str:
             line: dict[str, object] = {"label": group.label, "seed": run.seed, **dict.fromkeys(tuned, "")}
             line |= {metric: _plain(run.values[metric]) for metric in NAMES}
             line |= chosen.get(group.label, {})
-            line |= {"version": run.version, "settings": run.settings_hash, "commit": run.commit}
+            line |= {
+                "version": run.version,
+                "settings": run.settings_hash,
+                "commit": run.commit,
+            }
             lines.append(line | {"fingerprint": run.fingerprint, "folder": folder})
     recorded = [name for name in ("version", "settings") if any(line[name] for line in lines)]
     heads = ["label", "seed", *tuned, *NAMES, *recorded, "commit", "fingerprint", "folder"]

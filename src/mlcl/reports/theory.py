@@ -65,21 +65,22 @@ def distance_table(found: Diagnosis) -> PrintedTable:
 
 def diagnosis_classes(found: Diagnosis) -> PrintedTable:
     """Return a table with one row per class."""
-    rows = []
-    heads = ["task", "class", "P", "N", "margin", "tau"]
+    columns = {
+        "task": "task",
+        "class": "class",
+        "P": "positive",
+        "N": "negative",
+        "margin": "margin",
+        "tau": "tau",
+    }
     if found.stored:
-        heads += ["stored P", "stored N", "stored tau", "ratio by counts"]
+        columns |= {"stored P": "stored_positive", "stored N": "stored_negative", "stored tau": "stored_tau"}
+        columns |= {"ratio by counts": "ratio_counts"}
     if found.trained:
-        heads.append("risk ratio")
-    for row in _classes(found):
-        cells = [str(row["task"]), row["class"], str(row["positive"]), str(row["negative"])]
-        cells += [_number(row["margin"]), _number(row["tau"])]
-        if found.stored:
-            cells += [str(row["stored_positive"]), str(row["stored_negative"])]
-            cells += [_number(row["stored_tau"]), _number(row["ratio_counts"])]
-        if found.trained:
-            cells.append(_number(row["risk_ratio"]))
-        rows.append(cells)
+        columns |= {"risk ratio": "risk_ratio"}
+    cells = ((row[key] for key in columns.values()) for row in _classes(found))
+    rows = [[_number(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in cells]
+    heads = list(columns)
     return PrintedTable("Classes, in the order of the tasks", heads, rows, left=("class",))
 
 
@@ -143,24 +144,17 @@ def direction_line(found: DirectionCheck) -> str:
 
 def to_json(found: Diagnosis) -> dict[str, Any]:
     """Return the whole diagnosis for programs; infinite and undefined values become null."""
-    chosen = found.settings
     return {
         "format": FORMAT,
         "remark": REMARK,
         "benchmark": found.benchmark,
         "seed": found.seed,
-        "loss": {
-            "kind": found.loss,
-            "margin": chosen.margin,
-            "power": chosen.power,
-            "margin_count": chosen.margin_count,
-            "base": chosen.base,
-        },
+        "loss": {"kind": found.loss, **asdict(found.settings)},
         "memory": {"kind": found.memory, "size": found.size, "stored": found.stored},
         "network": "trained" if found.trained else None,
         "tasks": [_task(task) | {"proposition": _proposition(task)} for task in found.tasks],
         "classes": list(_classes(found)),
-        "directions": None if found.directions is None else asdict(found.directions),
+        "directions": None if found.directions is None else found.directions._asdict(),
     }
 
 

@@ -74,10 +74,6 @@ class Series:
     benchmarks: Mapping[str, Layer] = field(default_factory=dict)
     published: Published = field(default_factory=dict)
 
-    def settings_on(self, benchmark: str) -> Layer:
-        """Return the settings on a benchmark."""
-        return merge(self.settings, of_benchmark(self.benchmarks, benchmark, {}))
-
 
 @dataclass(frozen=True)
 class TableRow:
@@ -109,8 +105,8 @@ class Experiment:
         title: the title of the table.
         claim: what the paper concludes from it.
         series: the entries of ``rows``.
-        reference: label that differences are taken against: of a series (then each row is compared with the
-            row of that series at its own value of the axis) or of one row.
+        reference: label that differences are taken against: of a series (then each row is compared with the row of
+            that series at its own value of the axis) or of one row.
         metric: the metric that rows are compared by.
         figure: the kind of figure.
         axis: the setting that rows are repeated along.
@@ -133,35 +129,19 @@ class Experiment:
         >>> [(row.label, row.reference) for row in load_experiment("table3").rows_on("c-digits")][:3]
         [('er, M 50', 'er, M 50'), ('rldam-wru, M 50', 'er, M 50'), ('er, M 200', 'er, M 200')]
         """
-        if self.axis is None:
-            return tuple(
-                TableRow(
-                    label=one.label,
-                    settings=one.settings_on(benchmark),
-                    series=one.label,
-                    x=None,
-                    reference=self.reference,
-                    published=_published(one.published, benchmark, None),
-                )
-                for one in self.series
-            )
-        axis = self.axis
-        labels = [one.label for one in self.series]
+        axis, values = self.axis, (None,)
+        if axis is not None:
+            values = of_benchmark(axis.benchmarks, benchmark, axis.values)
+        one_each = axis is not None and self.reference in [one.label for one in self.series]
         rows = []
-        for value in of_benchmark(axis.benchmarks, benchmark, axis.values):
+        for value in values:
+            at = "" if axis is None else f", {axis.name} {value}"
+            own = {} if axis is None else nested(axis.setting, value)
             for one in self.series:
-                rows.append(
-                    TableRow(
-                        label=_at(one.label, axis.name, value),
-                        settings=merge(one.settings_on(benchmark), nested(axis.setting, value)),
-                        series=one.label,
-                        x=value,
-                        reference=_at(self.reference, axis.name, value)
-                        if self.reference in labels
-                        else self.reference,
-                        published=_published(one.published, benchmark, value),
-                    )
-                )
+                settings = merge(one.settings, of_benchmark(one.benchmarks, benchmark, {}), own)
+                reference = self.reference + at * one_each
+                published = _published(one.published, benchmark, value)
+                rows.append(TableRow(one.label + at, settings, one.label, value, reference, published))
         if rows[0].reference not in [row.label for row in rows]:
             raise InputError(
                 f"{self.name}: reference {self.reference!r} is not a row on {benchmark}; "
@@ -352,7 +332,3 @@ def _published(published: Published, benchmark: str, x: Value | None) -> dict[st
 def _has(settings: Layer, dotted: str) -> bool:
     section, _, name = dotted.rpartition(".")
     return name in (settings.get(section, {}) if section else settings)
-
-
-def _at(label: str, name: str, value: Value) -> str:
-    return f"{label}, {name} {value}"

@@ -9,7 +9,7 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,27 +47,22 @@ class TuningRecord:
     chosen: Mapping[str, Mapping[str, str | int | float]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """The content of ``sweep.yaml``.
+    """The content of ``sweep.yaml``, in its order.
 
     Attributes:
-        table: name of the experiment.
-        title: title of the table.
-        claim: what the paper concludes from it.
+        table: name of the experiment; title, claim, metric, figure and the name of the axis (or "") are its own.
         benchmark: name of the benchmark.
         command: the command line.
         seeds: number of seeds.
-        metric: the metric that rows are compared by.
-        figure: the kind of figure.
-        axis: name of the axis, or empty.
+        settings: the settings that override those of all rows.
+        tuning: how settings of the rows were chosen, if they were.
+        machine: what made the table: commit, platform, cores, versions.
+        commits: the commits that made the runs.
         rows: the rows, without their settings, which are in the run folders.
         runs: label, seed and folder (inside the sweep's) of each finished run.
         failed: label, seed and error of each run that failed.
-        machine: what made the table: commit, platform, cores, versions.
-        commits: the commits that made the runs.
-        settings: the settings that override those of all rows.
-        tuning: how settings of the rows were chosen, if they were.
     """
 
     table: str
@@ -76,16 +71,16 @@ class SweepRecord:
     benchmark: str
     command: str
     seeds: int
+    settings: Layer = field(default_factory=dict)
+    tuning: TuningRecord | None = None
     metric: str
     figure: str
     axis: str
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    commits: tuple[str, ...] = ()
     rows: tuple[TableRow, ...]
     runs: tuple[tuple[str, int, str], ...]
     failed: tuple[tuple[str, int, str], ...] = ()
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    commits: tuple[str, ...] = ()
-    settings: Layer = field(default_factory=dict)
-    tuning: TuningRecord | None = None
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
@@ -135,8 +130,8 @@ def make_record(
         out: folder of the sweep.
         arguments: the command line of ``mlcl reproduce``, without ``--plugin``, which the runs know.
         seeds: number of seeds.
-        given: settings that override those of all rows.
-        tuning: how settings of the rows were chosen, if they were.
+        given: as ``settings`` of the record.
+        tuning: as in the record.
     """
     done = [end.run for end in ends if end.result is not None]
     made = [_environment(run.folder) for run in done]
@@ -169,41 +164,15 @@ def _command(arguments: Sequence[str], ends: Sequence[Finished]) -> str:
 
 def write_record(record: SweepRecord, out: Path) -> None:
     """Write ``sweep.yaml``."""
-    rows = [
-        {
-            "label": row.label,
-            "series": row.series,
-            "x": row.x,
-            "reference": row.reference,
-            "published": dict(row.published),
-        }
-        for row in record.rows
-    ]
-    content = {
-        "table": record.table,
-        "title": record.title,
-        "claim": record.claim,
-        "benchmark": record.benchmark,
-        "command": record.command,
-        "seeds": record.seeds,
-        "settings": dict(record.settings),
-        **({} if record.tuning is None else {"tuning": _tuning_content(record.tuning)}),
-        "metric": record.metric,
-        "figure": record.figure,
-        "axis": record.axis,
-        "machine": dict(record.machine),
-        "commits": list(record.commits),
-        "rows": [{key: value for key, value in row.items() if value not in (None, {})} for row in rows],
-        "runs": [{"label": label, "seed": seed, "folder": folder} for label, seed, folder in record.runs],
-        "failed": [{"label": label, "seed": seed, "error": error} for label, seed, error in record.failed],
-    }
+    content = asdict(record)
+    if record.tuning is None:
+        del content["tuning"]
+    for row in content["rows"]:
+        del row["settings"]
+    content["rows"] = [{k: v for k, v in row.items() if v not in (None, {})} for row in content["rows"]]
+    for name, last in (("runs", "folder"), ("failed", "error")):
+        content[name] = [dict(zip(("label", "seed", last), run, strict=True)) for run in content[name]]
     write_text(out / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110))
-
-
-def _tuning_content(tuning: TuningRecord) -> dict[str, Any]:
-    chosen = {label: dict(values) for label, values in tuning.chosen.items()}
-    seeds, names = list(tuning.seeds), list(tuning.settings)
-    return {"settings": names, "metric": tuning.metric, "seeds": seeds, "chosen": chosen}
 
 
 def _tuning(content: Any) -> TuningRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +17,9 @@ from mlcl.engines.cluster import Cluster, choose_engine
 from mlcl.engines.pool import Engine, LocalWorkers, Lost, Needs
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
+from mlcl.runs.folder import has_result, pack_folder, unpack_folder
 from mlcl.streams import hold_out
-from mlcl.sweeps.plan import PlannedRun, earlier, refuse_linked_run
+from mlcl.sweeps.plan import TUNING, PlannedRun, earlier, refuse_linked_run
 from mlcl.sweeps.work import Finished, SweepCallback, attempt, attempt_on_node, received
 from mlcl.training.portable import ENVIRONMENT
 
@@ -79,11 +81,7 @@ def _execute(
     away = isinstance(engine, Cluster)
     execute: Callable[..., Any] = attempt_on_node if away else attempt
     stream = engine.each(
-        execute,
-        runs,
-        needs=_needs,
-        started=callback.on_run_start,
-        progress=callback.on_progress,
+        execute, runs, needs=_needs, started=callback.on_run_start, progress=callback.on_progress
     )
     with contextlib.closing(stream):
         for run, answer in stream:
@@ -142,3 +140,45 @@ def sweep_lock(out: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def reuse(runs: Sequence[PlannedRun], folders: Sequence[Path]) -> int:
+    """Copy those of the planned runs that other sweeps, in ``folders``, have finished; return how many were copied.
+
+    Tables share rows. Runs are the same if their settings, the fingerprint of their data and their plugins are; labels
+    may differ. A run that has a folder already is skipped.
+    """
+    finished = _finished(folders)
+    fingerprints, copied = Fingerprints(), 0
+    for run in runs:
+        refuse_linked_run(run)
+        if run.folder.exists():
+            continue
+        # Folders end in their seed, and those of tuning are named after all settings: others need not be read.
+        end = run.folder.name if run.tuning else f"-seed{run.seed}"
+        candidates = [path for path in finished[run.tuning] if path.name.endswith(end)]
+        for candidate in candidates:
+            if earlier(replace(run, folder=candidate), fingerprints.of(run.config)).result is not None:
+                _copy(candidate, run.folder)
+                copied += 1
+                break
+    return copied
+
+
+def _finished(folders: Sequence[Path]) -> dict[bool, list[Path]]:
+    """Return the folders of all finished runs of some sweeps: those of tables (False) and of tuning (True)."""
+    found: dict[bool, list[Path]] = {False: [], True: []}
+    for folder in folders:
+        if not any((folder / name).is_dir() for name in ("runs", TUNING)):
+            raise InputError(f"--reuse {folder} holds no runs; expected the folder of a sweep.")
+        for tuning, name in ((False, "runs"), (True, TUNING)):
+            paths = sorted((folder / name).iterdir()) if (folder / name).is_dir() else []
+            found[tuning] += [path for path in paths if has_result(path)]
+    return found
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a run; ``target`` is complete or does not exist."""
+    partial = target.with_name(f".{target.name}.copy")
+    unpack_folder(pack_folder(source), partial)
+    partial.rename(target)

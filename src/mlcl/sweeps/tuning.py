@@ -6,11 +6,12 @@ hold training rows out (``validate``), have seeds apart from those of the table,
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlcl.config.parts import REGISTRIES, part_settings, used_plugins
 from mlcl.config.resolve import Layer, checked, merge, resolve, settings
@@ -126,8 +127,7 @@ class Measured:
         return cls(SavedResult.parse(result, source=Path(RESULT)).values)
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """The search over one setting of a row, the others fixed."""
 
     setting: str
@@ -151,14 +151,7 @@ class Tuned:
 
 
 class Tuning:
-    """The tuning of a table.
-
-    Args:
-        rows: of the table.
-        layers: the settings of each row.
-        plan: what to tune.
-        out: folder of the sweep.
-    """
+    """The tuning of a table: of its rows with their settings (layers), in the folder ``out`` of its sweep."""
 
     def __init__(
         self, rows: Sequence[TableRow], layers: Sequence[Layer], plan: TuningPlan, *, out: Path
@@ -293,11 +286,9 @@ class Tuning:
         return Stage(name, others, search(grid, score, rule, home=row.home[name], allowed=allowed))
 
     def _allowed(self, row: _Row, values: Choice) -> bool:
-        try:
-            self._config(row, values, self.plan.rule.seeds[0])
-        except InputError:
-            return False
-        return True
+        with contextlib.suppress(InputError):
+            return bool(self._config(row, values, self.plan.rule.seeds[0]))
+        return False
 
     def _score(self, row: _Row, values: Choice, seed: int) -> float | None:
         known = self._known.get(self._run(row, values, seed).folder)
@@ -330,18 +321,9 @@ class Tuning:
                 for value, seed, run in self._tried(row, stage):
                     known = self._known[run.folder]
                     numbers = [_plain(known.values[metric]) for metric in metrics]
-                    chosen = int(value == stage.found.best)
-                    place = [
-                        row.label,
-                        again,
-                        stage.setting,
-                        value,
-                        described_choice(stage.others),
-                        seed,
-                        chosen,
-                    ]
-                    where = run.folder.relative_to(self.out).as_posix()
-                    rows.append([*place, *numbers, known.error, where])
+                    others, chosen = described_choice(stage.others), int(value == stage.found.best)
+                    place = [row.label, again, stage.setting, value, others, seed, chosen]
+                    rows.append([*place, *numbers, known.error, run.folder.relative_to(self.out).as_posix()])
         return csv_text(heads, rows, spreadsheet=True)
 
     def _tried(self, row: _Row, stage: Stage) -> Iterator[tuple[Value, int, PlannedRun]]:

@@ -3,6 +3,15 @@
 They are defined in docs/specification.md#theory. A diagnostic, not a guarantee; `REMARK` says why.
 """
 
+from mlcl.theory.bounds import (
+    ImbalanceTerms,
+    Proposition,
+    best_margins,
+    check_proposition,
+    imbalance_terms,
+    numeric_margins,
+    optimal_margins,
+)
 from mlcl.theory.diagnosis import (
     REMARK,
     Diagnosis,
@@ -13,15 +22,7 @@ from mlcl.theory.diagnosis import (
 )
 from mlcl.theory.directions import DirectionCheck, check_direction, check_directions
 from mlcl.theory.distance import RandomChoice, class_risks, random_choice
-from mlcl.theory.margins import (
-    Proposition,
-    best_margins,
-    check_proposition,
-    numeric_margins,
-    optimal_margins,
-)
 from mlcl.theory.sources import diagnose, diagnose_run
-from mlcl.theory.terms import ImbalanceTerms, imbalance_terms
 
 __all__ = [
     "REMARK",

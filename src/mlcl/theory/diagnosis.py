@@ -15,10 +15,16 @@ from mlcl.labels import LabelCounts
 from mlcl.losses import MarginCount
 from mlcl.losses.bases import Base
 from mlcl.memories import TaskSamples, wru_gap
+from mlcl.theory.bounds import (
+    Floats,
+    ImbalanceTerms,
+    Proposition,
+    check_proposition,
+    imbalance_terms,
+    optimal_margins,
+)
 from mlcl.theory.directions import DirectionCheck
 from mlcl.theory.distance import RandomChoice, class_risks, random_choice
-from mlcl.theory.margins import Floats, Proposition, check_proposition, optimal_margins
-from mlcl.theory.terms import ImbalanceTerms, imbalance_terms
 
 REMARK = (
     "A diagnostic, not a guarantee: l(z - D) is 1-Lipschitz for every D (hinge, logistic), so the paper's rho = 1/D "

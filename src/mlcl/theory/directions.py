@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,7 @@ from mlcl.streams import Benchmark
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class DirectionCheck:
+class DirectionCheck(NamedTuple):
     """How far the closed form's direction is from those that an optimiser finds, as 1 - cosine.
 
     Attributes:
@@ -70,13 +68,15 @@ def check_direction(
         value = (low**2).mean() + (high**2).mean() + added * w @ w
         return float(value), np.append(slope, -2 * low.mean() + 2 * high.mean())
 
-    options = {"maxiter": 10_000, "gtol": 1e-12, "ftol": 0.0, "maxfun": 10**6}
-    pair = minimize(pairwise, np.zeros(d), jac=True, method="L-BFGS-B", options=options).x
-    single = minimize(reweighted, np.zeros(d + 1), jac=True, method="L-BFGS-B", options=options).x[:-1]
+    def least(loss: Callable[[Floats], tuple[float, Floats]], size: int) -> Floats:
+        options = {"maxiter": 10_000, "gtol": 1e-12, "ftol": 0.0, "maxfun": 10**6}
+        return np.asarray(minimize(loss, np.zeros(size), jac=True, method="L-BFGS-B", options=options).x)
+
     share = len(positive) / (len(positive) + len(negative))
     mixed = share * np.cov(positive.T, bias=True) + (1 - share) * np.cov(negative.T, bias=True)
     pooled = np.linalg.solve(mixed.reshape(d, d) + added * np.eye(d), gap)
-    return DirectionCheck(*(_angle(closed, other) for other in (pair, single, pooled)))
+    others = least(pairwise, d), least(reweighted, d + 1)[:-1], pooled
+    return DirectionCheck(*(_angle(closed, other) for other in others))
 
 
 def check_directions(
@@ -114,8 +114,7 @@ def check_directions(
             found.append(check_direction(x[column], x[~column]))
     if not found:
         return None
-    names = ("pairwise", "reweighted", "pooled")
-    return DirectionCheck(*(max(getattr(one, name) for one in found) for name in names))
+    return DirectionCheck(*map(max, zip(*found, strict=True)))
 
 
 def _angle(a: Floats, b: Floats) -> float:

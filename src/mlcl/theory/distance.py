@@ -19,7 +19,7 @@ from mlcl.errors import InputError, check_choice
 from mlcl.labels import LabelCounts, as_labels
 from mlcl.losses.bases import BASES, Base
 from mlcl.memories.wru import gap_terms
-from mlcl.theory.margins import Floats
+from mlcl.theory.bounds import Floats
 
 
 def class_risks(

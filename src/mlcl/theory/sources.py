@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -159,16 +160,15 @@ def _trained_tasks(benchmark: Benchmark, config: Config) -> tuple[Task, ...]:
 def _check_rows(memory: Memory, benchmark: Benchmark, config: Config) -> None:
     """Refuse a memory whose rows are not those of the benchmark."""
     tasks = _trained_tasks(benchmark, config)
-    fits = len(tasks) == len(memory.tasks)
-    for task, samples in zip(tasks, memory.tasks, strict=False):
-        fits = (
-            fits
-            and np.array_equal(task.classes, samples.classes)
-            and task.counts == samples.counts
-            and bool(np.isin(samples.rows, task.train).all())
-            and np.array_equal(
-                benchmark.dataset.train.labels[np.ix_(samples.rows, task.classes)], samples.labels
-            )
-        )
-    if not fits:
+    if len(tasks) != len(memory.tasks) or not all(map(_fits, tasks, memory.tasks, repeat(benchmark))):
         raise InputError("the memory holds rows of other tasks")
+
+
+def _fits(task: Task, samples: TaskSamples, benchmark: Benchmark) -> bool:
+    labels = benchmark.dataset.train.labels
+    return (
+        np.array_equal(task.classes, samples.classes)
+        and task.counts == samples.counts
+        and bool(np.isin(samples.rows, task.train).all())
+        and np.array_equal(labels[np.ix_(samples.rows, task.classes)], samples.labels)
+    )

@@ -1,7 +1,13 @@
-"""Optimal margins, and a numerical check of Proposition 1 (docs/specification.md#margins)."""
+"""Optimal margins with a numerical check of Proposition 1, and the two imbalance terms of Theorem 1.
+
+See docs/specification.md#margins and #imbalance-terms. The theorem bounds the risk by ``4 Lambda r / sqrt(n)`` times
+the first term plus ``6 B sqrt(log(2/delta) / (2 n))`` times the second. Its constants are unknown for a network, so the
+terms serve to compare data, memories and margins, and are not a guarantee.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,9 +90,8 @@ class Proposition:
         closed: ``D_k ~ P_k^(-1/4)``, ``[K]``.
         numeric: what the optimiser found, ``[K]``.
         difference: the largest relative difference of the two.
-        value: ``sum_k 1 / (D_k sqrt(P_k))`` of the closed form.
-        numeric_value: the same of the numeric optimum.
-        equal_value: the same of equal margins; never smaller.
+        value: ``sum_k 1 / (D_k sqrt(P_k))`` of the closed form; ``numeric_value`` and ``equal_value`` are those of the
+            numeric optimum and of equal margins, which is never smaller.
         within: the numeric optimum of ``D+`` and ``D-`` in a class whose margins have the sum 2: both 1.
     """
 
@@ -121,18 +126,77 @@ def check_proposition(positive: ArrayLike, *, total: float | None = None) -> Pro
     weights = counts**-0.5
     closed, numeric = best_margins(weights, total), numeric_margins(weights, total)
     equal = np.full(len(counts), total / len(counts))
-    values = [float((weights / each).sum()) for each in (closed, numeric, equal)]
+    value, numeric_value, equal_value = (float((weights / each).sum()) for each in (closed, numeric, equal))
     plus, minus = numeric_margins(np.full(2, weights[0]), 2.0)
-    return Proposition(
-        total=total,
-        closed=closed,
-        numeric=numeric,
-        difference=float(np.abs(numeric / closed - 1).max()),
-        value=values[0],
-        numeric_value=values[1],
-        equal_value=values[2],
-        within=(float(plus), float(minus)),
-    )
+    difference = float(np.abs(numeric / closed - 1).max())
+    within = float(plus), float(minus)
+    return Proposition(total, closed, numeric, difference, value, numeric_value, equal_value, within)
+
+
+@dataclass(frozen=True)
+class ImbalanceTerms:
+    """The imbalance terms of one set of rows. Infinite if a class is undefined on them, nan without classes or rows.
+
+    Attributes:
+        rows: number of rows, ``n``.
+        classes: number of classes, ``K``.
+        lost: the number of these classes without positives or without negatives among the rows.
+        complexity: ``(1/K) sum_k sqrt(1/tau_k) (rho_k+ + rho_k-)`` with the paper's ``rho = 1/D_k``.
+        complexity_equal: the same if all classes had one margin, with the same sum of margins.
+        complexity_best: the smallest value that margins of the same sum can give.
+        complexity_lipschitz: the same with ``rho = 1``, which holds for ``l(z - D)`` whatever ``D`` is.
+        deviation: ``sqrt((1/K) sum_k 1/tau_k)``.
+    """
+
+    rows: int
+    classes: int
+    lost: int
+    complexity: float
+    complexity_equal: float
+    complexity_best: float
+    complexity_lipschitz: float
+    deviation: float
+
+    def rate(self, name: str = "complexity") -> float:
+        """Return a term over ``sqrt(n)``, as in the bound.
+
+        >>> imbalance_terms(LabelCounts([2], [2], 4), [1.0]).rate("deviation")
+        0.7071067811865476
+        """
+        value: float = getattr(self, name)
+        return value / math.sqrt(self.rows) if self.rows else math.nan
+
+
+def imbalance_terms(counts: LabelCounts, margins: ArrayLike) -> ImbalanceTerms:
+    """Return the imbalance terms of a set of rows with these label counts.
+
+    Args:
+        counts: ``P_k`` and ``N_k`` among the rows; for a memory, those of the stored rows.
+        margins: ``D_k``, ``[K]``, of positives and negatives; for a memory, those of its task (`optimal_margins`).
+
+    >>> terms = imbalance_terms(LabelCounts([1, 8], [15, 8], 16), [1.0, 0.5])
+    >>> terms.complexity, terms.complexity_lipschitz, terms.deviation
+    (6.82842712474619, 5.414213562373095, 3.0)
+    >>> imbalance_terms(LabelCounts([0, 8], [16, 8], 16), [1.0, 0.5]).deviation
+    inf
+    """
+    given = np.asarray(margins, dtype=np.float64)
+    if given.shape != (len(counts),) or not (np.isfinite(given) & (given > 0)).all():
+        raise InputError(
+            f"margins is {given.tolist()}; expected a finite number above 0 for each of {len(counts)} classes."
+        )
+    lost = int((~counts.defined).sum())
+    if not counts.total or not len(counts):
+        return ImbalanceTerms(counts.total, len(counts), lost, *[math.nan] * 5)
+    if lost:
+        return ImbalanceTerms(counts.total, len(counts), lost, *[math.inf] * 5)
+    root: Floats = np.sqrt(1 / counts.tau)
+    total = float(given.sum())
+    # rho+ = rho- = 1/D for each choice of D
+    choices = (given, total / len(counts), best_margins(root, total), 1.0)
+    terms = [float(np.mean(2 * root / margin)) for margin in choices]
+    terms.append(float(np.sqrt((1 / counts.tau).mean())))
+    return ImbalanceTerms(counts.total, len(counts), 0, *terms)
 
 
 def _weights(values: ArrayLike, *, name: str = "weights") -> Floats:
