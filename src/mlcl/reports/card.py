@@ -20,7 +20,7 @@ from mlcl.files import read_bounded
 from mlcl.metrics import Calibration, Interval, average_precision, bootstrap_interval
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
 from mlcl.reports.records import Run
-from mlcl.reports.rendering import PrintedTable, decimals, escaped, fenced, in_points, plural
+from mlcl.reports.rendering import PROBABILITIES, PrintedTable, decimals, escaped, fenced, in_points, plural
 from mlcl.runs.folder import WARNINGS, WEIGHTS, read_calibration, read_thresholds
 from mlcl.texts import visible
 
@@ -176,15 +176,8 @@ def _probabilities(run: Run) -> list[str]:
     texts = [_fitted(calibration)]
     measured = run.calibration
     if measured is not None:
-        names = {
-            "brier": "Brier score",
-            "brier_prior": "Brier score of the share of positives as a constant",
-            "log_loss": "Log-loss",
-            "calibration_error": "Calibration error, over all cells",
-            "calibration_error_classes": "Calibration error, mean over labels",
-        }
-        values = [(name, measured.get(key)) for key, name in names.items()]
-        rows = [[name, f"{value:.4f}"] for name, value in values if isinstance(value, int | float)]
+        values = [(words, measured.get(name)) for name, words in PROBABILITIES.items()]
+        rows = [[words, f"{value:.4f}"] for words, value in values if isinstance(value, int | float)]
         texts.append(_table(("On the test rows", "Value"), rows) if rows else "")
     goal = "none was chosen: 0.5 for every label" if thresholds.goal is None else f"{thresholds.goal}"
     rows_used = f", on {thresholds.rows} held-out rows" if thresholds.rows else ""

@@ -46,31 +46,20 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Examined:
-    """Test rows with their labels, and what the run says of them.
+    """Test rows with their labels, and what the run says of them; ``n`` rows, ``K`` labels."""
 
-    Attributes:
-        where: the data, in words.
-        classes: names of the labels, ``K``.
-        positive: training rows with each label, ``[K]``.
-        ids: names of the rows, ``n``.
-        inputs: uint8 images ``[N, C, H, W]`` or features ``[N, D]``, read as they are asked for.
-        places: of the rows in ``inputs``, ``[n]``.
-        labels: 0 or 1, ``[n, K]``.
-        probabilities: ``[n, K]``.
-        thresholds: the probability above which a label is given, ``[K]``.
-        known: which labels the rows were annotated for, ``[n, K]``; None for all.
-    """
-
-    where: str
+    where: str  # the data, in words
     classes: tuple[str, ...]
-    positive: NDArray[np.int64]
+    positive: NDArray[np.int64]  # training rows with each label
     ids: Sequence[str]
-    inputs: NDArray[Any] | ConcatRows
-    places: Rows
+    inputs: (
+        NDArray[Any] | ConcatRows
+    )  # uint8 images [N, C, H, W] or features [N, D], read as they are asked for
+    places: Rows  # of the rows in the inputs
     labels: Labels
     probabilities: NDArray[np.floating[Any]]
-    thresholds: NDArray[np.float64]
-    known: NDArray[np.bool_] | None = None
+    thresholds: NDArray[np.float64]  # the probability above which a label is given
+    known: NDArray[np.bool_] | None = None  # which labels the rows were annotated for, [n, K]; None for all
 
     @property
     def annotated(self) -> NDArray[np.bool_]:

@@ -36,14 +36,7 @@ class Group:
 class Section:
     """Runs that can be compared in one table: of one benchmark, with the same number of tasks.
 
-    Attributes:
-        title: its title.
-        benchmark: name of the benchmark.
-        groups: the rows.
-        metric: the metric that rows are compared by.
-        figure: the kind of figure.
-        axis: name of the axis of the rows, or empty.
-        record: the record of the sweep that it comes from, if any.
+    Of a sweep it has the record; ``metric`` is what rows are compared by, ``axis`` the name of their axis, or empty.
     """
 
     title: str
@@ -87,18 +80,17 @@ def sections(folders: Sequence[Path]) -> list[Section]:
                 loose += _runs(folder, problems)
         except InputError as error:
             problems.append(str(error))
-    by_key: dict[Key, list[tuple[str, Run]]] = {}
+    by_key: dict[Key, list[Run]] = {}
     for run in loose:
-        by_key.setdefault(comparable(run), []).append((run.method, run))
+        by_key.setdefault(comparable(run), []).append(run)
     for runs in by_key.values():
-        first = runs[0][1]
-        found.append(Section(_title(first, by_key), first.benchmark, group(runs, problems)))
+        groups = group([(run.method, run) for run in runs], problems)
+        found.append(Section(_title(runs[0], by_key), runs[0].benchmark, groups))
     if not found:
         raise InputError(
             problems[0] if len(problems) == 1 else f"no finished run in {len(folders)} folders: {problems[0]}"
         )
-    for problem in problems:
-        warnings.warn(problem, stacklevel=2)
+    _warn(problems)
     return found
 
 
@@ -116,9 +108,13 @@ def one_table(found: Sequence[Section]) -> Section:
             )
     problems: list[str] = []
     groups = group(pairs, problems, reference=found[0].groups[0].row.reference)
-    for problem in problems:
-        warnings.warn(problem, stacklevel=2)
+    _warn(problems)
     return Section(first.benchmark, first.benchmark, groups)
+
+
+def _warn(problems: Sequence[str]) -> None:
+    for problem in problems:
+        warnings.warn(problem, stacklevel=3)
 
 
 def comparable(run: Run) -> Key:
@@ -139,23 +135,18 @@ def group(
     rows: dict[tuple[str, str], dict[int, Run]] = {}
     for label, run in pairs:
         runs = rows.setdefault((label, _settings_key(run)), {})
-        if run.seed in runs:
-            if runs[run.seed].folder.resolve() != run.folder.resolve():
-                problems.append(
-                    f"{run.folder} repeats {runs[run.seed].folder} (same settings and seed); it is left out."
-                )
-            continue
-        runs[run.seed] = run
-    by_label: dict[str, list[dict[str, Any]]] = {}
-    for (label, _), runs in rows.items():
-        by_label.setdefault(label, []).append(flat(next(iter(runs.values())).config))
+        first = runs.setdefault(run.seed, run)
+        if first.folder.resolve() != run.folder.resolve():
+            problems.append(f"{run.folder} repeats {first.folder} (same settings and seed); it is left out.")
+    settings = {key: flat(next(iter(runs.values())).config) for key, runs in rows.items()}
     groups: list[Group] = []
-    for (label, _), runs in rows.items():
-        own = flat(next(iter(runs.values())).config)
-        differing = {key: own.get(key, "default") for key in _differing(by_label[label])}
-        full = label + "".join(f", {key.removesuffix('.kind')} {value}" for key, value in differing.items())
-        row = TableRow(full, {}, label, None, full, {})
-        groups.append(Group(row, tuple(runs[seed] for seed in sorted(runs))))
+    for (label, own), runs in rows.items():
+        differing = _differing([layer for (name, _), layer in settings.items() if name == label])
+        values = {key.removesuffix(".kind"): settings[label, own].get(key, "default") for key in differing}
+        full = label + "".join(f", {key} {value}" for key, value in values.items())
+        groups.append(
+            Group(TableRow(full, {}, label, None, full, {}), tuple(runs[seed] for seed in sorted(runs)))
+        )
     labels = [each.label for each in groups]
     against = reference if reference in labels else labels[0]
     return tuple(replace(each, row=replace(each.row, reference=against)) for each in groups)
@@ -175,10 +166,8 @@ def _sweep(folder: Path, problems: list[str]) -> Section:
     record = read_record(folder)
     runs: dict[str, list[Run]] = {row.label: [] for row in record.rows}
     for label, seed, place in record.runs:
-        try:
-            run = read_run(folder / place)
-        except InputError as error:
-            problems.append(str(error))
+        run = _read(folder / place, problems)
+        if run is None:
             continue
         if run.benchmark != record.benchmark or run.seed != seed:
             problems.append(
@@ -204,13 +193,16 @@ def _runs(folder: Path, problems: list[str]) -> list[Run]:
     if not inner:
         what = "the run is not finished" if is_run(folder) else "no run and no sweep"
         raise InputError(f"{folder}: {what}; expected a folder with {RESULT} or {FILE}.")
-    found = []
-    for path in inner:
-        try:
-            found.append(read_run(path))
-        except InputError as error:
-            problems.append(str(error))
-    return found
+    return [run for path in inner if (run := _read(path, problems)) is not None]
+
+
+def _read(folder: Path, problems: list[str]) -> Run | None:
+    """Return a run, or None with a line more of problems."""
+    try:
+        return read_run(folder)
+    except InputError as error:
+        problems.append(str(error))
+        return None
 
 
 def _described(run: Run) -> str:

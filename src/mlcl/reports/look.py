@@ -22,7 +22,7 @@ from mlcl.reports.examine import (
     mistakes,
     suspects,
 )
-from mlcl.reports.rendering import Cell, PrintedTable, decimals, in_points, page_template
+from mlcl.reports.rendering import PROBABILITIES, Cell, PrintedTable, decimals, in_points, page_template
 
 COUNT = 6
 """Rows per list."""
@@ -122,17 +122,9 @@ def _overall(found: Examined) -> dict[str, Any]:
     share = found.labels.sum(axis=0) / np.maximum(found.annotated.sum(axis=0), 1)
     p = np.asarray(found.probabilities, np.float64)
     measured = measure(p, found.labels, prior=share, known=found.known)
-    names = {
-        "brier": "Brier score",
-        "brier_prior": "Brier score of a constant, the share of rows with the label",
-        "log_loss": "Log-loss",
-        "calibration_error": "Calibration error, all labels together",
-        "calibration_error_classes": "Calibration error, mean over labels",
-    }
+    rows = [(words, decimals(measured[name], 3)) for name, words in PROBABILITIES.items()]
     return {
-        "measures": PrintedTable(
-            "Probabilities", ("", ""), [(words, decimals(measured[name], 3)) for name, words in names.items()]
-        ).html(),
+        "measures": PrintedTable("Probabilities", ("", ""), rows).html(),
         "error": decimals(measured["calibration_error"], 3),
         "bins": _diagram(reliability(found.probabilities, found.labels, mask=found.known)),
     }

@@ -102,9 +102,7 @@ def _section(section: Section, name: str, markup: Any) -> dict[str, Any]:
         return {"svg": svg, "title": panel.title, "caption": panel.caption, "named": form != "small"}
 
     return {
-        "title": section.title,
         "headline": section.headline,
-        "benchmark": section.benchmark,
         "claim": section.record.claim if section.record else "",
         "command": section.record.command if section.record else "",
         "facts": _facts(section),

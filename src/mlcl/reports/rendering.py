@@ -204,6 +204,16 @@ def points(value: float) -> str:
     return plural(value, "point")
 
 
+PROBABILITIES = {
+    "brier": "Brier score",
+    "brier_prior": "Brier score of a constant, the share of rows with the label",
+    "log_loss": "Log-loss",
+    "calibration_error": "Calibration error, all labels together",
+    "calibration_error_classes": "Calibration error, mean over labels",
+}
+"""What is measured of probabilities, in words."""
+
+
 def plural(count: float, word: str) -> str:
     """Return a number with a word.
 

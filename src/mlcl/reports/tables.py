@@ -58,18 +58,11 @@ SESSIONS = (*SESSION_METRICS[1:], "macro_auc", "pooled_macro_auc", *COSTS)
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table.
+    """One line of a table: by metric mean and sample standard deviation over seeds, and the paper's number.
 
-    Attributes:
-        label: name of the row.
-        seeds: number of runs.
-        mean: metric to mean over seeds; nan where undefined.
-        std: metric to sample standard deviation; nan for one seed.
-        reference: label of the row it is compared with.
-        difference: mean difference to it in the table's metric, over the seeds that both have, with a
-            95 % t-interval (nan ends for one seed); None for the reference itself and without common seeds.
-        best: metrics in which this line is the best of those it is compared with.
-        published: metric to the number that the paper reports.
+    ``difference`` is the mean difference to the row ``reference`` in the table's metric, over the seeds that both have,
+    with a 95 % t-interval (nan ends for one seed); None for the reference itself and without common seeds. ``best`` are
+    the metrics in which this line is the best of those it is compared with.
     """
 
     label: str

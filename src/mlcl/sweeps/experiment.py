@@ -43,13 +43,8 @@ Published = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting that the rows are repeated along.
-
-    Attributes:
-        setting: dotted name, such as ``memory.size``.
-        name: its name in labels and figures.
-        values: its values.
-        benchmarks: other values for some benchmarks.
+    """A setting that the rows are repeated along: its dotted name, such as ``memory.size``, its name in labels and
+    figures, its values, and others for some benchmarks.
     """
 
     setting: str
@@ -62,11 +57,8 @@ class Axis:
 class Series:
     """An entry of ``rows``, before the axis multiplies it.
 
-    Attributes:
-        label: its name.
-        settings: the settings of its runs.
-        benchmarks: settings that override them on some benchmarks.
-        published: benchmark to metric to what the paper reports.
+    ``benchmarks`` are settings that override its own on some of them, ``published`` is what the paper reports:
+    benchmark to metric to number.
     """
 
     label: str
@@ -79,13 +71,8 @@ class Series:
 class TableRow:
     """One row of a table.
 
-    Attributes:
-        label: its name.
-        settings: the settings of its runs.
-        series: its label without the axis; the rows of a series are one line in a figure.
-        x: its value on the axis, if there is one.
-        reference: label of the row that it is compared with.
-        published: metric to the number that the paper reports.
+    The rows of a ``series``, its label without the axis, are one line in a figure; ``x`` is its value on the axis, if
+    there is one. It is compared with the row labelled ``reference``. ``published`` has the paper's numbers by metric.
     """
 
     label: str
@@ -100,17 +87,8 @@ class TableRow:
 class Experiment:
     """A table of the paper, or one of ours.
 
-    Attributes:
-        name: its name on the command line.
-        title: the title of the table.
-        claim: what the paper concludes from it.
-        series: the entries of ``rows``.
-        reference: label that differences are taken against: of a series (then each row is compared with the row of
-            that series at its own value of the axis) or of one row.
-        metric: the metric that rows are compared by.
-        figure: the kind of figure.
-        axis: the setting that rows are repeated along.
-        benchmark: what it runs on where no other benchmark is chosen.
+    Differences are taken against ``reference``: a series (then each row is compared with the row of that series at its
+    own value of the axis) or one row. ``benchmark`` is what it runs on where no other is chosen.
     """
 
     name: str

@@ -37,15 +37,8 @@ TUNING = "tuning"
 class PlannedRun:
     """One run of an experiment; its folder is the same every time. Compared by identity.
 
-    Attributes:
-        label: label of its row.
-        seed: its seed.
-        config: its resolved config.
-        folder: its run folder.
-        track: names of the trackers to log to.
-        plugins: the plugins that its parts come from; a worker loads them before it runs.
-        tuning: whether it only measures a value of a setting: of its folder the record alone is kept, and that it
-            diverges is a result.
+    It logs to the trackers ``track``; a worker loads ``plugins`` before it runs. A run for ``tuning`` only measures a
+    value of a setting: of its folder the record alone is kept, and that it diverges is a result.
     """
 
     label: str
@@ -75,12 +68,8 @@ def refuse_linked_run(run: PlannedRun) -> None:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What the folder of a planned run holds from before; all fields are empty if it holds no result.
-
-    Attributes:
-        result: ``result.json`` of the same run.
-        other: how the finished run in the folder differs from the planned one.
-        broken: why the result in the folder cannot be read.
+    """What the folder of a planned run holds from before: its ``result.json``, or how the finished run in it differs
+    from the planned one, or why its result cannot be read; all are empty where there is none.
     """
 
     result: dict[str, Any] | None = None
@@ -94,14 +83,7 @@ def plan_runs(
     """Expand an experiment into rows and runs, seed by seed, so that all rows have their first seed early.
 
     Every run uses one CPU thread unless ``given`` sets another number, so that results do not depend on the number
-    of jobs.
-
-    Args:
-        experiment: the table.
-        benchmark: a shipped benchmark's name or the folder of a store.
-        seeds: number of seeds, from 0.
-        out: folder of the sweep.
-        given: settings that override those of all rows, such as fewer epochs.
+    of jobs. Settings of ``given``, such as fewer epochs, override those of all rows.
     """
     if seeds < 1:
         raise InputError(f"--seeds is {seeds}; expected at least 1.")
@@ -192,12 +174,7 @@ def _fitting(given: Layer, row: TableRow, benchmark: str) -> Layer:
 
 
 def earlier(run: PlannedRun, fingerprint: str) -> Earlier:
-    """Find out whether a run with the same settings, data and plugins is in its folder already.
-
-    Args:
-        run: the planned run.
-        fingerprint: fingerprint of the data now; the same settings on other data are another run.
-    """
+    """Find out whether a run with the same settings, plugins and data, of that fingerprint now, is in its folder."""
     if not has_result(run.folder):
         return Earlier()
     try:

@@ -32,13 +32,9 @@ _OF_ONE_RUN = ("seed", "data", "train.in_memory")
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """How the settings of rows were chosen.
+    """How settings of rows were chosen: by which metric on validation rows, at which seeds, and what for each row.
 
-    Attributes:
-        settings: the settings that were tuned.
-        metric: the metric that values were compared by, on validation rows.
-        seeds: the seeds of the runs that chose them.
-        chosen: row to setting to value; a row that has none of the settings has an empty entry.
+    A row that has none of the settings has an empty entry in ``chosen``.
     """
 
     settings: tuple[str, ...]
@@ -121,18 +117,7 @@ def make_record(
     given: Layer,
     tuning: TuningRecord | None = None,
 ) -> SweepRecord:
-    """Describe a sweep that has ended.
-
-    Args:
-        experiment: the table.
-        rows: its rows on the benchmark.
-        ends: how each run ended.
-        out: folder of the sweep.
-        arguments: the command line of ``mlcl reproduce``, without ``--plugin``, which the runs know.
-        seeds: number of seeds.
-        given: as ``settings`` of the record.
-        tuning: as in the record.
-    """
+    """Describe a sweep that has ended; the command line comes without ``--plugin``, which the runs know."""
     done = [end.run for end in ends if end.result is not None]
     made = [_environment(run.folder) for run in done]
     return SweepRecord(

@@ -24,11 +24,9 @@ HOPELESS = 5.0
 
 @dataclass(frozen=True)
 class Rule:
-    """How values are compared; the same for all rows.
+    """How values are compared: each at the first seed, those that are not hopeless at the others, too.
 
-    Attributes:
-        seeds: every value is tried at the first; at the others only if it is not hopeless.
-        extend: how many values may be added at each end of the grid.
+    At each end of the grid ``extend`` values may be added.
     """
 
     seeds: tuple[int, ...]
@@ -37,12 +35,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Found:
-    """How far a search is.
+    """How far a search is: the grid as far as it has grown, the cells to measure next, and at the end the choice.
 
-    Attributes:
-        values: the grid as far as it has grown.
-        missing: cells to measure next; empty at the end.
-        best: the choice at the end; None before, and where every value diverged.
+    Nothing is chosen where every value diverged.
     """
 
     values: tuple[Value, ...]

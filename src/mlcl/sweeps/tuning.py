@@ -41,13 +41,7 @@ Execute = Callable[[list[PlannedRun], set[PlannedRun]], list[Finished]]
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """What ``--tune`` asks for.
-
-    Attributes:
-        settings: dotted names with the values to begin with; without values the default grid.
-        metric: what values are compared by.
-        rule: seeds and bounds.
-    """
+    """What ``--tune`` asks for: dotted names with the values to begin with, without values the default grid."""
 
     settings: Mapping[str, tuple[Value, ...]]
     metric: str
@@ -137,12 +131,8 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning has found.
-
-    Attributes:
-        chosen: row to setting to value, for rows whose tuning is complete.
-        skipped: row to setting to the reason why it keeps its value.
-        problems: row to why its tuning is not complete: what failed, or empty if it was not to be run.
+    """What tuning has found, by row: the choice where it is complete, why a setting keeps its value, and why tuning is
+    not complete (what failed, or empty if it was not to be run).
     """
 
     chosen: Mapping[str, Choice]

@@ -61,14 +61,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a run ended.
-
-    Attributes:
-        run: the planned run.
-        result: its ``result.json``; None if it failed.
-        error: why it failed, in one sentence.
-        was_there: whether it was finished before the sweep.
-    """
+    """How a run ended: with its ``result.json``, or an error in one sentence; or it was there before the sweep."""
 
     run: PlannedRun
     result: dict[str, Any] | None

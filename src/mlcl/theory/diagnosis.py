@@ -65,11 +65,6 @@ class TaskDiagnosis:
     """The diagnostics of one task and of its stored samples. Values per class are ``[Kt]``, nan if undefined.
 
     Attributes:
-        task: number of the task, from 0.
-        class_ids: ids of its classes.
-        classes: their names.
-        counts: ``P_k``, ``N_k``, ``n`` of the task.
-        stored: the same for its samples in the memory.
         margins: ``D_k``.
         proposition: Proposition 1 for these classes; None if no class has positives and negatives.
         data: imbalance terms of the task.
@@ -137,17 +132,9 @@ class TaskDiagnosis:
 class Diagnosis:
     """The diagnostics of a memory, per task. `REMARK` states their limits.
 
-    Attributes:
-        benchmark: name of the benchmark.
-        memory: kind of the memory.
-        size: the number of samples that it may hold.
-        seed: of the run.
-        loss: kind of the run's loss; if it has no margins, those of RLDAM are used.
-        trained: whether there are risks, computed with a trained network.
-        settings: margins and base loss.
-        tasks: the tasks.
-        directions: the exact learner's closed form against numeric minimisers; None where it was not checked.
-        unchecked: why not, as part of a sentence.
+    A loss without margins (``loss`` is its kind) has those of RLDAM. There are risks if a network was ``trained``.
+    ``directions`` compare the exact learner's closed form with numeric minimisers; where they are None, ``unchecked``
+    says why, as part of a sentence.
     """
 
     benchmark: str
