@@ -127,8 +127,7 @@ def imbalance_figure(benchmark: Benchmark, path: Path) -> None:
             axis.bar(range(len(order)), info.positive[order], color=colour(0))
             names = [shown(info.classes[k], 60) for k in order]
             axis.set_xticks(range(len(order)), names, rotation=60, ha="right")
-            axis.set_title(f"Task {info.index + 1}: {info.train_rows} {kind}")
-            axis.set_yscale("log")
+            axis.set(title=f"Task {info.index + 1}: {info.train_rows} {kind}", yscale="log")
             plain_log(axis.yaxis)
         axes[0].set_ylabel("training rows with the class")
 

@@ -96,50 +96,51 @@ def _lines(
     summary: Callable[[Floats], Any] = lambda mean: mean[-1],
     start: int = 1,
     more: Callable[[Any], None] = lambda _: None,
+    bars: bool = False,
     **options: Any,
 ) -> Panel:
-    """Draw a line per row through the means over seeds; shades for the standard deviation, if the rows are few."""
+    """Draw a line per row through the means over seeds, dashed for one value (joint training) among several.
+
+    The standard deviation is drawn as ``bars``, or as a shade if the rows are few.
+    """
     curves = [(group, *mean_and_spread(group, of)) for group in groups]
+    longest = max(len(mean) for _, mean, _ in curves)
 
     def draw(axes: Any) -> None:
         for group, mean, std in curves:
-            x, style = np.arange(start, start + len(mean)), _style(section, group)
-            axes.plot(x, mean, label=shown(group.label), **style)
-            if np.isfinite(std).any() and len(section.groups) <= _SHADED:
-                axes.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.13, lw=0)
-        axes.set_xlabel(axis[0])
-        axes.set_ylabel(axis[1])
-        axes.set_xticks(ticks(max(len(mean) for _, mean, _ in curves)))
+            x, style = (
+                np.arange(start, start + len(mean)),
+                _style(section, group) | {"label": shown(group.label)},
+            )
+            if len(mean) == 1 < longest:
+                axes.axhline(mean[0], ls="--", lw=1.2, **style | {"marker": None})
+            elif bars:
+                _bars(axes, x, mean, std, lw=1.2, ms=4, **style)
+            else:
+                axes.plot(x, mean, **style)
+                if np.isfinite(std).any() and len(section.groups) <= _SHADED:
+                    axes.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.13, lw=0)
+        axes.set(xlabel=axis[0], ylabel=axis[1], xticks=ticks(longest))
         more(axes)
 
     values = value_list([(group.label, float(summary(mean))) for group, mean, _ in curves])
-    labels = [group.label for group in section.groups]
+    labels = [group.label for group in groups]
     return Panel(title, f"{alt}: {values}.", draw, caption, **{"labels": labels} | options)
 
 
 def over_tasks(section: Section) -> Panel | None:
     """Draw the mean Macro-AUC over the tasks seen, after each task: the paper's figure of test results."""
-    groups = [group for group in section.groups if not group.runs[0].joint]
-    if not groups or groups[0].runs[0].matrix.tasks < 2:
+    if all(len(group.runs[0].matrix.values) < 2 for group in section.groups):
         return None
-
-    def bounds(axes: Any) -> None:
-        for group in section.groups:
-            if group not in groups:
-                value = float(np.mean([run.matrix.overall for run in group.runs]))
-                hue = _style(section, group)["color"]
-                axes.axhline(value, color=hue, ls="--", lw=1.2, label=shown(group.label))
-
     shaded = len(section.groups) <= _SHADED and any(len(group.runs) > 1 for group in section.groups)
     return _lines(
         section,
-        groups,
+        section.groups,
         lambda run: run.matrix.seen_means,
         title="Macro-AUC over tasks",
         alt="Lines of the mean Macro-AUC over the tasks seen. After the last task",
         axis=("tasks learnt", "Macro-AUC over tasks seen"),
         caption="Shade: sample standard deviation over seeds." if shaded else "Means over seeds.",
-        more=bounds,
     )
 
 
@@ -158,7 +159,6 @@ def forgetting_by_task(section: Section) -> Panel | None:
         caption="Best earlier Macro-AUC of a task minus its last; above zero is a loss.",
         summary=mean_defined,
         more=lambda axes: axes.axhline(0, color=INK, lw=0.7, zorder=1.9),
-        labels=[group.label for group in groups],
     )
 
 
@@ -210,8 +210,7 @@ def training_curves(section: Section) -> Panel | None:
             x = np.arange(1, len(mean) + 1) / (len(mean) / len(group.runs[0].matrix.values))
             few = {"ms": 3} if len(mean) < 12 else {"marker": None}
             axes.plot(x, mean, label=shown(group.label), lw=1.3, **_style(section, group) | few)
-        axes.set_xlabel("tasks learnt")
-        axes.set_ylabel("training loss")
+        axes.set(xlabel="tasks learnt", ylabel="training loss")
 
     ends = value_list([(group.label, mean[-1]) for group, mean in curves])
     alt = f"Lines of the mean training loss of each epoch, task after task. At the end: {ends}."
@@ -240,15 +239,12 @@ def _matrix_heat(group: Group, low: float, high: float) -> Panel:
             value = float(values[t, i])
             level = 0.0 if math.isnan(value) else (value - low) / max(high - low, 1e-9)
             _heat_cell(axes, t, i, value, palette(level), level, learnt=joint or i <= t, tasks=tasks)
-        axes.set_xlim(-0.5, tasks - 0.5)
-        axes.set_ylim(evaluations - 0.5, -0.5)
+        axes.set(xlim=(-0.5, tasks - 0.5), ylim=(evaluations - 0.5, -0.5))
         axes.set_xticks(range(tasks), [str(i + 1) for i in range(tasks)])
         axes.set_yticks(range(evaluations), ["all" if joint else str(t + 1) for t in range(evaluations)])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        axes.set_xlabel("evaluated on task")
-        axes.set_ylabel("learnt up to task")
-        axes.set_title(shown(group.label))
+        axes.set(xlabel="evaluated on task", ylabel="learnt up to task", title=shown(group.label))
 
     last = ", ".join(f"{value:.1f}" for value in values[-1])
     alt = f"Heat map of Macro-AUC, {evaluations} by {tasks}, for {group.label}. After the last task: {last}."
@@ -295,9 +291,7 @@ def _class_scatter(
             counts, values, s=20, lw=0, alpha=0.9, label=shown(group.label), **_style(section, group)
         )
         count_axis(axes, np.concatenate([counts, other[0]]), "positives in training, P_k")
-        axes.set_ylim(low, 101)
-        axes.set_ylabel("AUC of the class")
-        axes.set_title(shown(group.label))
+        axes.set(ylim=(low, 101), ylabel="AUC of the class", title=shown(group.label))
 
     worst = value_list([(group.runs[0].classes[k], values[k]) for k in np.argsort(counts)[:3]])
     alt = f"Final AUC of each class against its number of positives, for {group.label}. Rarest: {worst}."
@@ -316,13 +310,14 @@ def memory_scatter(group: Group, section: Section) -> Panel | None:
         low = max(1e-4, 0.7 * min(v[v > 0].min() if (v > 0).any() else 1e-3 for v in (data, kept)))
         axes.plot([low, 1], [low, 1], color=INK, lw=0.7, ls=":")
         axes.scatter(data.clip(low), kept.clip(low), s=18, lw=0, alpha=0.85, **_style(section, group))
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set(xscale="log", yscale="log")
         plain_log(axes.xaxis)
         plain_log(axes.yaxis)
-        axes.set_xlabel("share of positives in the task")
-        axes.set_ylabel("share in the memory")
-        axes.set_title(f"{shown(group.label, 24)}: gap {gap:.2f}")
+        axes.set(
+            xlabel="share of positives in the task",
+            ylabel="share in the memory",
+            title=f"{shown(group.label, 24)}: gap {gap:.2f}",
+        )
 
     spread = f" (standard deviation {gap_std:.2f})" if math.isfinite(gap_std) else ""
     off = float(np.mean(np.abs(data - kept)))
@@ -346,30 +341,19 @@ def session_rows(run: Run) -> list[list[str]]:
 def over_sessions(section: Section, measure: str) -> Panel | None:
     """Draw a measure of `WORDS` after each session, over the classes seen so far; joint training is dashed."""
     groups = [group for group in section.groups if all(run.sessions for run in group.runs)]
-
-    def values(run: Run) -> Floats:
-        return np.array([each[measure] for each in run.sessions])
-
-    curves = [(group, *mean_and_spread(group, values)) for group in groups]
-    longest = max((len(mean) for _, mean, _ in curves), default=0)
-    if longest < 2:
+    if all(len(group.runs[0].sessions) < 2 for group in groups):
         return None
-
-    def draw(axes: Any) -> None:
-        for group, mean, spread in curves:
-            style = _style(section, group) | {"label": shown(group.label), "lw": 1.2}
-            if len(mean) == 1:
-                axes.axhline(mean[0], ls="--", **style | {"marker": None})
-            else:
-                _bars(axes, np.arange(1, len(mean) + 1), mean, spread, ms=4, **style)
-        axes.set_xticks(ticks(longest))
-        axes.set_xlabel("sessions")
-        axes.set_ylabel(f"{WORDS[measure]} of all classes so far")
-
-    ends = value_list([(group.label, float(mean[-1])) for group, mean, _ in curves])
-    alt = f"Lines of the {WORDS[measure]} after each session. After the last: {ends}."
-    labels = [group.label for group in groups]
-    return Panel(f"{WORDS[measure]} over the sessions", alt, draw, size=(4.6, 2.6), labels=labels)
+    return _lines(
+        section,
+        groups,
+        lambda run: np.array([each[measure] for each in run.sessions]),
+        title=f"{WORDS[measure]} over the sessions",
+        alt=f"Lines of the {WORDS[measure]} after each session. After the last",
+        axis=("sessions", f"{WORDS[measure]} of all classes so far"),
+        caption="",
+        size=(4.6, 2.6),
+        bars=True,
+    )
 
 
 def _style(section: Section, group: Group) -> dict[str, Any]:
@@ -430,11 +414,13 @@ def class_curves(run: Run) -> Panel | None:
             axes.plot([steps, steps + room], [ends[k], height], color=QUIET, lw=0.4)
             style = {"fontsize": 6.5, "color": INK, "va": "center"}
             axes.text(steps + 1.2 * room, height, shown(run.classes[k], 18), **style)
-        axes.set_ylim(low, 102)
-        axes.set_xlim(0.9, steps + 0.3 * (steps - 1))
-        axes.set_xticks(ticks(steps))
-        axes.set_xlabel("tasks learnt")
-        axes.set_ylabel("AUC of the class")
+        axes.set(
+            ylim=(low, 102),
+            xlim=(0.9, steps + 0.3 * (steps - 1)),
+            xticks=ticks(steps),
+            xlabel="tasks learnt",
+            ylabel="AUC of the class",
+        )
 
     worst = value_list([(run.classes[k], lost[k]) for k in order[:3]])
     alt = f"Lines of the AUC of each class after each task, from its own task on. Largest changes: {worst}."
@@ -563,8 +549,7 @@ def _along(section: Section, lines: Sequence[Line], metric: str) -> Panel:
             plain_log(axes.xaxis)
         if not numeric:
             axes.set_xticks(range(len(values)), [shown(str(value)) for value in values])
-        axes.set_xlabel(shown(section.axis))
-        axes.set_ylabel(NAMES[metric])
+        axes.set(xlabel=shown(section.axis), ylabel=NAMES[metric])
 
     published = any(metric in line.published for line in lines)
     labels = [*series, *([f"{name} (published)" for name in series] if published else [])]
@@ -593,10 +578,7 @@ def _counts(name: str, run: Run) -> Panel:
             start += len(counts) + 1
         axes.set_yscale("log")
         plain_log(axes.yaxis)
-        axes.set_xticks([])
-        axes.set_xlabel("classes, task by task")
-        axes.set_ylabel("positives, P_k")
-        axes.set_title(name)
+        axes.set(xticks=[], xlabel="classes, task by task", ylabel="positives, P_k", title=name)
 
     low, high = int(run.positive.min()), int(run.positive.max())
     alt = f"Bars of the positives of each class, task by task, {name}: {low} to {high}."

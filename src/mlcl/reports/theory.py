@@ -324,15 +324,11 @@ def _imbalance(found: Diagnosis) -> Panel:
             at_edge = np.full(int(lost.sum()), low)
             axes.scatter(data[lost], at_edge, s=30, marker="x", color=colour(3), label="lost", clip_on=False)
             axes.legend()
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(low, 0.55)
-        axes.set_ylim(low, 0.55)
+        axes.set(xscale="log", yscale="log", xlim=(low, 0.55), ylim=(low, 0.55))
         for axis in (axes.xaxis, axes.yaxis):
             plain_log(axis)
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.set_xlabel("tau in the task")
-        axes.set_ylabel("tau in the memory")
+        axes.set(xlabel="tau in the task", ylabel="tau in the memory")
 
     off = float(np.abs(data - held)[there].mean()) if there.any() else float("nan")
     alt = (
@@ -358,9 +354,7 @@ def _terms(found: Diagnosis) -> Panel:
                 )
         axes.set_yscale("log")
         plain_log(axes.yaxis)
-        axes.set_xticks(ticks(len(tasks)))
-        axes.set_xlabel("task")
-        axes.set_ylabel("term / √n")
+        axes.set(xticks=ticks(len(tasks)), xlabel="task", ylabel="term / √n")
         low, high = axes.get_ylim()
         axes.set_ylim(low * (low / high) ** 0.3, high)  # room for the legend
         axes.legend(ncols=2, loc="lower center")
