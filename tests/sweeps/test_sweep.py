@@ -51,26 +51,16 @@ def planned(store, out, *, seeds=1, given=None):
     )[1]
 
 
+def reproduce(store, out, *more, table="core", seeds=2, jobs=1):
+    """The whole command."""
+    given = ["--benchmark", str(store), "--seeds", str(seeds), "--jobs", str(jobs), "--out", str(out)]
+    return main(["reproduce", str(table), *given, *FLAGS, *more])
+
+
 @pytest.fixture(scope="module")
 def finished(store, tmp_path_factory):
-    """The whole command, on one process."""
     out = tmp_path_factory.mktemp("sweep") / "core"
-    code = main(
-        [
-            "reproduce",
-            "core",
-            "--benchmark",
-            str(store),
-            "--seeds",
-            "2",
-            "--jobs",
-            "1",
-            "--out",
-            str(out),
-            *FLAGS,
-        ]
-    )
-    assert code == 0
+    assert reproduce(store, out) == 0
     return out
 
 
@@ -83,17 +73,8 @@ def matrices(out):
 
 def test_the_command_leaves_table_runs_figure_and_page(finished):
     names = {path.name for path in finished.iterdir()}
-    assert {
-        "table.csv",
-        "runs.csv",
-        "classes.csv",
-        "table.md",
-        "table.tex",
-        "figure.svg",
-        "figure.pdf",
-        "report.html",
-        "sweep.yaml",
-    } < names
+    tables = {f"{name}.csv" for name in ("table", "runs", "classes")}
+    assert tables | {"table.md", "table.tex", "figure.svg", "figure.pdf", "report.html", "sweep.yaml"} < names
     runs = list(csv.DictReader((finished / "runs.csv").open()))
     assert [(run["label"], run["seed"]) for run in runs[:3]] == [("ft", "0"), ("ft", "1"), ("ft-rldam", "0")]
     table = list(csv.DictReader((finished / "table.csv").open()))
@@ -126,19 +107,7 @@ def test_two_processes_give_the_same_numbers_and_finished_runs_stay(store, finis
         (finished / "runs" / name).rename(here / "runs" / name)
     try:
         before = {path: path.stat().st_mtime_ns for path in here.glob("runs/*/*")}
-        arguments = [
-            "reproduce",
-            "core",
-            "--benchmark",
-            str(store),
-            "--seeds",
-            "2",
-            "--jobs",
-            "2",
-            "--out",
-            str(here),
-        ]
-        assert main([*arguments, *FLAGS]) == 0
+        assert reproduce(store, here, jobs=2) == 0
         captured = capsys.readouterr()
         assert captured.out.splitlines()[-1] == str(here)
         assert "3 of 8 runs were done before" in captured.err
@@ -417,41 +386,27 @@ def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, c
         "rows: [{label: replay, method: er}, {label: new, method: ft, loss: ru}]\n"
     )
     out = tmp_path / "two"
-    given = ["--benchmark", str(store), "--seeds", "2", "--jobs", "1", "--out", str(out), *FLAGS]
     # A table of copies, with nothing run.
-    alone = [*given[: -len(FLAGS) - 2], "--out", str(tmp_path / "alone"), "--done", *FLAGS]
-    assert main(["reproduce", str(table), *alone, "--reuse", str(finished)]) == 0
+    assert reproduce(store, tmp_path / "alone", "--done", "--reuse", str(finished), table=table) == 0
     assert "2 of 4 runs are there" in " ".join(capsys.readouterr().err.split())
-    assert main(["reproduce", str(table), *given, "--reuse", str(finished)]) == 0
+    assert reproduce(store, out, "--reuse", str(finished), table=table) == 0
     assert f"2 of 4 runs were taken from {finished}" in " ".join(capsys.readouterr().err.split())
     for seed in range(2):
         mine, theirs = out / "runs" / f"replay-seed{seed}", finished / "runs" / f"er-seed{seed}"
         assert (mine / "environment.json").read_bytes() == (theirs / "environment.json").read_bytes()
     assert not list((out / "runs").glob(".*"))
-    assert main(["reproduce", str(table), *given, "--reuse", str(tmp_path)]) == 2
+    assert reproduce(store, out, "--reuse", str(tmp_path), table=table) == 2
     assert f"--reuse {tmp_path} holds no runs" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)
-    command = [
-        "reproduce",
-        "core",
-        "--benchmark",
-        str(store),
-        "--seeds",
-        "2",
-        "--out",
-        str(out),
-        *FLAGS,
-        "--done",
-    ]
-    assert main(command) == 2
+    assert reproduce(store, out, "--done") == 2
     assert f"none of the 8 runs is in {out} yet" in " ".join(capsys.readouterr().err.split())
     for name in ("er-seed0", "rldam-wru-seed0", "rldam-wru-seed1"):
         shutil.copytree(finished / "runs" / name, out / "runs" / name)
-    assert main(command) == 0
+    assert reproduce(store, out, "--done") == 0
     assert "3 of 8 runs are there" in capsys.readouterr().err
     table = list(csv.DictReader((out / "table.csv").open()))
     assert [(row["label"], row["seeds"]) for row in table] == [("er", "1"), ("rldam-wru", "2")]
@@ -462,12 +417,11 @@ def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)
     shutil.copytree(finished / "runs" / "ft-seed0", out / "runs" / "ft-seed0")
-    given = ["--benchmark", str(store), "--seeds", "1", "--jobs", "1", "--out", str(out), *FLAGS]
-    assert main(["reproduce", "core", *given, "--rows", "er"]) == 0
+    assert reproduce(store, out, "--rows", "er", seeds=1) == 0
     table = list(csv.DictReader((out / "table.csv").open()))
     assert [row["label"] for row in table] == ["ft", "er"]
     assert sorted(path.name for path in (out / "runs").iterdir()) == ["er-seed0", "ft-seed0"]
-    assert main(["reproduce", "core", *given, "--rows", "err"]) == 2
+    assert reproduce(store, out, "--rows", "err", seeds=1) == 2
     message = " ".join(capsys.readouterr().err.split())
     assert "--rows: no row 'err'; rows are: ft; ft-rldam; er; rldam-wru. Did you mean 'er'" in message
 
