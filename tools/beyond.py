@@ -16,7 +16,7 @@ from ledger import BENCHMARKS, ROOT, Sweep, Values, command, words, write
 from scipy.special import stdtrit
 from scipy.stats import spearmanr
 
-from mlcl.metrics.intervals import Interval, paired_interval
+from mlcl.metrics.intervals import Interval, paired_by_seed
 from mlcl.reports.rendering import interval
 from mlcl.reports.tables import COSTS, abbreviated
 
@@ -165,19 +165,9 @@ def upper_bound(label: str, metric: str) -> str | None:
     return BOUNDS[metric]["BCE" if plain else "RLDAM"]
 
 
-def paired(values: Values, label: str, other: str | None) -> tuple[list[float], list[float]]:
-    """Return the values of two rows on the seeds that both have."""
-    mine, theirs = values.get(label, {}), values.get(other or "", {})
-    seeds = sorted(mine.keys() & theirs.keys())
-    return [mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-
-
 def difference(values: Values, label: str, other: str | None) -> Interval | None:
     """Return the difference of two rows paired by seed, with nan ends for one seed; None without common seeds."""
-    mine, theirs = paired(values, label, other)
-    if len(mine) > 1:
-        return paired_interval(mine, theirs)
-    return Interval(mine[0] - theirs[0], math.nan, math.nan, 0.95) if mine else None
+    return paired_by_seed(values.get(label, {}), values.get(other or "", {}))
 
 
 def closed(values: Values, label: str) -> Interval | None:

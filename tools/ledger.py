@@ -7,6 +7,7 @@ differences between seeds. The interpretation is written by hand in ``tools/read
 from __future__ import annotations
 
 import csv
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from mlcl.metrics.intervals import paired_interval
+from mlcl.metrics.intervals import paired_by_seed
+from mlcl.reports.rendering import interval
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = (
@@ -106,21 +108,14 @@ class Sweep:
 
 def compare(values: Values, above: str, below: str, *, lower: bool) -> tuple[str, str]:
     """Return a verdict on "above is above below" and its evidence; with ``lower`` smaller values are better."""
-    seeds = sorted(set(values.get(above, {})) & set(values.get(below, {})))
-    if not seeds:
+    gain = paired_by_seed(values.get(above, {}), values.get(below, {}))
+    if gain is None:
         return "not tested", ""
-    sign = -1.0 if lower else 1.0
-    a, b = ([sign * values[label][seed] for seed in seeds] for label in (above, below))
-    mean = sum(x - y for x, y in zip(a, b, strict=True)) / len(seeds)
-    name = f"against {below}: "
-    if len(seeds) == 1:
-        return "one seed", f"{name}{sign * mean:+.2f}"
-    gain = paired_interval(a, b)
-    ends = sorted((sign * gain.low, sign * gain.high))
-    shown = f"{name}{sign * mean:+.2f} [{ends[0]:+.2f}, {ends[1]:+.2f}]"
-    if gain.low > 0:
-        return "holds", shown
-    return ("does not hold" if gain.high < 0 else "undecided"), shown
+    shown = f"against {below}: {interval(gain)}"
+    if math.isnan(gain.low):
+        return "one seed", shown
+    low, high = (-gain.high, -gain.low) if lower else (gain.low, gain.high)
+    return "holds" if low > 0 else "does not hold" if high < 0 else "undecided", shown
 
 
 def verdict(claim: dict[str, Any], sweep: Sweep | None) -> tuple[str, str]:

@@ -21,7 +21,8 @@ from ledger import ROOT, Sweep, Values, command, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mlcl.metrics.intervals import paired_interval
+from mlcl.metrics.intervals import paired_by_seed
+from mlcl.reports.rendering import interval
 
 NAMES = {
     "c-digits": "c-digits",
@@ -112,13 +113,10 @@ def difference(values: Values, above: str, below: str) -> str:
     >>> difference({"a": {0: 2.0, 1: 2.2}, "b": {0: 1.0, 1: 1.1}}, "a", "b")
     '**+1.05 [+0.41, +1.69]**'
     """
-    seeds = sorted(set(values.get(above, {})) & set(values.get(below, {})))
-    if len(seeds) < 2:
+    gain = paired_by_seed(values.get(above, {}), values.get(below, {}))
+    if gain is None or math.isnan(gain.low):
         return "-"
-    gain = paired_interval([values[above][s] for s in seeds], [values[below][s] for s in seeds])
-    mean = fmean(values[above][s] - values[below][s] for s in seeds)
-    shown = f"{mean:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}]"
-    return f"**{shown}**" if gain.low > 0 or gain.high < 0 else shown
+    return f"**{interval(gain)}**" if gain.low > 0 or gain.high < 0 else interval(gain)
 
 
 def tables(kind: str, benchmark: str, *, tuned: bool) -> list[Sweep]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,3 +75,15 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Inter
     mean, std = mean_std(difference)
     half_width = float(stdtrit(difference.size - 1, (1 + level) / 2)) * std / difference.size**0.5
     return Interval(estimate=mean, low=mean - half_width, high=mean + half_width, level=level)
+
+
+def paired_by_seed(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
+    """Return `paired_interval` over the seeds where both values are finite; nan ends for one seed, None without any.
+
+    >>> paired_by_seed({0: 71.0, 1: 73.0}, {1: 71.0, 2: 70.0})
+    Interval(estimate=2.0, low=nan, high=nan, level=0.95)
+    """
+    seeds = [seed for seed in sorted(mine.keys() & theirs.keys()) if np.isfinite(mine[seed] - theirs[seed])]
+    if len(seeds) < 2:
+        return Interval(mine[seeds[0]] - theirs[seeds[0]], np.nan, np.nan, 0.95) if seeds else None
+    return paired_interval([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds])

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mlcl.metrics import Interval, mean_std, paired_interval
+from mlcl.metrics import Interval, mean_std
+from mlcl.metrics.intervals import paired_by_seed
 from mlcl.reports.gather import Group, Section
 from mlcl.reports.rendering import Cell, PrintedTable, as_cell, decimals, in_cell, interval
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, SESSION_METRICS
@@ -103,14 +104,8 @@ def _difference(group: Group, other: Group | None, metric: str) -> Interval | No
     """Compare two rows seed by seed, so that variation common to the runs of a seed cancels."""
     if other is None or other is group:
         return None
-    theirs = {run.seed: run.values[metric] for run in other.runs}
-    pairs = [(run.values[metric], theirs[run.seed]) for run in group.runs if run.seed in theirs]
-    pairs = [pair for pair in pairs if all(math.isfinite(value) for value in pair)]
-    if not pairs:
-        return None
-    if len(pairs) == 1:
-        return Interval(pairs[0][0] - pairs[0][1], math.nan, math.nan, 0.95)
-    return paired_interval([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+    mine, theirs = ({run.seed: run.values[metric] for run in each.runs} for each in (group, other))
+    return paired_by_seed(mine, theirs)
 
 
 def _best(groups: Sequence[Group], means: Mapping[str, Mapping[str, float]]) -> dict[str, set[str]]:

@@ -116,14 +116,8 @@ class Overview(SweepCallback):
 
 def _score(finished: Finished) -> str:
     result = finished.result or {}
-    parts = [
-        f"Macro-AUC {_number(result.get('macro_auc'))}",
-        f"forgetting {_number(result.get('forgetting'))}",
-    ]
+    values = {"Macro-AUC": result.get("macro_auc"), "forgetting": result.get("forgetting")}
+    parts = [f"{name} {v:.2f}" if isinstance(v, int | float) else f"{name} -" for name, v in values.items()]
     if isinstance(result.get("seconds"), int | float):
         parts.append(measured(result["seconds"]))
     return ", ".join(parts)
-
-
-def _number(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, int | float) else "-"

@@ -195,9 +195,9 @@ class Tuning:
             active: labels of the rows that runs may be done for; all by default.
         """
         while wanted := self._wanted():
-            runs, mine = list(wanted), {run for run, labels in wanted.items() if _meet(labels, active)}
-            ends = {end.run.folder: end for end in execute(runs, mine)}
-            for run in runs:
+            mine = {run for run, labels in wanted.items() if active is None or not labels.isdisjoint(active)}
+            ends = {end.run.folder: end for end in execute(list(wanted), mine)}
+            for run in wanted:
                 end = ends.get(run.folder)
                 if end is None or end.result is None:
                     self._failed[run.folder] = "" if end is None else end.error
@@ -218,27 +218,19 @@ class Tuning:
         return labels
 
     def _tuned(self) -> Tuned:
-        chosen, problems = {}, {}
+        chosen: dict[str, Choice] = {}
+        problems = {}
         for row in self.rows:
-            missing = self._missing(row)
-            choice, diverged = self._choice(row)
+            stages, missing = list(self._stages(row)), self._missing(row)
             if missing:
                 failed = [error for run in missing if (error := self._failed.get(run.folder))]
                 problems[row.label] = f"its tuning failed: {failed[0]}" if failed else ""
-            elif diverged:
-                problems[row.label] = f"no value of {diverged} gave a number"
+            elif stages and stages[-1].found.best is None:
+                problems[row.label] = f"no value of {stages[-1].setting} gave a number"
             else:
-                chosen[row.label] = choice
+                found = {stage.setting: stage.found.best for stage in stages}
+                chosen[row.label] = {name: value for name, value in found.items() if value is not None}
         return Tuned(chosen, {row.label: row.skipped for row in self.rows}, problems)
-
-    def _choice(self, row: _Row) -> tuple[Choice, str]:
-        """Return the values of a row so far, and a setting all of whose values diverged."""
-        choice: Choice = {}
-        for stage in self._stages(row):
-            if stage.found.best is None:
-                return choice, stage.setting
-            choice[stage.setting] = stage.found.best
-        return choice, ""
 
     def _missing(self, row: _Row) -> list[PlannedRun]:
         """Return the runs that the search over a row needs next."""
@@ -322,10 +314,6 @@ class Tuning:
                 run = self._run(row, stage.others | {stage.setting: value}, seed)
                 if run.folder in self._known:
                     yield value, seed, run
-
-
-def _meet(labels: set[str], active: Collection[str] | None) -> bool:
-    return active is None or not labels.isdisjoint(active)
 
 
 def described_choice(values: Mapping[str, Value]) -> str:
