@@ -52,7 +52,7 @@ RUN_FILES = (
 )
 
 NAMED_TWICE = {
-    *("Encoder", "Job", "Lane", "Learner", "Learnt", "Refused", "Table"),
+    *("Encoder", "Job", "Lane", "Learner", "Learnt", "Refused"),
     *("check_parts", "choose", "describe", "digest", "fingerprint", "is_texts", "join"),
     *("read_sums", "read_weights", "reason", "stored_inputs"),
 }

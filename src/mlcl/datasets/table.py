@@ -38,7 +38,6 @@ from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, choose_split
 from mlcl.datasets.trees import PACKED, UNREADABLE, open_packed
 from mlcl.encoders import Encoder, chosen_encoder, from_bytes, to_bytes
 from mlcl.errors import InputError, one_line, parsing
-from mlcl.files import slug
 
 TEXT_COLUMNS = [
     "text",
@@ -221,28 +220,24 @@ def plan_table(
     file = None
     if texts is not None:
         fitted = _encoder(encoder, [texts[k] for k in kept if train[k]])
-        inputs, file = vectors(fitted, [texts[k] for k in kept]), to_bytes(fitted)
+        inputs, file = np.zeros((len(texts), fitted.width), np.float32), to_bytes(fitted)
+        inputs[kept] = vectors(fitted, [texts[k] for k in kept])
     elif table.images is not None and columns.vectors is None:
-        inputs = table.images.take(kept)
+        inputs = table.images
     else:
-        inputs = table.vectors(columns.vectors, leave=columns.others())[kept]
+        inputs = table.vectors(columns.vectors, leave=columns.others())
     names = table.names(columns.id)
     return make_plan(
         source=table.source,
-        root=str(table.path),
-        name=slug(table.path.absolute().name.partition(".")[0]),
+        root=table.path,
         classes=found.classes,
-        ids=[names[k] if columns.id else f"row-{names[k]}" for k in kept],
-        train=train[kept],
-        labels=found.labels[kept],
-        known=None if found.known is None else found.known[kept],
+        ids=names if columns.id else [f"row-{name}" for name in names],
+        train=train,
+        labels=found.labels,
+        known=found.known,
         inputs=inputs,
         options=options | ({"text": list(columns.text)} if columns.text else {}) | found.options,
-        dropped={
-            "rows without text": int((~written).sum()),
-            "rows without annotation": int((~done).sum()),
-            "validation rows": int((~keep).sum()),
-        },
+        drop={"rows without text": ~written, "rows without annotation": ~done, "validation rows": ~keep},
         encoder=file,
     )
 
