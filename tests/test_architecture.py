@@ -53,7 +53,7 @@ RUN_FILES = (
 
 NAMED_TWICE = {
     *("Encoder", "Job", "Lane", "Learner", "Learnt", "Refused"),
-    *("check_parts", "choose", "describe", "digest", "fingerprint", "is_texts", "join"),
+    *("check_parts", "choose", "describe", "fingerprint", "is_texts", "join"),
     *("read_sums", "read_weights", "reason", "stored_inputs"),
 }
 """Names that two modules still give to different things: this list may only become shorter."""

@@ -102,9 +102,6 @@ class DatasetPlan:
     Attributes:
         source: the name of the source, e.g. ``voc``.
         root: the path that was read, for the manifest and for error messages.
-        name: the name of the dataset.
-        classes: one name per column of the labels.
-        ids: one distinct name per row.
         train: the number of training rows.
         labels: uint8 ``[N, K]``.
         inputs: encoded images, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.

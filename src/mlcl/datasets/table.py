@@ -62,15 +62,10 @@ _SPLIT_FILE = re.compile(r"(train|validation|valid|val|test)\b.*\.parquet", re.I
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a table.
+    """The rows of a file or folder: an Arrow table of all columns but that of images, which stand beside it.
 
-    Attributes:
-        path: the file or folder.
-        data: the columns, except for that of images: an Arrow table.
-        lines: the line of a file of text where each row begins; else the number of the row, from 1.
-        images: the images of the rows, if they have any.
-        splits: the split of each row, where files or folders name it.
-        source: what its stores record: ``table``, ``parquet`` or ``huggingface``.
+    ``lines`` are those where rows begin in a file of text, else the numbers of the rows, from 1. ``splits`` are of
+    rows whose files or folders name them. ``source`` is what stores record.
     """
 
     path: Path
@@ -127,15 +122,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Which columns of a table are read.
-
-    Attributes:
-        text: those of the text, in order; none where the rows are vectors or images.
-        tags: that of the tags; None: those that begin with ``label_``.
-        id: that of the names of the rows, if there is one.
-        vectors: that of the vectors, as lists of numbers.
-        annotated: that of the labels that a row was annotated for; None: all.
-    """
+    """Which columns of a table are read: no text where rows are vectors or images; no tags where ``label_...`` are."""
 
     text: tuple[str, ...]
     tags: str | None
@@ -283,16 +270,9 @@ def find_columns(
     annotated: str | None = None,
     needs_text: bool = True,
 ) -> TableColumns:
-    """Return the columns that options name, or else those with usual names.
+    """Return the columns that options name (those of text with commas between them), or else those with usual names.
 
-    Args:
-        table: the table.
-        text: columns of text, with commas between them.
-        tags: column of the tags.
-        id: column of the names of rows.
-        vectors: column of vectors.
-        annotated: column of the labels that a row was annotated for.
-        needs_text: refuse a table without texts; otherwise its images, vectors or numbers are read.
+    A table without texts is refused if ``needs_text``; otherwise its images, vectors or numbers are read.
     """
     names, where = list(table.data.column_names), str(table.path)
 
@@ -362,12 +342,7 @@ def _ending(path: Path) -> str:
 
 
 def read_table(path: Path, *, image: str | None = None) -> Table:
-    """Read a table; whatever does not fit is an `InputError` that names the line.
-
-    Args:
-        path: the file, a folder of Parquet files, or one that ``save_to_disk`` wrote.
-        image: name of the column of images.
-    """
+    """Read a file, a folder of Parquet files, or one that ``save_to_disk`` wrote; ``image`` names a column."""
     if not path.exists():
         raise InputError(f"{path} was looked for and does not exist; a table was expected")
     kind = _ending(path)

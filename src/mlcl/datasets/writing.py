@@ -144,20 +144,9 @@ def prepare_features(
 ) -> StoreInfo:
     """Write a store with the rows, labels and split of ``data``, and computed feature vectors as inputs.
 
-    Interrupted or killed, the next call with the same origin continues.
-
-    Args:
-        data: the dataset that the features are computed from.
-        ids: names of its rows, training rows first.
-        out: the folder to make.
-        compute: yields ranges of rows with their features, float32 ``[n, width]``.
-        width: number of features per row.
-        origin: all that determines the features (data, model, weights); it is written into the manifest.
-        also: what else is written there. It follows from ``origin``, so it does not decide whether a store is the same:
-            one that was made before it was recorded is not made again.
-        step: rows computed before they are written.
-        overwrite: make the store again even if it exists, and replace a store of other content.
-        progress: called with rows done and rows in all.
+    ``origin`` is all that determines the features (data, model, weights); it is written into the manifest. So is
+    ``also``, which follows from it: a store that was made before that was recorded is not made again. Rows are
+    computed by steps of at least ``step``; the other options are those of `prepare`.
     """
     plan = features_plan(data, ids, width, origin)
 
