@@ -18,7 +18,7 @@ from mlcl._version import __version__
 from mlcl.errors import InputError
 from mlcl.files import read_bounded
 from mlcl.metrics import Calibration, Interval, average_precision, bootstrap_interval
-from mlcl.models.provenance import describe_in_full
+from mlcl.models.provenance import describe_weights
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
 from mlcl.reports.records import Run
 from mlcl.reports.rendering import PrintedTable, decimals, escaped, fenced, in_points
@@ -234,7 +234,9 @@ def _weights(run: Run) -> list[str]:
     for name in ("weights", "encoder_weights", "features"):
         record = getattr(run, name)
         if record is not None:
-            found.append(f"- {name.capitalize().replace('_', ' ')}: {escaped(describe_in_full(record))}.")
+            found.append(
+                f"- {name.capitalize().replace('_', ' ')}: {escaped(describe_weights(record, file=True))}."
+            )
             if record.get("leak"):
                 found.append(f"- Warning: {escaped(record['leak'])}")
     if not found:

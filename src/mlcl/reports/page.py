@@ -13,7 +13,7 @@ import yaml
 from mlcl._version import __version__
 from mlcl.config.resolve import merge
 from mlcl.config.schema import flat
-from mlcl.models.provenance import describe_in_full
+from mlcl.models.provenance import describe_weights
 from mlcl.reports import figures
 from mlcl.reports import single as one
 from mlcl.reports.drawing import ReportFigure, to_inline
@@ -238,7 +238,7 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, str]]:
         found = [record for run in runs if (record := getattr(run, name)) is not None]
         facts += [
             (name.capitalize().replace("_", " "), line)
-            for line in dict.fromkeys(describe_in_full(record) for record in found)
+            for line in dict.fromkeys(describe_weights(record, file=True) for record in found)
         ]
         leaks = dict.fromkeys(str(record["leak"]) for record in found if record.get("leak"))
         facts += [("Warning", text) for text in leaks]

@@ -80,6 +80,10 @@ class Benchmark:
     """The options of `build_benchmark` that cut the dataset into these tasks, if they are known."""
     held_out: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Rows of ``dataset.train`` that are in no task any more, see `keep_out`: for probabilities and thresholds."""
+    complete: bool = True
+    """Whether every row has the labels of all tasks; not so where tasks of several stores stand side by side."""
+    added: int | None = None
+    """How many of the last tasks are new, if not all: what the others lack was noted in the run before."""
 
     def __repr__(self) -> str:
         train, test = (list(split.inputs.shape) for split in (self.dataset.train, self.dataset.test))
@@ -118,8 +122,9 @@ class Benchmark:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what the tasks lack that the metric or the theory needs, see `task_notes`."""
-        return task_notes(self.dataset, self.tasks)
+        """Return what the new tasks lack that the metric or the theory needs, see `task_notes`."""
+        new = len(self.tasks) if self.added is None else self.added
+        return task_notes(self.dataset, self.tasks[len(self.tasks) - new :])
 
     @property
     def headline_problem(self) -> str:
