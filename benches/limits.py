@@ -19,7 +19,7 @@ from mlcl.config.resolve import config_from
 from mlcl.datasets import prepare_source
 from mlcl.exact import Learner
 from mlcl.exact.counting import Counter
-from mlcl.runs.encoders import Recipe
+from mlcl.runs.features import Recipe
 from mlcl.training.learner import Learner as Trainer
 
 

@@ -18,9 +18,8 @@ from torch.nn import functional
 from mlcl.methods.regularisers.base import REGULARISERS
 from mlcl.methods.regularisers.distillation import LogitDistillation
 from mlcl.methods.step import Step, TaskContext
-from mlcl.models.clustering import principal_components
 from mlcl.models.network import MODELS, Backbone, Inputs
-from mlcl.models.patches import IMAGES, Patches, batches, spread
+from mlcl.models.patches import IMAGES, Patches, batches, principal_components, spread
 
 Moments = tuple[Tensor, Tensor]
 """Mean and covariance."""

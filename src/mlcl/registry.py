@@ -17,7 +17,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
 
@@ -247,6 +247,13 @@ class Registry(Generic[T]):
             for option in read_options(value):
                 found.setdefault(option.name, []).append((name, option))
         return found
+
+    def described(self, name: str) -> list[Option]:
+        """Return the options of ``name``; one that its docstring does not describe has the words of another part."""
+        shared = {
+            key: next((o.help for _, o in takers if o.help), "") for key, takers in self.all_options().items()
+        }
+        return [replace(o, help=o.help or shared.get(o.name, "")) for o in read_options(self.get(name))]
 
     def build(self, name: str, *args: Any, **options: Any) -> Any:
         """Call ``name`` with the options that are set; an option it does not take is refused, never ignored."""

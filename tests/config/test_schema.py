@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mlcl.config.resolve import config_from
-from mlcl.config.schema import TrainConfig
+from mlcl.config.schema import ExactConfig, TrainConfig
 from mlcl.errors import InputError
+from mlcl.exact import Options
 
 
 def test_a_portable_run_is_on_one_cpu_thread():
@@ -45,3 +46,16 @@ def test_a_seed_of_many_bits_in_a_file_is_a_sentence(tmp_path):
     path.write_text(f"benchmark: c-digits\nseed: 0x{'f' * 3000}\n")
     with pytest.raises(InputError, match="seed is a number of 12000 bits"):
         config_from(path)
+
+
+@pytest.mark.parametrize("name", ["unlabelled", "ridge", "exponent"])
+def test_a_run_and_the_exact_learner_take_the_same_values(name):
+    def takes(kind, value):
+        try:
+            kind(**{name: value})
+        except InputError:
+            return False
+        return True
+
+    for value in (-0.1, 0.0, 0.5, 1.0, 1.5, 2.0, 2.1, 1e9, float("nan"), "auto"):
+        assert takes(ExactConfig, value) == takes(Options, value), value

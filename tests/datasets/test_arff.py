@@ -15,7 +15,7 @@ from scipy.io import arff as scipy_arff
 
 from data import shared_data, write_tree
 from mlcl.datasets import open_store, plan_source, prepare, prepare_source
-from mlcl.datasets.arff_text import parse_arff
+from mlcl.datasets.arff import parse_arff
 from mlcl.errors import InputError
 
 

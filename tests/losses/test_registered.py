@@ -136,7 +136,7 @@ def test_bad_options_are_named(kind, options, message):
 
 
 def test_none_keeps_the_default():
-    assert build_loss("rldam", COUNTS, margin=None).margin == 1.0
+    assert build_loss("rldam", COUNTS, margin=None).member.margin == 1.0
 
 
 # The weights of db depend on all labels of a row, of which the classes of a group are only a part.

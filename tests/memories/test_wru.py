@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
-from mlcl.memories import TaskSamples, greedy, joined_task, select_wru, wru_gap
+from mlcl.memories import TaskSamples, select_wru, wru, wru_gap
 from mlcl.memories.wru import update_wru
 
 
@@ -96,8 +96,8 @@ def test_patterns_by_their_labels_give_the_same_choice(labels: np.ndarray, crite
 
     dense = choose()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(greedy, "_SMALL", 0)
-        patch.setattr(greedy, "_LARGE", 1)  # as where patterns times classes are too many
+        patch.setattr(wru, "_SMALL", 0)
+        patch.setattr(wru, "_LARGE", 1)  # as where patterns times classes are too many
         sparse = choose()
     np.testing.assert_array_equal(dense[0], sparse[0])
     np.testing.assert_array_equal(dense[1], sparse[1])
@@ -227,45 +227,3 @@ def test_shapes_and_bad_input() -> None:
         select_wru([[2, 0], [0, 1]], 1)
     with pytest.raises(InputError, match="criterion is 'both'"):
         select_wru([[1, 0], [0, 1]], 1, criterion="both")
-
-
-def test_a_task_that_goes_on_is_a_greedy_selection_of_all_its_counts():
-    """Brute force: at each step try every remaining row of both parts, with the counts of everything as the target."""
-    rng = np.random.default_rng(3)
-    first, second = (
-        (rng.random((40, 3)) < (0.5, 0.2, 0.3)).astype(int),
-        (rng.random((30, 3)) < 0.4).astype(int),
-    )
-    (kept,) = update_wru((), TaskSamples.of(0, [0, 1, 2], np.arange(40), first), 12, rng)
-    both = joined_task(kept, TaskSamples.of(0, [0, 1, 2], 40 + np.arange(30), second))
-    (found,) = update_wru((), both, 15, rng)
-    labels = np.concatenate([first, second])
-    total = LabelCounts.of(labels)
-    assert found.counts == total
-    assert dict(found.extra) == {}
-    assert np.array_equal(found.labels, labels[found.rows])
-    left, chosen = list(range(len(both))), []
-    for position, row in enumerate(found.rows):
-        gaps = {i: wru_gap(total, both.labels[[*chosen, i]].astype(np.uint8)) for i in left}
-        mine = int(np.flatnonzero(both.rows == row)[0])
-        assert gaps[mine] <= min(gaps.values()) + 1e-9, position
-        chosen.append(mine)
-        left.remove(mine)
-
-
-def test_a_task_that_goes_on_keeps_old_rows_in_proportion():
-    """100 stored rows that stand for 900, and 100 new ones: nine of ten are drawn from the old."""
-    labels = np.zeros((1000, 1), int)
-    labels[::2] = 1
-    old = TaskSamples.of(0, [0], np.arange(900), labels[:900]).take(np.arange(100))
-    both = joined_task(old, TaskSamples.of(0, [0], 900 + np.arange(100), labels[900:]))
-    shares = [
-        (update_wru((), both, 20, np.random.default_rng(seed))[0].rows < 900).mean() for seed in range(200)
-    ]
-    assert abs(np.mean(shares) - 0.9) < 0.03  # without masses it would be 0.5
-
-
-def test_another_task_cannot_go_on():
-    one, other = (TaskSamples.of(t, [0], [0, 1], [[1], [0]]) for t in (0, 1))
-    with pytest.raises(InputError, match="but task 1 with classes"):
-        joined_task(one, other)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlcl.errors import InputError
-from mlcl.models.provenance import check_encoder, describe, images_of, leak, mark_leak, trained_on
+from mlcl.models.provenance import check_encoder, describe_weights, images_of, leak, mark_leak, trained_on
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_a_leak_is_warned_of_and_written_down():
 
 
 def test_provenance_in_one_line():
-    assert describe(
+    assert describe_weights(
         {"package": "timm", "version": "1", "model": "m", "weights": "f.pth", "sha256": "ab"}
     ) == ("timm 1 m, weights f.pth, data not known, sha256 ab")
-    assert describe({"model": "resnet8", "weights": None, "sha256": "0" * 64}) == (
+    assert describe_weights({"model": "resnet8", "weights": None, "sha256": "0" * 64}) == (
         f"resnet8, random weights, sha256 {'0' * 12}"
     )
 

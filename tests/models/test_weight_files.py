@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mlcl.errors import InputError
-from mlcl.models.packages import read_weights
+from mlcl.models.packages import weights_of_file
 from mlcl.models.weight_files import fit_names, is_weight_file, read_weight_file, tensors_sha256
 
 
@@ -134,12 +134,12 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path, value):
     module = nn.Linear(2, 1)
     tensors = module.state_dict() | {"head": torch.tensor([torch.nan])}  # which nobody needs
     torch.save(tensors, tmp_path / "w.pth")
-    read_weights("net", tmp_path / "w.pth", module)
+    weights_of_file("net", tmp_path / "w.pth", module)
     torch.save(tensors | {"weight": torch.tensor([[1, value]])}, tmp_path / "w.pth")
     with pytest.raises(
         InputError, match=r"w\.pth: 1 of 2 values of 'weight' are no finite numbers; expected"
     ):
-        read_weights("net", tmp_path / "w.pth", module)
+        weights_of_file("net", tmp_path / "w.pth", module)
 
 
 def test_files_that_are_not_there_or_empty_of_tensors(tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 
 from mlcl.errors import InputError
 from mlcl.models import build_model
-from mlcl.models.packages import PackageError, version
+from mlcl.models.packages import PackageError, package_version
 
 MEAN, STD = (0.5, 0.25, 0.125), (0.5, 0.5, 2.0)
 
@@ -104,7 +104,11 @@ def offline(monkeypatch):
 def test_published_weights_bring_normalisation_and_provenance(package, offline):
     network = build_model(f"{package}:net", (3, 16, 16), 5, pretrained=True)
     record = network.backbone.provenance
-    assert (record["package"], record["version"], record["model"]) == (package, version(package), "net")
+    assert (record["package"], record["version"], record["model"]) == (
+        package,
+        package_version(package),
+        "net",
+    )
     assert (record["trained_on"], record["outputs"]) == (["ImageNet-1k"], [1000])
     assert record["weights"] == {"timm": "a1_in1k", "torchvision": "V1"}[package]
     assert (network.backbone.model.conv.weight == 0.5).all()

@@ -23,8 +23,7 @@ from mlcl.engines.pool import EngineFailure
 from mlcl.errors import InputError
 from mlcl.models import build_model
 from mlcl.runs.continuing import update
-from mlcl.runs.encoders import Encoder
-from mlcl.runs.features import embed_store
+from mlcl.runs.features import ImageEncoder, embed_store
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.taggers.predict import predict
@@ -123,13 +122,13 @@ def test_an_interrupted_store_is_gone_on_with(store, tmp_path, monkeypatch):
         embed_store(str(store), "resnet8", out=tmp_path / "b", progress=stop)
     assert not (tmp_path / "b").exists()
     embedded = []
-    original = Encoder.__call__
+    original = ImageEncoder.__call__
 
     def counted(self, inputs, **options):
         embedded.append(len(inputs))
         return original(self, inputs, **options)
 
-    monkeypatch.setattr(Encoder, "__call__", counted)
+    monkeypatch.setattr(ImageEncoder, "__call__", counted)
     embed_store(str(store), "resnet8", out=tmp_path / "b")
     assert sum(embedded) == 450 - 256 + 1  # one row tells the width
     assert (tmp_path / "b" / "inputs.npy").read_bytes() == (whole.path / "inputs.npy").read_bytes()
@@ -224,14 +223,14 @@ def test_features_of_features_and_odd_places(store, tmp_path):
 
 
 def test_features_that_are_no_numbers_are_refused(store, tmp_path, monkeypatch):
-    original = Encoder.__call__
+    original = ImageEncoder.__call__
 
     def broken(self, inputs, **options):
         found = original(self, inputs, **options)
         found[-1] = np.nan
         return found
 
-    monkeypatch.setattr(Encoder, "__call__", broken)
+    monkeypatch.setattr(ImageEncoder, "__call__", broken)
     with (
         pytest.warns(UserWarning, match="random weights"),
         pytest.raises(InputError, match="no finite numbers for row 127"),

@@ -21,7 +21,7 @@ from mlcl.streams import (
     measurable,
     official_imbalance,
 )
-from mlcl.streams.imbalance import delete_rows, draw_goals
+from mlcl.streams.tasks import delete_rows, draw_goals
 
 NAMES = [f"c{k}" for k in range(20)]
 FEW = settings(deadline=None, max_examples=40)

@@ -17,7 +17,7 @@ from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
-from mlcl.training.processes import join
+from mlcl.training.processes import join_processes
 from team_failing import exchange
 
 DEVICES = 2
@@ -67,7 +67,7 @@ def all_runs():
     """Do every run in every process; return the results of this one, and a sum of the weights of each process."""
     with launched(DEVICES, all_runs):
         found = {name: learn(name, DEVICES) for name in RUNS}
-        join(TrainConfig(device="cpu", devices=DEVICES))
+        join_processes(TrainConfig(device="cpu", devices=DEVICES))
         sums = [float(sum(w.double().sum() for w in run["weights"].values())) for run in found.values()]
         return found, exchange(sums)
 
@@ -114,7 +114,7 @@ def loss_of(kind, logits, labels, groups, mask):
 def primitives():
     """Compare, in two processes, what they compute together with what each computes alone from all rows."""
     with launched(DEVICES, primitives):
-        processes = join(TrainConfig(device="cpu", devices=DEVICES))
+        processes = join_processes(TrainConfig(device="cpu", devices=DEVICES))
         gaps = {}
         for rows in (9, 1):  # the one row of the second batch is the last process's: the first has none
             inputs, labels, groups, mask = batch(rows)

@@ -32,9 +32,9 @@ def failing(kind):
         if kind != "dead":
             return member().meet()
         from mlcl.config.schema import TrainConfig
-        from mlcl.training.processes import join
+        from mlcl.training.processes import join_processes
 
-        join(TrainConfig(device="cpu", devices=2))
+        join_processes(TrainConfig(device="cpu", devices=2))
         if second:
             os._exit(9)
         return exchange(1)

@@ -28,7 +28,7 @@ from mlcl.reports.page import write_files
 from mlcl.sweeps import Finished, Position, SweepCallback, load_experiment, plan_runs, run_all
 from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.sweep import Fingerprints, reuse, sweep_lock
-from mlcl.sweeps.work import attempt
+from mlcl.sweeps.work import _Reporting, attempt
 from mlcl.training.callbacks import Callback, Interrupted
 
 pytestmark = pytest.mark.slow  # whole sweeps
@@ -194,6 +194,14 @@ def test_a_run_that_fails_or_is_killed_does_not_stop_the_rest(store, tmp_path):
     assert "ended by signal 9" in ends[3].error
     assert log.positions[:3] == [("ft", Position(0, 3, epoch, 2)) for epoch in (0, 1, 2)]
     assert len(log.ends) == 5
+
+
+def test_a_joint_run_is_done_when_its_last_epoch_is(store):
+    positions = []
+    settings = QUICK | {"benchmark": str(store), "method": "joint"}
+    mlcl.run(settings, callback=_Reporting(positions.append))
+    shares = [position.share for position in positions]
+    assert shares == [epoch / 6 for epoch in range(7)]  # two epochs for each of three tasks
 
 
 def test_an_interrupted_run_resumes_from_its_checkpoint(store, finished, tmp_path):

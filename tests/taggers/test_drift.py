@@ -10,6 +10,7 @@ import pytest
 
 from helpers import EXACT, label_settings, label_store, small_arrays
 from mlcl.cli.main import main
+from mlcl.models.mlp import VectorBackbone
 from mlcl.runs.continuing import update
 from mlcl.runs.run import run
 from mlcl.taggers.drift import drift
@@ -34,6 +35,19 @@ def test_rows_of_the_same_kind_have_not_moved(place):
     assert not found.moved
     again = drift(place / "run", place / "same.npy", reference=place / "store")
     assert again.record()["labels"] == found.record()["labels"]
+
+
+def test_the_backbone_sees_every_row_once(place, monkeypatch):
+    seen = []
+    forward = VectorBackbone.forward
+
+    def counted(self, inputs):
+        seen.append(len(inputs))
+        return forward(self, inputs)
+
+    monkeypatch.setattr(VectorBackbone, "forward", counted)
+    found = drift(place / "run", place / "same.npy")
+    assert sum(seen) == found.rows + found.reference_rows
 
 
 def test_a_planted_shift_and_a_vanished_label_are_found(place, capsys, tmp_path):

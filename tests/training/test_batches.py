@@ -22,7 +22,7 @@ def test_an_epoch_plan_covers_the_task_and_balances_the_memory():
         memory.update(TaskSamples.of(task, [task], rows, np.ones((50, 1), np.uint8)))
     plan = plan_epoch(
         np.arange(200, 243),
-        memory,
+        (memory.rows, memory.task_of_row),
         np.random.default_rng(0),
         task=2,
         batch_size=10,

@@ -19,7 +19,7 @@ def test_what_is_measured_again_replaces_the_last_row_of_every_table():
         measured.add(first, stream, learnt=1)
         measured.add(last, stream, learnt=2)
     assert found != expected
-    found.measure_again(right, stream)
+    found.measure_again(right, stream, threshold=0.5)
     for name, table in expected.tables().items():
         assert np.array_equal(found.tables()[name], table, equal_nan=True)
     assert found.pooled[-1] == expected.pooled[-1]

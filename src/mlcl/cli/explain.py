@@ -14,7 +14,7 @@ from mlcl.config.schema import PARTS, SECTIONS, flat
 from mlcl.errors import InputError, nearest
 from mlcl.methods.presets import ALIASES, PRESETS, describe_alias
 from mlcl.models import HEADS
-from mlcl.registry import Option, Registry, members, read_options
+from mlcl.registry import Option, Registry, members
 
 SYMBOLS = {"u": "exact.unlabelled", "M": "memory.size", "lambda": "loss.margin"}
 """Settings by the letters of tables and papers."""
@@ -126,7 +126,7 @@ def _part(part: str, registry: Registry[Any], kind: str) -> Iterator[str]:
     reference = registry.reference(kind)
     yield f"{kind}: {registry.noun}. {registry.summary(kind)}{f' [{reference}]' if reference else ''}"
     yield _fact("command line", f"--{part} {kind}")
-    options = [o for o in read_options(registry.get(kind)) if o.name not in GIVEN_BY_THE_RUN.get(part, ())]
+    options = [o for o in registry.described(kind) if o.name not in GIVEN_BY_THE_RUN.get(part, ())]
     for option in options:
         yield setting_line(f"{part}.{option.name}", option, whole=True)
 

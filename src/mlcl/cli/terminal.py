@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from mlcl.cli.estimates import TimeLeft
 from mlcl.cli.progress import make_console
 from mlcl.metrics import ResultMatrix, session_means
-from mlcl.models.provenance import describe
+from mlcl.models.provenance import describe_weights
 from mlcl.reports.rendering import Cell, PrintedTable, decimals
 from mlcl.runs.durations import measured
 from mlcl.runs.folder import WARNINGS
@@ -121,14 +121,14 @@ def result_lines(result: Result) -> list[str]:
         f"mAP {decimals(pooled['map'])}",
         *_session_lines(result),
     ]
-    if not getattr(benchmark, "complete", True):
+    if not benchmark.complete:
         lines[-1] += f" (undefined: no {_noun(result.learner)} has the labels of both old and new classes)"
     if problem := benchmark.headline_problem:
         lines.append(f"{problem}.")
     if solved := result.learner.head.choices():
         lines.append(f"solved with {describe_solved(solved)}")
     if (weights := result.learner.network.backbone.provenance) is not None:
-        lines.append(f"backbone: {describe(weights)}")
+        lines.append(f"backbone: {describe_weights(weights)}")
     undefined = int(np.isnan(result.per_class[-1]).sum())
     if undefined:
         named = "it" if undefined == 1 else "them"

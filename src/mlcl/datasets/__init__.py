@@ -124,8 +124,10 @@ def prepare_source(
         options: ``name``, and the options of the source.
     """
     listing = None if isinstance(skip_bad, bool) else Path(skip_bad).expanduser()
-    if listing is not None:
-        _check_listing(listing, overwrite=overwrite)
+    if listing is not None:  # refused before the work, and not after it
+        if listing.is_dir() or (listing.exists() and not overwrite):
+            raise InputError(f"--skip-bad {listing} exists; choose another name, or add --overwrite")
+        require_folder(listing)
     plan = plan_source(kind, root, **options)
     target = store_path(plan, size) if out is None else Path(out).expanduser()
     if announce is not None:
@@ -138,10 +140,12 @@ def prepare_source(
                 "--size 32 training on a CPU"
             )
         announce(text)
-        train, test = plan.train, len(plan.ids) - plan.train
-        for note in published_differences(
-            plan.name, data=plan.name, classes=plan.classes, train=train, test=test, dropped=plan.dropped
-        ):
+        rows: dict[str, Any] = {
+            "train": plan.train,
+            "test": len(plan.ids) - plan.train,
+            "dropped": plan.dropped,
+        }
+        for note in published_differences(plan.name, data=plan.name, classes=plan.classes, **rows):
             announce(f"note: {note}")
     made = prepare(
         plan, target, size=size, overwrite=overwrite, skip_bad=bool(skip_bad), jobs=jobs, progress=progress
@@ -150,13 +154,6 @@ def prepare_source(
         lines = (f"{name}\t{why}".replace("\n", " ") + "\n" for name, why in made.skipped)
         write_text(listing, "".join(lines))
     return made
-
-
-def _check_listing(path: Path, *, overwrite: bool) -> None:
-    """Refuse a list of skipped images that cannot be written, before the work and not after it."""
-    if path.is_dir() or (path.exists() and not overwrite):
-        raise InputError(f"--skip-bad {path} exists; choose another name, or add --overwrite")
-    require_folder(path)
 
 
 def find_dataset(name_or_path: str, *, commands: Sequence[str] = ()) -> Path:
@@ -170,7 +167,7 @@ def find_dataset(name_or_path: str, *, commands: Sequence[str] = ()) -> Path:
         return path
     stores = cache_dir() / "stores"
     named = stores / name_or_path
-    if Path(name_or_path).name == name_or_path and _is_folder(named):
+    if Path(name_or_path).name == name_or_path and _folder(named) is not None:
         return named
     known = _known_command(name_or_path)
     command = " && ".join(commands) or (known and f"{known} --out {named}")
@@ -183,19 +180,12 @@ def find_dataset(name_or_path: str, *, commands: Sequence[str] = ()) -> Path:
     )
 
 
-def _folder(name_or_path: str) -> Path | None:
+def _folder(name_or_path: str | Path) -> Path | None:
     try:
         path = Path(name_or_path).expanduser()
-    except RuntimeError:  # the home of a user that there is not
+        return path if path.is_dir() else None
+    except (RuntimeError, OSError):  # the home of a user that there is not; a name that is too long
         return None
-    return path if _is_folder(path) else None
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name that is too long, as one in a damaged file may be
-        return False
 
 
 def absolute_data(name_or_path: str) -> str:
@@ -285,5 +275,6 @@ def _readable(count: int) -> str:
     >>> _readable(35_856_121)
     '35.9 MB'
     """
-    unit = next((unit for unit in (10**9, 10**6, 10**3) if count >= unit), 1)
-    return f"{count / unit:.3g} { {10**9: 'GB', 10**6: 'MB', 10**3: 'kB'}.get(unit, 'bytes') }"
+    units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (0, "bytes"))
+    size, name = next((size, name) for size, name in units if count >= size)
+    return f"{count / (size or 1):.3g} {name}"

@@ -1,9 +1,15 @@
-"""Multi-label ARFF: MEKA's ``-C n`` in the relation's name, or Mulan's ARFF + XML pair."""
+"""Multi-label ARFF: MEKA's ``-C n`` in the relation's name, or Mulan's ARFF + XML pair.
+
+The language: relation, attributes, dense and sparse rows, quoted names, missing values.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +17,23 @@ import defusedxml.ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.arff_text import Attribute, Table, parse_arff
-from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan, split_rows
-from mlcl.datasets.trees import read_packed
-from mlcl.errors import InputError, nearest, one_line
+from mlcl.datasets.plan import SOURCES, DatasetPlan, make_plan, split_options, split_rows
+from mlcl.datasets.trees import PACKED, decoded_text, read_packed
+from mlcl.errors import InputError, nearest, parsing
 from mlcl.files import slug
 
 _MAX_BYTES = 2 * 2**30
-_PACKED = ("", ".gz", ".bz2", ".xz")
 _NAME = re.compile(r"(.+)\.arff(?:\.(?:gz|bz2|xz))?", re.IGNORECASE)
 _WORDS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0, "no": 0.0, "yes": 1.0}
 _WORDS |= {"f": 0.0, "t": 1.0, "n": 0.0, "y": 1.0}
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ATTRIBUTE = re.compile(rf"({_QUOTED}|[^\s{{]+)\s*(.*)", re.DOTALL)
+_CELL = re.compile(rf"\s*({_QUOTED}|[^,'\"]*?)\s*(,|$)")
+_PAIR = re.compile(rf"\s*(\d+)\s+({_QUOTED}|[^,\s'\"]+)\s*(,|$)")
+_NUMERIC = ("numeric", "real", "integer")
+_BLOCK = 1024
+MISSING = "?"
+Floats = NDArray[np.float32]
 
 
 @SOURCES.register(
@@ -61,31 +73,25 @@ def read_arff(
     match = _NAME.fullmatch(path.name)
     stem = match[1] if match is not None else path.stem
     base = stem.removesuffix("-train")
-    test_path = (
-        Path(test).expanduser()
-        if test is not None
-        else _beside(path, f"{base}-test.arff")
-        if base != stem
-        else None
-    )
+    usual = None if base == stem else _beside(path, f"{base}-test.arff")
+    test_path = usual if test is None else Path(test).expanduser()
     table = _read(path, encoding)
     is_label = _label_columns(table, path, labels, xml, (stem, base))
     cells = table.cells
+    options: dict[str, Any] = {}
     if test_path is None:
         train = split_rows(len(cells), fraction=test_fraction, seed=split_seed)
+        options = split_options(test_fraction, split_seed)
     else:
         other = _read(test_path, encoding)
         if other.attributes != table.attributes:
             raise InputError(f"{test_path} has other attributes than {path}, but the same were expected")
-        train = np.repeat([True, False], [len(cells), len(other.cells)])
         cells = np.concatenate([cells, other.cells])
+        train = np.arange(len(cells)) < len(table.cells)
     inputs, filled = _features(table, cells, is_label, train, path)
-    options: dict[str, Any] = (
-        {} if test_path is not None else {"test_fraction": test_fraction, "split_seed": split_seed}
-    )
     return make_plan(
         source="arff",
-        root=str(path),
+        root=path,
         name=slug(base),
         classes=[a.name for a, chosen in zip(table.attributes, is_label, strict=True) if chosen],
         ids=[f"row-{i}" for i in range(len(cells))],
@@ -117,63 +123,39 @@ def _find(root: Path) -> Path:
 
 def _beside(path: Path, name: str) -> Path | None:
     """Return the file of that name, packed or not, in the folder of ``path``."""
-    places = [path.with_name(name + suffix) for suffix in _PACKED]
+    places = [path.with_name(name + suffix) for suffix in ("", *PACKED)]
     return next((place for place in places if place.exists()), None)
 
 
-def _read(path: Path, encoding: str) -> Table:
-    try:
-        text = read_packed(path, limit=_MAX_BYTES).decode(encoding).removeprefix("\ufeff")
-    except LookupError:
-        raise InputError(
-            f"encoding is {encoding!r}, which is not known; utf-8 or latin-1 are examples"
-        ) from None
-    except UnicodeError as error:
-        raise InputError(f"{path} is not {encoding}: {error}; name another encoding") from None
-    return parse_arff(text, where=str(path))
+def _read(path: Path, encoding: str) -> ArffTable:
+    content = read_packed(path, limit=_MAX_BYTES)
+    return parse_arff(decoded_text(content, encoding, where=str(path)), where=str(path))
 
 
 def _label_columns(
-    table: Table, path: Path, labels: int | None, xml: str | None, stems: Sequence[str]
+    table: ArffTable, path: Path, labels: int | None, xml: str | None, stems: Sequence[str]
 ) -> NDArray[np.bool_]:
     """Return for each attribute whether it is a label: by number, or by the names in Mulan's .xml."""
+    names = [attribute.name for attribute in table.attributes]
     stated = re.search(r"-C\s+(-?\d{1,9})(?!\d)", table.relation)
     if labels is None and xml is None and stated is not None:
         labels = int(stated[1])
+    chosen = np.zeros(len(names), dtype=np.bool_)
     if labels is not None:
-        return _counted_labels(len(table.attributes), labels, path)
-    return _listed_labels(
-        [attribute.name for attribute in table.attributes], path, _find_xml(path, xml, stems)
-    )
-
-
-def _counted_labels(width: int, count: int, path: Path) -> NDArray[np.bool_]:
-    """Choose the first ``count`` attributes, or the last ones if it is negative."""
-    if not 0 < abs(count) < width:
-        raise InputError(f"{path} is to have {count} labels (-C), but it has {width} attributes in all")
-    chosen = np.zeros(width, dtype=np.bool_)
-    chosen[slice(0, count) if count > 0 else slice(count, None)] = True
-    return chosen
-
-
-def _find_xml(path: Path, xml: str | None, stems: Sequence[str]) -> Path:
-    """Return the list of labels that was named, or the one in the folder of the file."""
-    if xml is not None:
-        return Path(xml).expanduser()
-    found = [_beside(path, f"{stem}.xml") for stem in stems]
-    place = next((p for p in found if p is not None), None)
+        if not 0 < abs(labels) < len(names):
+            raise InputError(
+                f"{path} is to have {labels} labels (-C), but it has {len(names)} attributes in all"
+            )
+        chosen[slice(0, labels) if labels > 0 else slice(labels, None)] = True
+        return chosen
+    places = [Path(xml).expanduser()] if xml is not None else [_beside(path, f"{stem}.xml") for stem in stems]
+    place = next((p for p in places if p is not None), None)
     if place is None:
         raise InputError(
             f"{path} does not say which attributes are labels: its relation has no -C, and "
             f"{path.with_name(stems[-1] + '.xml')} was looked for and does not exist; "
             f"give the option labels or xml"
         )
-    return place
-
-
-def _listed_labels(names: list[str], path: Path, place: Path) -> NDArray[np.bool_]:
-    """Choose the attributes that the list of labels at ``place`` names."""
-    chosen = np.zeros(len(names), dtype=np.bool_)
     for name in _xml_names(place):
         if name not in names:
             raise InputError(
@@ -188,39 +170,26 @@ def _listed_labels(names: list[str], path: Path, place: Path) -> NDArray[np.bool
 def _xml_names(path: Path) -> list[str]:
     """Return the label names of Mulan's XML, nested ones included."""
     data = read_packed(path, limit=_MAX_BYTES // 32)
-    try:
+    with parsing(f"{path} is not safe, well-formed XML"):  # entities and bombs are refused here too
         tree: Any = defusedxml.ElementTree.fromstring(data)
-    except Exception as error:  # the parser of an untrusted file; entities and bombs are refused here too
-        raise InputError(f"{path} is not safe, well-formed XML: {one_line(error, limit=120)}") from None
-    names = [
-        str(e.get("name", "")) for e in tree.iter() if isinstance(e.tag, str) and e.tag.endswith("label")
-    ]
+    tags = (e for e in tree.iter() if isinstance(e.tag, str) and e.tag.endswith("label"))
+    names = [str(e.get("name", "")) for e in tags]
     if not names or len(set(names)) < len(names) or "" in names:
         raise InputError(f"{path} has {len(names)} labels, but at least one, of distinct names, was expected")
     return names
 
 
-def _meanings(attribute: Attribute) -> NDArray[np.float32] | None:
-    """Return 0 or 1 for each value of a nominal attribute that says no or yes, else None."""
-    words = [_WORDS.get(value.lower()) for value in attribute.values or ()]
-    return None if not words or None in words else np.asarray(words, dtype=np.float32)
-
-
-def _labels(
-    table: Table, cells: NDArray[np.float32], is_label: NDArray[np.bool_], path: Path
-) -> NDArray[np.float32]:
+def _labels(table: ArffTable, cells: Floats, is_label: NDArray[np.bool_], path: Path) -> Floats:
     """Return the 0/1 matrix of the labels."""
     matrix = cells[:, is_label]
     for k, column in enumerate(np.flatnonzero(is_label)):
-        attribute = table.attributes[column]
-        missing = np.isnan(matrix[:, k])
+        attribute, missing = table.attributes[column], np.isnan(matrix[:, k])
         if missing.any():
             raise InputError(
                 f"{path} has no value for the label {attribute.name!r} in row {missing.argmax() + 1}"
             )
-        meanings = _meanings(attribute)
-        if meanings is not None:
-            matrix[:, k] = meanings[matrix[:, k].astype(np.int64)]
+        if attribute.meanings is not None:
+            matrix[:, k] = attribute.meanings[matrix[:, k].astype(np.int64)]
         elif attribute.values is not None:
             raise InputError(
                 f"{path} has the label {attribute.name!r} with the values "
@@ -230,26 +199,19 @@ def _labels(
 
 
 def _features(
-    table: Table,
-    cells: NDArray[np.float32],
-    is_label: NDArray[np.bool_],
-    train: NDArray[np.bool_],
-    path: Path,
-) -> tuple[NDArray[np.float32], int]:
+    table: ArffTable, cells: Floats, is_label: NDArray[np.bool_], train: NDArray[np.bool_], path: Path
+) -> tuple[Floats, int]:
     """Return the feature matrix, and how many missing values were replaced by their column's training mean."""
-    parts: list[NDArray[np.float32]] = []
+    parts: list[Floats] = []
     for k in np.flatnonzero(~is_label):
-        column, attribute = cells[:, k], table.attributes[k]
-        meanings = _meanings(attribute)
-        if meanings is not None:
-            known = np.nan_to_num(column).astype(np.int64)
-            column = np.where(np.isnan(column), column, meanings[known])
+        column, attribute = cells[:, k, None], table.attributes[k]
+        if attribute.meanings is not None:
+            column = np.where(
+                np.isnan(column), column, attribute.meanings[np.nan_to_num(column).astype(np.int64)]
+            )
         elif attribute.values is not None and len(attribute.values) > 2:
-            hot = (column[:, None] == np.arange(len(attribute.values))).astype(np.float32)
-            hot[np.isnan(column)] = np.nan
-            parts.append(hot)
-            continue
-        parts.append(column[:, None])
+            column = np.where(np.isnan(column), column, column == np.arange(len(attribute.values)))
+        parts.append(column)
     features = np.concatenate(parts, axis=1).astype(np.float32)
     missing = np.isnan(features)
     if missing.any():
@@ -260,3 +222,195 @@ def _features(
     if not np.isfinite(features).all():
         raise InputError(f"{path} has values that do not fit into float32")
     return features, int(missing.sum())
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A column: its name, and its values if it is nominal (None: it is numeric)."""
+
+    name: str
+    values: tuple[str, ...] | None
+
+    @cached_property
+    def places(self) -> dict[str, float]:
+        """Return the number of each value."""
+        return {value: float(place) for place, value in enumerate(self.values or ())}
+
+    @cached_property
+    def meanings(self) -> Floats | None:
+        """Return 0 or 1 for each value of a nominal attribute that says no or yes, else None."""
+        words = [_WORDS.get(value.lower()) for value in self.values or ()]
+        return None if not words or None in words else np.asarray(words, dtype=np.float32)
+
+    def numbers(self, entries: Sequence[str | None], lines: NDArray[np.int64], where: str) -> Floats:
+        """Return entries as numbers, NaN if missing; the `InputError` names the line of the first bad one."""
+        column = None
+        try:
+            if self.values is None:
+                given = ["nan" if entry is None else entry for entry in entries]
+                with np.errstate(over="ignore"):  # found as an infinity just below
+                    column = np.asarray(given, dtype=np.str_).astype(np.float32)
+            else:
+                column = np.asarray(
+                    [np.nan if entry is None else self.places[entry] for entry in entries], dtype=np.float32
+                )
+            good = np.isfinite(column) | np.asarray([entry is None for entry in entries])
+        except (ValueError, KeyError, OverflowError):
+            good = np.asarray([self._is_good(entry) for entry in entries])
+        if column is not None and good.all():
+            return column
+        place = int(good.argmin())
+        wanted = "a finite number" if self.values is None else f"one of {', '.join(self.values)[:80]}"
+        value = str(entries[place])[:40]
+        raise InputError(
+            f"{where}, line {lines[place]}, has {value!r} for {self.name!r}, but {wanted} was expected"
+        )
+
+    def _is_good(self, entry: str | None) -> bool:
+        if entry is None or self.values is not None:
+            return entry is None or entry in self.places
+        try:
+            return bool(np.isfinite(np.float32(entry)))
+        except (ValueError, OverflowError):
+            return False
+
+
+@dataclass(frozen=True, eq=False)
+class ArffTable:
+    """A parsed file; ``cells`` float32 ``[N, A]``: numbers, positions of nominal values, NaN if missing."""
+
+    relation: str
+    attributes: tuple[Attribute, ...]
+    cells: Floats
+
+
+def parse_arff(text: str, *, where: str) -> ArffTable:
+    r"""Parse an ARFF file.
+
+    >>> text = "@relation 'x: -C 1'\n@attribute 'a b' {0,1}\n@attribute c real\n@data\n1,?\n{1 2.5}\n"
+    >>> table = parse_arff(text, where="x.arff")
+    >>> table.relation, [a.name for a in table.attributes]
+    ('x: -C 1', ['a b', 'c'])
+    >>> table.cells
+    array([[1. , nan],
+           [0. , 2.5]], dtype=float32)
+    """
+    numbered = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
+    lines = ((number, line) for number, line in numbered if line and not line.startswith("%"))
+    relation, attributes = _head(lines, where)
+    blocks = list(_blocks(lines, attributes, where))
+    if not blocks:
+        raise InputError(f"{where} has no rows after @data, but at least one was expected")
+    return ArffTable(relation, tuple(attributes), np.concatenate(blocks))
+
+
+def _head(lines: Iterator[tuple[int, str]], where: str) -> tuple[str, list[Attribute]]:
+    """Read all lines up to ``@data``; return the relation's name and the attributes."""
+    relation, attributes = "", list[Attribute]()
+    for number, line in lines:
+        word = re.split(r"\s", line, maxsplit=1)[0].lower()
+        rest = line[len(word) :].strip()
+        if word == "@relation":
+            relation = _unquote(rest)
+        elif word == "@attribute":
+            attributes.append(_attribute(rest, f"{where}, line {number},"))
+        elif word == "@data":
+            break
+        else:
+            raise InputError(
+                f"{where}, line {number}, has {line[:60]!r}, but @relation, @attribute or @data was expected"
+            )
+    else:
+        raise InputError(f"{where} has no @data line, so it is not an ARFF file, or is cut off")
+    if not attributes or len({attribute.name for attribute in attributes}) < len(attributes):
+        raise InputError(
+            f"{where} has {len(attributes)} attributes, but at least one, of distinct names, was expected"
+        )
+    return relation, attributes
+
+
+def _unquote(text: str) -> str:
+    if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return text
+
+
+def _attribute(text: str, where: str) -> Attribute:
+    match = _ATTRIBUTE.fullmatch(text)
+    if match is None:
+        raise InputError(f"{where} has the attribute {text[:60]!r}, but a name and a type were expected")
+    name, kind = _unquote(match[1]), match[2].strip()
+    if kind.startswith("{") and kind.endswith("}"):
+        return Attribute(name, tuple(MISSING if v is None else v for v in _entries(kind[1:-1], where)))
+    if kind.split(" ")[0].lower() in _NUMERIC:
+        return Attribute(name, None)
+    raise InputError(
+        f"{where} has the attribute {name!r} of type {kind[:40]!r}, but numeric or {{a, b}} was expected: "
+        f"texts and dates are no features"
+    )
+
+
+def _entry(text: str) -> str | None:
+    """Return what a cell says: None if it is missing; a question mark in quotes is a value like any other."""
+    return None if text == MISSING else _unquote(text)
+
+
+def _entries(line: str, where: str) -> list[str | None]:
+    """Split at commas that are not quoted."""
+    if "'" not in line and '"' not in line:
+        return [None if cell == MISSING else cell for cell in map(str.strip, line.split(","))]
+    entries, place = list[str | None](), 0
+    while True:
+        match = _CELL.match(line, place)
+        if match is None:
+            raise InputError(f"{where} has a quote that is not closed: {line[place : place + 60]!r}")
+        entries.append(_entry(match[1]))
+        place = match.end()
+        if not match[2]:
+            return entries
+
+
+def _blocks(
+    lines: Iterable[tuple[int, str]], attributes: Sequence[Attribute], where: str
+) -> Iterator[Floats]:
+    """Yield the rows, a thousand at a time: as text they take many times the memory of the numbers."""
+    lines = iter(lines)
+    while block := list(islice(lines, _BLOCK)):
+        cells = np.zeros((len(block), len(attributes)), dtype=np.float32)
+        dense: list[list[str | None]] = []
+        rows: list[int] = []
+        sparse: dict[int, list[tuple[int, str | None]]] = {}
+        for row, (number, line) in enumerate(block):
+            at = f"{where}, line {number},"
+            if line.startswith("{"):
+                for k, entry in _pairs(line, len(attributes), at):
+                    sparse.setdefault(k, []).append((row, entry))
+                continue
+            dense.append(_entries(line, at))
+            if len(dense[-1]) != len(attributes):
+                raise InputError(f"{at} has {len(dense[-1])} values, but {len(attributes)} were expected")
+            rows.append(row)
+        columns = [(k, rows, column) for k, column in enumerate(zip(*dense, strict=True))]
+        columns += [(k, [row for row, _ in own], tuple(e for _, e in own)) for k, own in sparse.items()]
+        numbers = np.array([number for number, _ in block])
+        for k, own, entries in columns:
+            cells[own, k] = attributes[k].numbers(entries, numbers[own], where)
+        yield cells
+
+
+def _pairs(line: str, width: int, at: str) -> Iterator[tuple[int, str | None]]:
+    """Yield the entries of ``{index value, ...}``; what is not named is 0, or the first nominal value."""
+    if not line.endswith("}"):
+        raise InputError(f"{at} has a sparse row without a closing brace")
+    body, place, seen = line[1:-1].strip(), 0, set[int]()
+    while place < len(body):
+        match = _PAIR.match(body, place)
+        index = int(match[1]) if match is not None and len(match[1]) < 10 else width
+        if match is None or index >= width or index in seen:
+            raise InputError(
+                f"{at} has {body[place : place + 40]!r}, but an index below {width}, "
+                f"not used before, and a value were expected"
+            )
+        seen.add(index)
+        yield index, _entry(match[2])
+        place = match.end()

@@ -81,7 +81,7 @@ def read_arrays(
     usual = [f"{name}-{i}" for name, size in zip(prefixes, sizes, strict=True) for i in range(size)]
     return make_plan(
         source="arrays",
-        root=str(root),
+        root=root,
         name=slug(root.absolute().name.removesuffix(".npz").removesuffix(".mat")),
         classes=classes,
         ids=usual if ids is None else [str(one) for one in ids.ravel().tolist()],

@@ -69,14 +69,9 @@ def find_image_column(schema: Any, wanted: str | None, *, where: str) -> str | N
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column as one Arrow array, and what errors say of it.
+    """A column of a file as one Arrow array, and what errors call it; ``start`` is the number of its first row.
 
-    Attributes:
-        cells: the array.
-        name: of the column.
-        where: the file.
-        start: the number of the first row.
-        cut: whether the lists were cut from texts, where blank names such as in ``a||b`` are left out.
+    ``cut`` says that lists were cut from texts, where blank names such as in ``a||b`` are left out.
     """
 
     cells: Any
@@ -182,14 +177,7 @@ def holds_names(kind: Any, *, numbers: bool = False) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Tags:
-    """The labels of a table.
-
-    Attributes:
-        classes: their names.
-        labels: 0 or 1, ``[n, K]``.
-        known: which of them are known, bool ``[n, K]``; None: all.
-        separator: what separates them in a text; None where they are no texts.
-    """
+    """The labels of a table, 0 or 1, and which are known (None: all), ``[n, K]``; and what separates them in texts."""
 
     classes: tuple[str, ...]
     labels: Labels
@@ -218,13 +206,8 @@ def read_tags(
     list (null) was not annotated. Without such a column, those whose names start with ``label_`` hold 0 and 1, or
     nothing where it is not known.
 
-    Args:
-        table: the table.
-        column: of the labels.
-        where: the file, for errors.
-        annotated: the column of the labels that a row was annotated for; a row without a list for all.
-        separator: between the names in a text; found if not given.
-        classes: all labels, in the order of the columns; by default those that are met, sorted.
+    ``annotated`` is the column of the labels that a row was annotated for; a row without a list was for all. Without
+    a ``separator`` it is found. Without ``classes`` they are those that are met, sorted.
     """
     if column is None:
         return one_hot(table, [name for name in table.column_names if name.startswith(LABEL_PREFIX)], where)

@@ -54,18 +54,18 @@ def read_coco(root: Path, *, year: int | None = None, crowds: str = "include") -
         raise InputError(
             f"{root} has other categories in instances_val{year}.json than in instances_train{year}.json"
         )
-    ids = [*train.ids, *val.ids]
+    ids, labels = [*train.ids, *val.ids], np.concatenate([train.labels, val.labels])
     return make_plan(
         source="coco",
-        root=str(root),
+        root=root,
         name=f"coco{year}",
         classes=list(train.classes.values()),
         ids=ids,
         train=np.arange(len(ids)) < len(train.ids),
-        labels=np.concatenate([train.labels, val.labels]),
+        labels=labels,
         inputs=ImageFiles(tree, [*train.paths, *val.paths]),
         options={"year": year, "crowds": crowds},
-        dropped={UNLABELLED: train.dropped + val.dropped},
+        drop={UNLABELLED: ~labels.any(axis=1)},
     )
 
 
@@ -83,13 +83,12 @@ def _find(tree: Tree, root: Path, year: int | None) -> int:
 
 @dataclass(frozen=True)
 class _Split:
-    """One instances file: its images that have annotations, and their labels."""
+    """One instances file: its images, and their labels."""
 
     classes: dict[int, str]
     ids: list[str]
     paths: list[str]
     labels: Labels
-    dropped: int
 
 
 def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
@@ -117,18 +116,11 @@ def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
         [crowds == "include" or not entry.get("iscrowd") for entry in content["annotations"]], np.bool_
     )
     labels[rows[counted], columns[counted]] = 1
-    kept = np.flatnonzero(labels.any(axis=1))
     folder = f"{split}{year}/"
-    sample = folder + files[kept[0]] if len(kept) else ""
+    sample = folder + files[int(labels.any(axis=1).argmax())] if len(files) else ""
     if sample and tree.size(sample) is None and tree.size(f"images/{sample}"):
         folder = f"images/{folder}"
-    return _Split(
-        classes,
-        [str(image_ids[i]) for i in kept],
-        [folder + files[i] for i in kept],
-        labels[kept],
-        len(image_ids) - len(kept),
-    )
+    return _Split(classes, [str(i) for i in image_ids], [folder + name for name in files], labels)
 
 
 def _load(data: bytes, where: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlcl.datasets.arrow import ANNOTATED_COLUMNS, LABEL_COLUMNS, one_hot
 from mlcl.datasets.images import IMAGE_SUFFIXES
@@ -14,7 +15,6 @@ from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, choose_split, m
 from mlcl.datasets.table import FILE_COLUMNS, csv_table
 from mlcl.datasets.trees import Tree, clean_name, decoded_text, open_tree
 from mlcl.errors import InputError
-from mlcl.files import slug
 
 _MAX_CSV_BYTES = 2**30
 
@@ -78,19 +78,17 @@ def read_folder(
     train, keep, options = choose_split(
         splits, len(cells), fraction=test_fraction, seed=split_seed, where=where
     )
-    kept = np.flatnonzero(keep)
     return make_plan(
         source="folder",
-        root=str(root),
-        name=slug(root.absolute().name.split(".")[0]),
+        root=root,
         classes=found.classes,
-        ids=[files[row] for row in kept],
-        train=train[kept],
-        labels=found.labels[kept],
-        known=None if found.known is None else found.known[kept],
-        inputs=ImageFiles(tree, locate(tree, base, [files[row] for row in kept])),
+        ids=files,
+        train=train,
+        labels=found.labels,
+        known=found.known,
+        inputs=ImageFiles(tree, locate(tree, base, files, keep)),
         options=options | found.options,
-        dropped={"validation rows": len(files) - len(kept)},
+        drop={"validation rows": ~keep},
     )
 
 
@@ -118,13 +116,15 @@ def _class_list(tree: Tree, base: str, encoding: str) -> list[str] | None:
     return [line.strip() for line in _text(tree, path, encoding).splitlines() if line.strip()]
 
 
-def locate(tree: Tree, base: str, files: Sequence[str]) -> list[str]:
+def locate(tree: Tree, base: str, files: Sequence[str], keep: NDArray[np.bool_]) -> list[str]:
     """Return the path of each file in the tree: as the table has it, or else found by its name in all subfolders.
 
-    A file that is nowhere keeps its path, so that whoever reads it says so. Two that fit are an `InputError`.
+    A file that is nowhere keeps its path, so that whoever reads it says so; two that fit are an `InputError`.
     """
     paths = [base + name for name in files]
-    absent = [place for place, path in enumerate(paths) if files[place] and tree.size(path) is None]
+    absent = [
+        place for place in np.flatnonzero(keep).tolist() if files[place] and tree.size(paths[place]) is None
+    ]
     by_stem: dict[str, list[str]] = {}
     for path in tree.walk() if absent else ():
         if path.lower().endswith(IMAGE_SUFFIXES):

@@ -33,13 +33,7 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def read_mat(source: Path, *, keys: Collection[str], where: str) -> dict[str, NDArray[Any]]:
-    """Return those of ``keys`` that a .mat file holds, as dense arrays; the values of other variables are not read.
-
-    Args:
-        source: the file.
-        keys: names of variables.
-        where: the file's name in errors.
-    """
+    """Return those of ``keys`` that a .mat file holds, as dense arrays; the values of other variables are not read."""
     data = read_bounded(source, limit=MAX_BYTES, expected="a .mat of version 5 to 7")
     if data.startswith(_HDF5) or data[512:520] == _HDF5:
         raise InputError(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
-from mlcl.datasets.trees import Tree, clean_name, open_tree
+from mlcl.datasets.trees import Tree, clean_name, open_tree, read_lines
 from mlcl.errors import InputError
 from mlcl.labels import Labels
 
@@ -29,42 +29,28 @@ def read_nus_wide(root: Path) -> DatasetPlan:
             ``..._Test.txt``, and ``Flickr/<folder>/<file>.jpg``; or archives of these.
     """
     tree = open_tree(root)
-    classes = _lines(tree, "ConceptsList/Concepts81.txt")
+    classes = read_lines(tree, "ConceptsList/Concepts81.txt")
     if len(set(classes)) < len(classes):
         raise InputError(f"{tree.where('ConceptsList/Concepts81.txt')} has a concept twice")
     paths: list[str] = []
     parts: list[Labels] = []
     for split in ("Train", "Test"):
         name = f"ImageList/{split}Imagelist.txt"
-        lines = _lines(tree, name)
+        lines = read_lines(tree, name)
         paths += [clean_name(line.replace("\\", "/"), where=tree.where(name)) for line in lines]
         parts.append(_read_labels(tree, split, classes, len(lines)))
     labels = np.concatenate(parts)
-    keep = np.flatnonzero(labels.any(axis=1))
-    kept = [paths[row] for row in keep]
     return make_plan(
         source="nus-wide",
-        root=str(root),
+        root=root,
         name="nus-wide",
         classes=classes,
-        ids=[path.rsplit(".", 1)[0] for path in kept],
-        train=keep < len(parts[0]),
-        labels=labels[keep],
-        inputs=ImageFiles(tree, [f"Flickr/{path}" for path in kept]),
-        dropped={"with none of the concepts": len(paths) - len(keep)},
+        ids=[path.rsplit(".", 1)[0] for path in paths],
+        train=np.arange(len(paths)) < len(parts[0]),
+        labels=labels,
+        inputs=ImageFiles(tree, [f"Flickr/{path}" for path in paths]),
+        drop={"with none of the concepts": ~labels.any(axis=1)},
     )
-
-
-def _lines(tree: Tree, path: str) -> list[str]:
-    """Return the lines of a list that are not blank."""
-    try:
-        text = tree.read(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{tree.where(path)} is not UTF-8 text") from None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise InputError(f"{tree.where(path)} is empty, but one entry per line was expected")
-    return lines
 
 
 def _read_labels(tree: Tree, split: str, classes: list[str], rows: int) -> Labels:

@@ -12,7 +12,7 @@ with the decorator ``@SOURCES.register(name, summary=...)``. It must keep these 
   one row per id), and sorts the rows: all training rows first, each split in the order that the source gave. The test
   split has at least one row; one of test rows alone can be a gate. Files without a split are split by `split_rows`, so
   that a seed fixes the split.
-- Rows that are left out by a rule of the source are counted in ``dropped``, by reason; none disappears silently.
+- Rows that are left out by a rule of the source are counted, by reason (``drop``); none disappears silently.
 - The same files and options give the same plan on every machine: no global random state, no order of a directory
   listing, no absolute path in ids or options. The plan's fingerprint decides whether a store is already there.
 - Images stay encoded (`EncodedImages`): they are decoded later, in worker processes, so the object that reads them can
@@ -29,6 +29,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +39,7 @@ from mlcl.datasets.base import check_distinct, known_labels
 from mlcl.datasets.tags import MAX_CLASSES, warn_of_alike
 from mlcl.datasets.trees import Tree
 from mlcl.errors import InputError, check_int
+from mlcl.files import slug
 from mlcl.labels import Labels, as_labels
 from mlcl.registry import Registry
 
@@ -100,9 +102,6 @@ class DatasetPlan:
     Attributes:
         source: the name of the source, e.g. ``voc``.
         root: the path that was read, for the manifest and for error messages.
-        name: the name of the dataset.
-        classes: one name per column of the labels.
-        ids: one distinct name per row.
         train: the number of training rows.
         labels: uint8 ``[N, K]``.
         inputs: encoded images, or ready inputs: uint8 ``[N, C, H, W]`` or float32 ``[N, D]``.
@@ -161,48 +160,57 @@ class DatasetPlan:
 def make_plan(
     *,
     source: str,
-    root: str,
-    name: str,
+    root: str | Path,
     classes: Sequence[str],
     ids: Sequence[str],
     train: NDArray[np.bool_],
     labels: NDArray[Any],
     inputs: EncodedImages | NDArray[Any],
+    name: str | None = None,
     options: Mapping[str, Any] | None = None,
-    dropped: Mapping[str, int] | None = None,
+    drop: Mapping[str, Any] | None = None,
     known: NDArray[np.bool_] | None = None,
     encoder: bytes | None = None,
 ) -> DatasetPlan:
-    """Check the parts of a plan and sort its rows: training first, each split in the order given."""
+    """Check the parts of a plan and sort its rows: training first, each split in the order given.
+
+    ``drop`` has a mask of the rows that are left out, and counted, for each reason. The name is by default that of the
+    root, without endings.
+    """
     if not len(ids) == len(train) == len(inputs) == len(labels):
         counts = f"{len(ids)} ids, {len(train)} splits, {len(inputs)} inputs and {len(labels)} rows of labels"
         raise InputError(f"{root} has {counts}, but the same number of each was expected")
-    check_distinct(ids, "id", root)
-    check_distinct(classes, "class name", root)
+    left_out = {reason: mask for reason, mask in (drop or {}).items() if mask.any()}
+    kept = np.flatnonzero(~np.logical_or.reduce([np.zeros(len(ids), np.bool_), *left_out.values()]))
+    order = kept[np.argsort(~train[kept], kind="stable")]
+    ids = [ids[row] for row in order]
+    check_distinct(ids, "id", str(root))
+    check_distinct(classes, "class name", str(root))
     if not classes or len(classes) > MAX_CLASSES:
         raise InputError(f"{root} has {len(classes)} classes, but 1 to {MAX_CLASSES} were expected")
-    matrix = as_labels(labels, name=f"the label matrix of {root}", rows=len(ids))
+    matrix = as_labels(labels, name=f"the label matrix of {root}")[order]
     if matrix.shape[1] != len(classes):
         raise InputError(f"{root} has {len(classes)} class names, but {matrix.shape[1]} columns of labels")
-    warn_of_alike(classes, matrix.sum(axis=0, dtype=np.int64), where=root)
-    if train.all():
+    warn_of_alike(classes, matrix.sum(axis=0, dtype=np.int64), where=str(root))
+    if train[order].all():
         raise InputError(f"{root} has no test items, but at least one was expected")
+    known = None if known is None else known[order]
     matrix, known = known_labels(matrix, known, name=f"what is known of {root}")
-    plan = DatasetPlan(
+    usual = slug(Path(root).absolute().name.partition(".")[0]) if name is None else name
+    return DatasetPlan(
         source,
-        root,
-        name or "data",
+        str(root),
+        usual or "data",
         tuple(classes),
         tuple(ids),
-        int(train.sum()),
+        int(train[order].sum()),
         matrix,
-        inputs,
+        inputs[order] if isinstance(inputs, np.ndarray) else inputs.take(order),
         options or {},
-        {why: count for why, count in (dropped or {}).items() if count},
+        {reason: int(mask.sum()) for reason, mask in left_out.items()},
         known,
         encoder,
     )
-    return replace(plan.take(np.argsort(~train, kind="stable")), train=plan.train)
 
 
 def split_rows(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:

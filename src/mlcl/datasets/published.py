@@ -100,7 +100,9 @@ def published_differences(
         found.append(
             f"{data} has other classes than the {len(whole.classes)} of {known}{which if missing else ''}"
         )
-    if _is_whole(whole, train, test, dropped or {}):
+    images = whole.train + whole.test + sum(whole.unlabelled)
+    unlabelled = (dropped or {}).get(whole.reason, 0)
+    if train <= whole.train and test <= whole.test and train + test + unlabelled == images:
         return tuple(found)
     for split, rows, expected, without in zip(
         ("training", "test"), (train, test), (whole.train, whole.test), whole.unlabelled, strict=True
@@ -111,10 +113,3 @@ def published_differences(
             subject = "it" if published_name(data) == known else known
             found.append(f"{data} has {rows:,} {split} rows; as published {subject} has {expected:,}{more}")
     return tuple(found)
-
-
-def _is_whole(whole: Published, train: int, test: int, dropped: Mapping[str, int]) -> bool:
-    """Return whether rows and images that have no label left are together all images that were published."""
-    images = whole.train + whole.test + sum(whole.unlabelled)
-    fits = train <= whole.train and test <= whole.test
-    return fits and train + test + dropped.get(whole.reason, 0) == images

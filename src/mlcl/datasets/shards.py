@@ -43,14 +43,10 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True)
 class ShardColumns:
-    """Which columns are read.
+    """Which columns are read: of vectors of one length, of tags, and of the labels that a row was annotated for.
 
-    Attributes:
-        vectors: of lists of numbers, all of one length.
-        tags: of lists of names, or of texts with a separator.
-        annotated: of lists of the names that a row was annotated for, or of such texts; None where every row was
-            annotated for all labels. An empty cell means all labels, too.
-        separator: between the names in a text. It is not guessed: the guess could differ from shard to shard.
+    Without the last, and where a cell is empty, that is all labels. The separator in texts is not guessed: the
+    guess could differ from shard to shard.
     """
 
     vectors: str
@@ -68,14 +64,8 @@ class ShardColumns:
 class Shard:
     """What the footer of a file says of it.
 
-    Attributes:
-        address: of the file.
-        size: in bytes.
-        version: changes when the file does, without its content being read.
-        footer: SHA-256 of the footer; files of equal content have equal footers.
-        rows: number of rows.
-        kind: the type of the numbers.
-        width: how many a vector has; None if the type of the column does not say.
+    ``version`` changes when the file does, without its content being read; ``footer`` is a SHA-256, equal for files of
+    equal content; ``kind`` is the type of the numbers, and ``width`` how many a vector has, if the type says so.
     """
 
     address: str
@@ -161,14 +151,7 @@ def describe_shard(address: str, columns: ShardColumns) -> Shard:
 def read_batches(
     path: Path, columns: ShardColumns, *, address: str, width: int | None = None
 ) -> Iterator[Batch]:
-    """Yield the rows of a local file, some thousands at a time.
-
-    Args:
-        path: the file.
-        columns: which columns to read.
-        address: what to call it in errors.
-        width: the length of a vector; that of the first one if not given.
-    """
+    """Yield the rows of a local file, some thousands at a time; ``width`` is that of the first vector by default."""
     start = 0
     with opened_shard(str(path)) as file:
         step = max(1, NUMBERS // (width or 1024))
@@ -216,9 +199,6 @@ def expand(given: Sequence[str]) -> list[str]:
     """Return the files that addresses, folders and globs stand for, sorted, each once.
 
     Local files get absolute paths, so that a file has one address wherever the command is started.
-
-    Args:
-        given: paths, globs such as ``data/*.parquet``, folders of .parquet files, or addresses of fsspec.
     """
     found: set[str] = set()
     for pattern in given:

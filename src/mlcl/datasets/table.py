@@ -38,7 +38,6 @@ from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, choose_split
 from mlcl.datasets.trees import PACKED, UNREADABLE, open_packed
 from mlcl.encoders import Encoder, chosen_encoder, from_bytes, to_bytes
 from mlcl.errors import InputError, one_line, parsing
-from mlcl.files import slug
 
 TEXT_COLUMNS = [
     "text",
@@ -63,15 +62,10 @@ _SPLIT_FILE = re.compile(r"(train|validation|valid|val|test)\b.*\.parquet", re.I
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a table.
+    """The rows of a file or folder: an Arrow table of all columns but that of images, which stand beside it.
 
-    Attributes:
-        path: the file or folder.
-        data: the columns, except for that of images: an Arrow table.
-        lines: the line of a file of text where each row begins; else the number of the row, from 1.
-        images: the images of the rows, if they have any.
-        splits: the split of each row, where files or folders name it.
-        source: what its stores record: ``table``, ``parquet`` or ``huggingface``.
+    ``lines`` are those where rows begin in a file of text, else the numbers of the rows, from 1. ``splits`` are of
+    rows whose files or folders name them. ``source`` is what stores record.
     """
 
     path: Path
@@ -128,15 +122,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Which columns of a table are read.
-
-    Attributes:
-        text: those of the text, in order; none where the rows are vectors or images.
-        tags: that of the tags; None: those that begin with ``label_``.
-        id: that of the names of the rows, if there is one.
-        vectors: that of the vectors, as lists of numbers.
-        annotated: that of the labels that a row was annotated for; None: all.
-    """
+    """Which columns of a table are read: no text where rows are vectors or images; no tags where ``label_...`` are."""
 
     text: tuple[str, ...]
     tags: str | None
@@ -221,28 +207,24 @@ def plan_table(
     file = None
     if texts is not None:
         fitted = _encoder(encoder, [texts[k] for k in kept if train[k]])
-        inputs, file = vectors(fitted, [texts[k] for k in kept]), to_bytes(fitted)
+        inputs, file = np.zeros((len(texts), fitted.width), np.float32), to_bytes(fitted)
+        inputs[kept] = vectors(fitted, [texts[k] for k in kept])
     elif table.images is not None and columns.vectors is None:
-        inputs = table.images.take(kept)
+        inputs = table.images
     else:
-        inputs = table.vectors(columns.vectors, leave=columns.others())[kept]
+        inputs = table.vectors(columns.vectors, leave=columns.others())
     names = table.names(columns.id)
     return make_plan(
         source=table.source,
-        root=str(table.path),
-        name=slug(table.path.absolute().name.partition(".")[0]),
+        root=table.path,
         classes=found.classes,
-        ids=[names[k] if columns.id else f"row-{names[k]}" for k in kept],
-        train=train[kept],
-        labels=found.labels[kept],
-        known=None if found.known is None else found.known[kept],
+        ids=names if columns.id else [f"row-{name}" for name in names],
+        train=train,
+        labels=found.labels,
+        known=found.known,
         inputs=inputs,
         options=options | ({"text": list(columns.text)} if columns.text else {}) | found.options,
-        dropped={
-            "rows without text": int((~written).sum()),
-            "rows without annotation": int((~done).sum()),
-            "validation rows": int((~keep).sum()),
-        },
+        drop={"rows without text": ~written, "rows without annotation": ~done, "validation rows": ~keep},
         encoder=file,
     )
 
@@ -288,16 +270,9 @@ def find_columns(
     annotated: str | None = None,
     needs_text: bool = True,
 ) -> TableColumns:
-    """Return the columns that options name, or else those with usual names.
+    """Return the columns that options name (those of text with commas between them), or else those with usual names.
 
-    Args:
-        table: the table.
-        text: columns of text, with commas between them.
-        tags: column of the tags.
-        id: column of the names of rows.
-        vectors: column of vectors.
-        annotated: column of the labels that a row was annotated for.
-        needs_text: refuse a table without texts; otherwise its images, vectors or numbers are read.
+    A table without texts is refused if ``needs_text``; otherwise its images, vectors or numbers are read.
     """
     names, where = list(table.data.column_names), str(table.path)
 
@@ -367,12 +342,7 @@ def _ending(path: Path) -> str:
 
 
 def read_table(path: Path, *, image: str | None = None) -> Table:
-    """Read a table; whatever does not fit is an `InputError` that names the line.
-
-    Args:
-        path: the file, a folder of Parquet files, or one that ``save_to_disk`` wrote.
-        image: name of the column of images.
-    """
+    """Read a file, a folder of Parquet files, or one that ``save_to_disk`` wrote; ``image`` names a column."""
     if not path.exists():
         raise InputError(f"{path} was looked for and does not exist; a table was expected")
     kind = _ending(path)

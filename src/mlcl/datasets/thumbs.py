@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from mlcl.datasets.npy import read_npz, texts_of
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan, read_splits
 from mlcl.datasets.trees import open_tree
 from mlcl.errors import InputError
-from mlcl.files import slug
 
 
 @SOURCES.register(
@@ -41,21 +38,18 @@ def read_thumbs(root: Path, *, labels: str = "labels") -> DatasetPlan:
         ids = texts_of(meta["ids"], f"ids in {where}")
         files = [f"{name}.jpg" for name in ids]
     train, keep = read_splits(texts_of(meta["split"], f"split in {where}"), where=where)
-    matrix = meta[labels]
-    if not len(ids) == len(train) == len(matrix):
+    if not len(ids) == len(train) == len(meta[labels]):
         raise InputError(
-            f"{where} has {len(ids)} ids, {len(train)} splits and {len(matrix)} rows of {labels}"
+            f"{where} has {len(ids)} ids, {len(train)} splits and {len(meta[labels])} rows of {labels}"
         )
-    rows = np.flatnonzero(keep)
     return make_plan(
         source="thumbs",
-        root=str(root),
-        name=slug(root.absolute().name.split(".")[0]),
+        root=root,
         classes=texts_of(meta["classes"], f"classes in {where}"),
-        ids=[ids[row] for row in rows],
-        train=train[rows],
-        labels=matrix[rows],
-        inputs=ImageFiles(tree, [files[row] for row in rows]),
+        ids=ids,
+        train=train,
+        labels=meta[labels],
+        inputs=ImageFiles(tree, files),
         options={"labels": labels},
-        dropped={"validation rows": len(ids) - len(rows)},
+        drop={"validation rows": ~keep},
     )

@@ -299,6 +299,18 @@ def decoded_text(data: bytes, encoding: str, *, where: str) -> str:
         raise InputError(f"{where} is not {encoding}: {error}; name another encoding") from None
 
 
+def read_lines(tree: Tree, path: str) -> list[str]:
+    """Return the lines of a list that are not blank; a list without any is an `InputError`."""
+    try:
+        text = tree.read(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{tree.where(path)} is not UTF-8 text") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"{tree.where(path)} is empty, but one entry per line was expected")
+    return lines
+
+
 def clean_name(name: str, *, where: str) -> str:
     """Return a relative path with ``/``, or refuse what could lead out of the tree.
 

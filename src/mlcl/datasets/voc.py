@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import defusedxml.ElementTree
 import numpy as np
 
 from mlcl.datasets.plan import SOURCES, DatasetPlan, ImageFiles, make_plan
-from mlcl.datasets.trees import Tree, open_tree
+from mlcl.datasets.trees import Tree, open_tree, read_lines
 from mlcl.errors import InputError, check_choice, nearest, parsing
 from mlcl.labels import Labels
 
@@ -53,19 +52,17 @@ def read_voc(root: Path, *, year: int | None = None, difficult: str = "include")
     first, second = (_read_list(tree, f"{base}ImageSets/Main/{split}.txt") for split in SPLITS[year])
     ids = [*first, *second]
     labels = np.stack([_read_labels(tree, f"{base}Annotations/{i}.xml", difficult) for i in ids])
-    keep = np.flatnonzero(labels.any(axis=1))
-    names = [ids[row] for row in keep]
     return make_plan(
         source="voc",
-        root=str(root),
+        root=root,
         name=f"voc{year}",
         classes=CLASSES,
-        ids=names,
-        train=keep < len(first),
-        labels=labels[keep],
-        inputs=ImageFiles(tree, [f"{base}JPEGImages/{name}.jpg" for name in names]),
+        ids=ids,
+        train=np.arange(len(ids)) < len(first),
+        labels=labels,
+        inputs=ImageFiles(tree, [f"{base}JPEGImages/{name}.jpg" for name in ids]),
         options={"year": year, "difficult": difficult},
-        dropped={UNLABELLED: len(ids) - len(names)},
+        drop={UNLABELLED: ~labels.any(axis=1)},
     )
 
 
@@ -85,15 +82,9 @@ def _find(tree: Tree, root: Path, year: int | None) -> tuple[str, int]:
     return found[0]
 
 
-def _read_list(tree: Tree, path: str) -> Sequence[str]:
+def _read_list(tree: Tree, path: str) -> list[str]:
     """Return the image ids of a list, one per line."""
-    try:
-        text = tree.read(path).decode("ascii")
-    except UnicodeDecodeError:
-        raise InputError(f"{tree.where(path)} is not a list of image ids: it is not ASCII text") from None
-    ids = text.split()
-    if not ids:
-        raise InputError(f"{tree.where(path)} is empty, but one image id per line was expected")
+    ids = read_lines(tree, path)
     for name in ids:
         if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", name):
             raise InputError(

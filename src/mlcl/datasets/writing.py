@@ -24,6 +24,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from mlcl import files
 from mlcl.datasets.base import Dataset, joined_known
 from mlcl.datasets.images import DEFAULT_SIZE, BadImage, pixels
 from mlcl.datasets.plan import DatasetPlan, EncodedImages, make_plan
@@ -45,25 +46,6 @@ from mlcl.datasets.store import (
 from mlcl.engines.cores import cores
 from mlcl.engines.pool import EngineFailure, LocalWorkers, Lost, ThisProcess
 from mlcl.errors import InputError, check_int, reason
-from mlcl.files import (
-    cut_file,
-    disk_is_full,
-    file_sha256,
-    foreign_names,
-    is_there,
-    new_file,
-    opened,
-    own_folder,
-    read_object,
-    refuse_link,
-    remove_own,
-    sync_file,
-    sync_folder,
-    write_all,
-    write_at,
-    write_bytes,
-    write_text,
-)
 
 MAX_SIZE = 4096
 PROGRESS = "progress.json"
@@ -162,20 +144,9 @@ def prepare_features(
 ) -> StoreInfo:
     """Write a store with the rows, labels and split of ``data``, and computed feature vectors as inputs.
 
-    Interrupted or killed, the next call with the same origin continues.
-
-    Args:
-        data: the dataset that the features are computed from.
-        ids: names of its rows, training rows first.
-        out: the folder to make.
-        compute: yields ranges of rows with their features, float32 ``[n, width]``.
-        width: number of features per row.
-        origin: all that determines the features (data, model, weights); it is written into the manifest.
-        also: what else is written there. It follows from ``origin``, so it does not decide whether a store is the same:
-            one that was made before it was recorded is not made again.
-        step: rows computed before they are written.
-        overwrite: make the store again even if it exists, and replace a store of other content.
-        progress: called with rows done and rows in all.
+    ``origin`` is all that determines the features (data, model, weights); it is written into the manifest. So is
+    ``also``, which follows from it: a store that was made before that was recorded is not made again. Rows are
+    computed by steps of at least ``step``; the other options are those of `prepare`.
     """
     plan = features_plan(data, ids, width, origin)
 
@@ -288,7 +259,7 @@ def _is_prepared(out: Path, fingerprint: str, *, overwrite: bool) -> bool:
     if not is_store(out):
         raise InputError(f"{out} exists and is not a store, so it is left alone; choose another place")
     if overwrite:
-        if other := foreign_names(out, _OWN):
+        if other := files.foreign_names(out, _OWN):
             raise InputError(f"{out} holds more than a store, such as {other[0]}; move that elsewhere")
         return False
     if read_manifest(out).plan != fingerprint:
@@ -317,7 +288,7 @@ class Ledger:
         """Continue the ledger of the same plan, or clear the folder and begin a new one."""
         chunks = -(-rows // CHUNK)
         try:
-            found = read_object(folder / PROGRESS, limit=_MAX_BYTES)
+            found = files.read_object(folder / PROGRESS, limit=_MAX_BYTES)
             packed = np.frombuffer(bytes.fromhex(found["done"]), dtype=np.uint8)
             done = np.unpackbits(packed, count=chunks).astype(np.bool_)
             bad = [(int(row), str(why)) for row, why in found["bad"]]
@@ -325,7 +296,7 @@ class Ledger:
                 return cls(folder, plan, rows, progress, done, bad)
         except (OSError, ValueError, KeyError, TypeError):
             pass  # there is none, or a crash cut it off: begin a new one
-        remove_own(folder, _OWN, keep=True)  # the folder itself is locked
+        files.remove_own(folder, _OWN, keep=True)  # the folder itself is locked
         ledger = cls(folder, plan, rows, progress, np.zeros(chunks, dtype=np.bool_))
         ledger.save()
         return ledger
@@ -354,8 +325,8 @@ class Ledger:
 
     def save(self, *, restart: bool = False) -> None:
         """Write the ledger, after the rows that it lists as done; with ``restart`` they will all be done again."""
-        if is_there(self.inputs):
-            sync_file(self.inputs)
+        if files.is_there(self.inputs):
+            files.sync_file(self.inputs)
         content: dict[str, Any] = {
             "plan": "" if restart else self.plan,
             "rows": self.rows,
@@ -363,7 +334,7 @@ class Ledger:
             "done": np.packbits(self.done).tobytes().hex(),
             "bad": self.bad,
         }
-        write_text(self.folder / PROGRESS, json.dumps(content))
+        files.write_text(self.folder / PROGRESS, json.dumps(content))
         self.saved = time.monotonic()
 
 
@@ -374,11 +345,13 @@ def _working_folder(partial: Path, *, need: int, keep_when_full: bool) -> Iterat
     After any other exception, such as an interruption, it stays, and the next call continues the work. When the disk is
     full, costly work is kept, too; what is quickly done again would be in the way.
     """
-    if (other := foreign_names(partial, _OWN)) or (_is_filled(partial) and not is_there(partial / PROGRESS)):
+    if (other := files.foreign_names(partial, _OWN)) or (
+        _is_filled(partial) and not files.is_there(partial / PROGRESS)
+    ):
         what = f"{partial} is in the way and was not made by this program"
         raise InputError(f"{what}{f' alone: it holds {other[0]}' if other else ''}; move it away")
     partial.parent.mkdir(parents=True, exist_ok=True)
-    own_folder(partial)
+    files.own_folder(partial)
     with _locked(partial):
         try:
             held = sum(_on_disk(entry) for entry in partial.iterdir())
@@ -387,12 +360,12 @@ def _working_folder(partial: Path, *, need: int, keep_when_full: bool) -> Iterat
                 raise InputError(f"{partial} needs {need - held} bytes of disk, but only {free} are free")
             yield
         except InputError:
-            remove_own(partial, _OWN)
+            files.remove_own(partial, _OWN)
             raise
         except OSError as error:
-            if keep_when_full or not disk_is_full(error):
+            if keep_when_full or not files.disk_is_full(error):
                 raise
-            remove_own(partial, _OWN)
+            files.remove_own(partial, _OWN)
             raise InputError(f"{partial} could not be written: {reason(error)}") from None
 
 
@@ -420,16 +393,16 @@ def _locked(folder: Path) -> Iterator[None]:
 def _publish(partial: Path, out: Path) -> None:
     """Give a finished folder its name; a store that had the name is removed only after that."""
     for entry in partial.iterdir():
-        sync_file(entry)
-    sync_folder(partial)
+        files.sync_file(entry)
+    files.sync_folder(partial)
     old = out.with_name(f".{out.name}.mlcl-old")
-    remove_own(old, _OWN)  # what a killed process left
+    files.remove_own(old, _OWN)  # what a killed process left
     if _is_filled(out):
         out.rename(old)
     partial.rename(out)
     (out / PROGRESS).unlink()
-    sync_folder(out.parent)
-    remove_own(old, _OWN)
+    files.sync_folder(out.parent)
+    files.remove_own(old, _OWN)
 
 
 def _is_filled(folder: Path) -> bool:
@@ -453,10 +426,10 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> None:
     """Write a ready array, a few thousand rows at a time."""
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as number:
-        write_all(number, _header(array.shape, array.dtype))
+    with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as number:
+        files.write_all(number, _header(array.shape, array.dtype))
         for start in range(0, len(array), 4096):
-            write_all(number, array[start : start + 4096].tobytes())
+            files.write_all(number, array[start : start + 4096].tobytes())
             if progress is not None:
                 progress(min(start + 4096, len(array)), len(array))
 
@@ -465,9 +438,9 @@ def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> N
 def _begun_file(ledger: Ledger, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[int]:
     """Make the file of the inputs unless it is there, and yield where its first row lies; what is done is saved."""
     header = _header((ledger.rows, *shape), dtype)
-    if not is_there(ledger.inputs):
+    if not files.is_there(ledger.inputs):
         size = len(header) + ledger.rows * math.prod(shape) * dtype.itemsize
-        new_file(ledger.inputs, header, size=size)
+        files.new_file(ledger.inputs, header, size=size)
     try:
         yield len(header)
     finally:
@@ -494,7 +467,7 @@ def _write_computed(compute: Compute, ledger: Ledger, width: int, step: int) -> 
     with _begun_file(ledger, (width,), np.dtype(np.float32)) as offset:
         for chunk, found in compute(ranges):
             block = np.ascontiguousarray(found, dtype="<f4")
-            write_at(ledger.inputs, offset + 4 * chunk[0] * width, block.tobytes())
+            files.write_at(ledger.inputs, offset + 4 * chunk[0] * width, block.tobytes())
             ledger.record(chunk, [])
             ledger.report()
 
@@ -552,14 +525,14 @@ class Decoder:
             except InputError as error:
                 bad.append((row, str(error).removeprefix(self.images.name(row)).strip()))
         # Written, not mapped: a full disk is then an error with a name, and not a bus error.
-        write_at(self.path, self.offset + start * block[0].nbytes, block.tobytes())
+        files.write_at(self.path, self.offset + start * block[0].nbytes, block.tobytes())
         return bad
 
 
 def _close_gaps(ledger: Ledger, good: NDArray[np.int64]) -> None:
     """Keep only the rows ``good`` of the file, ascending: undecodable images have left gaps in it."""
     ledger.save(restart=True)  # half moved, the rows could not be trusted
-    refuse_link(ledger.inputs)
+    files.refuse_link(ledger.inputs)
     stored = np.load(ledger.inputs, mmap_mode="r+", allow_pickle=False)
     row_bytes = stored[0].nbytes
     for start in range(0, len(good), 1024):
@@ -568,8 +541,8 @@ def _close_gaps(ledger: Ledger, good: NDArray[np.int64]) -> None:
     stored.flush()
     header = _header((len(good), *stored.shape[1:]), stored.dtype)
     del stored
-    write_at(ledger.inputs, 0, header)
-    cut_file(ledger.inputs, len(header) + len(good) * row_bytes)
+    files.write_at(ledger.inputs, 0, header)
+    files.cut_file(ledger.inputs, len(header) + len(good) * row_bytes)
 
 
 def _write_manifest(
@@ -580,10 +553,10 @@ def _write_manifest(
     for name, array in arrays.items():
         buffer = io.BytesIO()
         np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
-        write_bytes(folder / name, buffer.getvalue())
-    write_text(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0))
+        files.write_bytes(folder / name, buffer.getvalue())
+    files.write_text(folder / IDS, json.dumps(plan.ids, ensure_ascii=False, indent=0))
     if plan.encoder is not None:
-        write_bytes(folder / ENCODER, plan.encoder)
+        files.write_bytes(folder / ENCODER, plan.encoder)
     shape, dtype = _shape(plan, size)
     how: dict[str, Any] = {"source": plan.source, "root": Path(plan.root).name, "options": dict(plan.options)}
     if not isinstance(plan.inputs, np.ndarray):
@@ -605,11 +578,11 @@ def _write_manifest(
         provenance=how,
         plan=fingerprint,
         files={
-            name: {"bytes": (folder / name).stat().st_size, "sha256": file_sha256(folder / name)}
+            name: {"bytes": (folder / name).stat().st_size, "sha256": files.file_sha256(folder / name)}
             for name in (INPUTS, *arrays, IDS, *([] if plan.encoder is None else [ENCODER]))
         },
     )
-    write_text(folder / MANIFEST, manifest.dumps())
+    files.write_text(folder / MANIFEST, manifest.dumps())
 
 
 def _store_info(out: Path, *, already_there: bool, seconds: float) -> StoreInfo:

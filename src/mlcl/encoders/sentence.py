@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.arrays import Arrays
 from mlcl.encoders.base import ENCODERS, check_texts
-from mlcl.encoders.sources import Source, read_json, read_source, read_tensors, read_tokenizer
+from mlcl.encoders.sources import Pretrained, read_json, read_source, read_tensors, read_tokenizer
 from mlcl.errors import InputError, check_choice, check_int
 
 if TYPE_CHECKING:
@@ -29,14 +28,8 @@ LONG = 64
     "sentence", summary="A BERT of sentence-transformers, such as MiniLM: a folder or installed package."
 )
 @dataclass(frozen=True, eq=False)
-class Sentence:
-    """A sentence encoder; `Sentence.fit` reads it. Weights are converted on first use, on the CPU.
-
-    Attributes:
-        source: its files.
-    """
-
-    source: Source
+class Sentence(Pretrained):
+    """A sentence encoder; `Sentence.fit` reads it. Weights are converted on first use, on the CPU."""
 
     @classmethod
     def fit(cls, texts: Sequence[str] = (), *, source: str = "minilm") -> Self:  # noqa: ARG003
@@ -46,9 +39,10 @@ class Sentence:
             texts: none are needed.
             source: ``minilm``, or a folder in the layout of sentence-transformers, with ``model.safetensors``.
         """
-        return cls(read_source(source, (CONFIG, TOKENIZER, WEIGHTS), (POOLING, LIMITS, MODULES)))._checked()
+        return cls(read_source(source, (CONFIG, TOKENIZER, WEIGHTS), (POOLING, LIMITS, MODULES))).ready()
 
-    def _checked(self) -> Self:
+    def ready(self) -> Self:
+        """Return this encoder, after a look at its files."""
         _ = self._settings
         return self
 
@@ -175,12 +169,3 @@ class Sentence:
             inner = linear(f"{at}.output.dense", F.gelu(linear(f"{at}.intermediate.dense", states)))
             states = normal(f"{at}.output.LayerNorm", states + inner)
         return states
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return plain values and named arrays."""
-        return self.source.state()
-
-    @classmethod
-    def restored(cls, header: Mapping[str, Any], arrays: Arrays) -> Self:
-        """Return the encoder that `state` was called on."""
-        return cls(Source.restored(header, arrays))._checked()

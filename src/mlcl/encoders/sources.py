@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,8 @@ class Source:
     @property
     def sha256(self) -> str:
         """Return one checksum of all names and contents."""
-        return digest(self.files)
+        found = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(self.files.items())}
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the header and the arrays with which `restored` finds the same files again."""
@@ -64,18 +65,33 @@ class Source:
         if not isinstance(names, list) or not all(isinstance(each, str) and _plain(each) for each in names):
             raise InputError("its list of files is none")
         files = {k: v.tobytes() for k, v in arrays.items()} or _read(name, names)
-        if digest(files) != header["files_sha256"]:
+        found = cls(name, files)
+        if found.sha256 != header["files_sha256"]:
             raise InputError(
                 f"the weights in {name} are not those that were recorded "
                 f"(SHA-256 {str(header['files_sha256'])[:12]}...): put back the files that it was fitted with"
             )
-        return cls(name, files)
+        return found
 
 
-def digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 of names and contents."""
-    found = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """An encoder that files determine; `ready` refuses files of which no encoder can be made."""
+
+    source: Source
+
+    def ready(self) -> Self:
+        """Return this encoder, after a look at its files."""
+        raise NotImplementedError
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return plain values and named arrays."""
+        return self.source.state()
+
+    @classmethod
+    def restored(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the encoder that `state` was called on."""
+        return cls(Source.restored(header, arrays)).ready()
 
 
 def read_source(name: str, wanted: Iterable[str], optional: Iterable[str] = ()) -> Source:

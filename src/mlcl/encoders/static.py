@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from mlcl.arrays import Arrays
 from mlcl.encoders.base import ENCODERS, check_texts, unit_rows
-from mlcl.encoders.sources import Source, read_source, read_tensors, read_tokenizer
+from mlcl.encoders.sources import Pretrained, read_source, read_tensors, read_tokenizer
 from mlcl.errors import InputError
 
 BATCH = 1024
@@ -27,14 +26,8 @@ FOLDER = ("tokenizer.json", "model.safetensors")
     "static", summary="The mean of a table's rows for the tokens of a text, such as wordllama."
 )
 @dataclass(frozen=True, eq=False)
-class Static:
-    """A table of token embeddings and its tokenizer; `Static.fit` reads them.
-
-    Attributes:
-        source: the two files.
-    """
-
-    source: Source
+class Static(Pretrained):
+    """A table of token embeddings and its tokenizer; `Static.fit` reads them."""
 
     @classmethod
     def fit(cls, texts: Sequence[str] = (), *, source: str = "wordllama") -> Self:  # noqa: ARG003
@@ -44,9 +37,10 @@ class Static:
             texts: none are needed.
             source: ``wordllama``, or a folder with ``tokenizer.json`` and ``model.safetensors`` of one table.
         """
-        return cls(read_source(source, LAYOUTS.get(source, FOLDER)))._checked()
+        return cls(read_source(source, LAYOUTS.get(source, FOLDER))).ready()
 
-    def _checked(self) -> Self:
+    def ready(self) -> Self:
+        """Return this encoder, after a look at its files."""
         _ = self._table, self._tokenizer
         return self
 
@@ -82,12 +76,3 @@ class Static:
         )
         counts = csr_matrix((np.ones(len(ids), np.float32), ids, ends), shape=(len(texts), len(self._table)))
         return unit_rows(np.asarray(counts @ self._table))
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return plain values and named arrays."""
-        return self.source.state()
-
-    @classmethod
-    def restored(cls, header: Mapping[str, Any], arrays: Arrays) -> Self:
-        """Return the encoder that `state` was called on."""
-        return cls(Source.restored(header, arrays))._checked()

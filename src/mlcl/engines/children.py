@@ -32,14 +32,7 @@ class ProcessError(RuntimeError):
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of another process.
-
-    Attributes:
-        error: the exception, if it is one that callers distinguish.
-        kind: the name of its class.
-        sentence: its message.
-        trace: where it was raised.
-    """
+    """An exception of another process: itself, if callers distinguish it, its class, message and place."""
 
     error: Exception | None
     kind: str
@@ -116,11 +109,7 @@ class Channel:
 
 
 class Child:
-    """The parent's end of a process.
-
-    Attributes:
-        process: the process.
-    """
+    """The parent's end of a process."""
 
     def __init__(
         self,

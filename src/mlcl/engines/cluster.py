@@ -28,12 +28,9 @@ LOOK = 5.0
 
 
 def choose_engine(name: str, *, jobs: int | None = None, address: str | None = None) -> Engine:
-    """Return an engine by its name; options that contradict each other are refused, before anything is done.
+    """Return an engine, ``local`` or ``ray``; options that contradict each other are refused, before anything is done.
 
-    Args:
-        name: ``local`` or ``ray``.
-        jobs: number of jobs at a time; one per core if not given.
-        address: of a Ray cluster; one is started on this machine if not given.
+    By default there is one job per core at a time, and a Ray cluster is started on this machine.
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"--jobs is {jobs}; expected at least 1.")
@@ -60,19 +57,11 @@ class Cluster:
     jobs: int | None = None
 
     def each(
-        self,
-        function: Callable[..., Answer],
-        jobs: Sequence[Job],
-        *,
-        attempts: int = 1,
-        needs: Callable[[Job], Needs] | None = None,
-        started: Callable[[Job], None] | None = None,
-        progress: Callable[[Job, Any], None] | None = None,  # noqa: ARG002  (nodes report nothing)
+        self, function: Callable[..., Answer], jobs: Sequence[Job], *, progress: Any = None, **options: Any
     ) -> Outcomes[Job, Answer]:
-        """See `Engine.each`; a job is repeated where a node was lost."""
-        single = [(job,) for job in jobs]
-        stream = self.sums(function, None, single, attempts=attempts, needs=needs, started=started)
-        with contextlib.closing(stream):
+        """See `Engine.each`; a job is repeated where a node was lost, and nodes report no progress."""
+        del progress
+        with contextlib.closing(self.sums(function, None, [(job,) for job in jobs], **options)) as stream:
             for (job,), answer in stream:
                 yield job, answer
 
@@ -160,12 +149,7 @@ def import_ray() -> Any:
 
 @contextlib.contextmanager
 def connected(*, address: str | None, jobs: int | None) -> Iterator[Any]:
-    """Yield Ray's module while this process is part of a cluster.
-
-    Args:
-        address: address of a cluster; a local one is started if not given.
-        jobs: cores of the local one; all of the machine if not given.
-    """
+    """Yield Ray's module while this process is part of a cluster: at an address, or a local one with some cores."""
     ray = import_ray()
     if address is not None:
         _check_address(address)
@@ -186,14 +170,9 @@ def cores_of(ray: Any) -> int:
 
 
 def next_result(ray: Any, results: Iterable[Any]) -> Any:
-    """Return a result that is there, however long it takes; but fail if the cluster cannot bring any.
+    """Return a result that is there, however long it takes.
 
-    Args:
-        ray: the module, in a cluster.
-        results: references to what remote functions will return.
-
-    Raises:
-        EngineFailure: the cluster has had no core for `PATIENCE` seconds, or its head node is lost.
+    It is an `EngineFailure` if the cluster has had no core for `PATIENCE` seconds, or its head node is lost.
     """
     waiting = list(results)
     able = time.monotonic()

@@ -37,13 +37,9 @@ _LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "OMP_NUM_THREADS", "
 
 @dataclass(frozen=True)
 class Place:
-    """One of several processes.
+    """One of several processes, which meet where the first one, of rank 0, listens on this machine.
 
-    Attributes:
-        rank: its number, from 0.
-        size: how many there are.
-        port: where the first one listens on this machine.
-        meet: to be called when it is ready for the others; fails if one of them cannot come.
+    ``meet`` is to be called when it is ready for the others; it fails if one of them cannot come.
     """
 
     rank: int
@@ -122,10 +118,9 @@ def launched(devices: int, function: Callable[..., Any], *args: Any, **kwargs: A
         leave()
         if threads is not None:
             sys.modules["torch"].set_num_threads(threads)
-        for name, value in before.items():
+        for name in before:
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 def _start(devices: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> _Others:
@@ -193,14 +188,8 @@ class _Others:
             from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
             size = len(self.children) + 1
-            self.store = TCPStore(
-                "127.0.0.1",
-                self.port,
-                size,
-                True,
-                master_listen_fd=self.meeting.detach(),
-                wait_for_workers=False,
-            )
+            listening: dict[str, Any] = {"master_listen_fd": self.meeting.detach()}
+            self.store = TCPStore("127.0.0.1", self.port, size, True, wait_for_workers=False, **listening)
 
     def wait_until_done(self) -> None:
         """Wait until all others have done their job; one that fails after this process is done is of no interest."""

@@ -24,24 +24,14 @@ class EngineFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class Lost:
-    """In the place of an answer: the workers of a job were lost, as often as it was given out.
-
-    Attributes:
-        reason: how the last one ended, without a final dot.
-    """
+    """In the place of an answer: the workers of a job were lost, as often as it was given out; how the last ended."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a job needs.
-
-    Attributes:
-        cores: of a node of a cluster.
-        gpu: whether it uses a GPU where there is one.
-        environment: further variables of its process.
-    """
+    """What a job needs: cores of a node, a GPU where there is one, further variables of its process."""
 
     cores: int = 1
     gpu: bool = False
@@ -89,11 +79,7 @@ class ThisProcess:
 
 @dataclass(frozen=True)
 class LocalWorkers:
-    """Worker processes of this machine, with one thread each; they end with this process.
-
-    Attributes:
-        count: how many at a time.
-    """
+    """Worker processes of this machine, so many at a time, with one thread each; they end with this process."""
 
     count: int
 

@@ -48,7 +48,7 @@ class Options:
     exponent: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, most in (("unlabelled", 1.0), ("ridge", np.inf), ("exponent", 2.0)):
+        for name, most in (("unlabelled", 1.0), ("ridge", np.inf), ("exponent", 1.0)):
             value = getattr(self, name)
             if isinstance(value, str):
                 check_choice(name, value, ("auto",))

@@ -195,9 +195,6 @@ def _check_cells(
 class GroupedLoss(nn.Module):
     """A loss of batches with so many classes; subclasses define `of_batch`.
 
-    Args:
-        classes: the number of classes ``K``.
-
     Attributes:
         validate: whether each batch is checked. A loop whose shapes stay as they were can switch it off.
     """

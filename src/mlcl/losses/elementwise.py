@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -151,11 +152,9 @@ def asl(
     """Return the asymmetric loss (`asymmetric_cells`).
 
     Args:
-        counts: label counts of the dataset, of which it needs the number of classes.
         gamma_positive: The focusing power on positives.
         gamma_negative: The focusing power on negatives.
         clip: The amount by which the probability of a negative is lowered before focusing, from 0 to 0.99.
-        scale: A factor on the whole loss.
     """
     check_number("gamma_positive", gamma_positive)
     check_number("gamma_negative", gamma_negative)
@@ -175,10 +174,8 @@ def focal(
     """Return the focal loss (`focal_cells`).
 
     Args:
-        counts: label counts of the dataset, of which it needs the number of classes.
         gamma: The focusing power of the focal factor.
         alpha: In the focal loss, the weight of positives, from 0 to 1; negatives have 1 - alpha.
-        scale: A factor on the whole loss.
     """
     check_number("gamma", gamma)
     if alpha is not None:
@@ -205,28 +202,18 @@ def distribution_balanced(
     """Return the distribution-balanced loss (`balanced_cells`).
 
     Args:
-        counts: label counts of the dataset.
         alpha: In the distribution-balanced loss, the smallest weight of a cell.
         beta: The slope of the sigmoid that smooths the weights.
         mu: The ratio at which the smoothed weight is half way between its limits.
         kappa: The scale of the bias kappa log(N_k/P_k) that is subtracted from the logits.
         lambda_negative: The factor by which the logits of negatives are scaled; larger tolerates negatives more.
         gamma: The focusing power of the focal factor.
-        scale: A factor on the whole loss.
     """
-    for name, value in (("alpha", alpha), ("mu", mu), ("kappa", kappa), ("gamma", gamma)):
-        check_number(name, value)
-    check_number("beta", beta, open_low=True)
-    check_number("lambda_negative", lambda_negative, open_low=True)
+    options: dict[str, Any] = {"alpha": alpha, "mu": mu, "kappa": kappa, "gamma": gamma}
+    above: dict[str, Any] = {"beta": beta, "lambda_negative": lambda_negative}
+    for name, value in (options | above).items():
+        check_number(name, value, open_low=name in above)
     warn_degenerate(counts)
-    cells = partial(
-        balanced_cells,
-        alpha=alpha,
-        beta=beta,
-        mu=mu,
-        kappa=kappa,
-        lambda_negative=lambda_negative,
-        gamma=gamma,
-    )
+    cells = partial(balanced_cells, **options, **above)
     positive, negative = torch.tensor(counts.positive), torch.tensor(counts.negative)
     return ElementwiseLoss(len(counts), cells, scale=scale, positive=positive, negative=negative)

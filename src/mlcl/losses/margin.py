@@ -6,7 +6,8 @@ on negatives. The weights ``W`` come from labels, mask and groups alone, so no g
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +63,65 @@ def margins(
     if not counts.is_floating_point():
         counts = counts.to(torch.get_default_dtype())
     return margin * counts.clamp_min(1) ** -power
+
+
+@dataclass(frozen=True)
+class Member:
+    """One loss of the family, by the options of `margin_loss`."""
+
+    margin: float
+    reweight: Reweight
+    base: Base
+    power: float
+    margin_count: MarginCount
+    scale: float
+
+    def __post_init__(self) -> None:
+        for name in ("margin", "power", "scale"):
+            check_number(name, getattr(self, name))
+        for name, kind in (("reweight", Reweight), ("base", Base), ("margin_count", MarginCount)):
+            check_choice(name, getattr(self, name), get_args(kind))
+
+    def divisor(self, batch: GroupedBatch) -> int:
+        """Return the divisor of the constants of the classes.
+
+        In a plain batch S = B and K_g = K, so 1/(K S) is one over the number of cells. Dividing the few constants
+        saves a pass over the many cells.
+        """
+        return batch.logits.numel() if self.reweight == "dataset" and batch.plain else 1
+
+    @torch.no_grad()
+    def constants(self, positive: Tensor, negative: Tensor, like: Tensor, divisor: int) -> ClassConstants:
+        """Make the constants of each class, on the device and in the dtype of ``like``."""
+        if self.margin == 0 and self.reweight in ("batch", "none"):
+            return ClassConstants(None, None, None, None)
+        positive, negative = positive.to(like), negative.to(like)
+        defined, margin, shift = ((positive > 0) & (negative > 0)).to(like), None, None
+        if self.margin > 0:
+            options: Any = {"margin": self.margin, "power": self.power, "margin_count": self.margin_count}
+            margin = margins(positive, negative, **options)
+            shift = -2 * margin
+        if self.reweight in ("dataset", "mixed"):
+            factor = defined * (positive + negative) / divisor
+            return ClassConstants(margin, shift, factor * inverse(positive), factor * inverse(negative))
+        weight = None if bool(defined.all()) else defined
+        return ClassConstants(margin, shift, weight, weight)
+
+    def loss(self, batch: GroupedBatch, constants: ClassConstants) -> Tensor:
+        """Return ``scale * sum W l(z)``."""
+        weight, mean = None, False
+        if constants.positive is not None and constants.negative is not None:
+            # lerp is exact at 0 and 1, and one pass over the cells
+            weight = torch.lerp(constants.negative, constants.positive, batch.labels)
+        if self.reweight == "mixed" and weight is not None:
+            weight = _mixed_weights(batch, weight)
+        elif batch.plain and self.reweight != "batch":
+            mean = self.reweight == "none"
+        else:
+            groups = _group_weights(batch, self.reweight)
+            weight = groups if weight is None else groups * weight
+        total = _total(batch, constants, self.base, weight, reduction="mean" if mean else "sum")
+        return total if self.scale == 1 else total * self.scale
 
 
 def margin_loss(
@@ -121,7 +181,7 @@ def margin_loss(
     >>> margin_loss(f, y, torch.tensor([1, 1]), torch.tensor([2, 2]), margin=0, reweight="none")  # BCE
     tensor(0.3282)
     """
-    _check_options(margin, reweight, base, power, margin_count, scale)
+    member = Member(margin, reweight, base, power, margin_count, scale)
     if positive.dim() != 1 or positive.shape != negative.shape:
         raise InputError(
             f"positive has shape {tuple(positive.shape)} and negative {tuple(negative.shape)}, "
@@ -130,11 +190,7 @@ def margin_loss(
     batch = check_batch(
         logits, labels, classes=len(positive), mask=mask, groups=groups, group_weights=group_weights
     )
-    cells = _cells(batch, reweight)
-    constants = _class_constants(
-        positive, negative, batch.logits, cells, margin, reweight, power, margin_count
-    )
-    return _loss(batch, constants, reweight, base, scale)
+    return member.loss(batch, member.constants(positive, negative, batch.logits, member.divisor(batch)))
 
 
 class MarginLoss(GroupedLoss):
@@ -144,11 +200,6 @@ class MarginLoss(GroupedLoss):
         counts: ``P_k`` and ``N_k`` of the whole dataset of each class's task. If the loss uses counts, one
             warning names the classes that were counted but have no positives or no negatives.
         margin: as in `margin_loss`, like all further options.
-        reweight: ``dataset``, ``batch``, ``mixed`` or ``none``.
-        base: the base loss ``l``.
-        power: the margin's power.
-        margin_count: ``positive`` or ``minority``.
-        scale: a factor on the whole loss.
 
     >>> loss = MarginLoss(LabelCounts.of([[1, 0], [0, 1], [0, 0]]), margin=1.0)
     >>> loss(torch.tensor([[2.0, -1.0], [-1.0, 0.5], [0.0, -3.0]]), torch.tensor([[1, 0], [0, 1], [0, 0]]))
@@ -171,100 +222,31 @@ class MarginLoss(GroupedLoss):
     ) -> None:
         check_counts(counts)
         super().__init__(len(counts))
-        _check_options(margin, reweight, base, power, margin_count, scale)
+        self.member = Member(margin, reweight, base, power, margin_count, scale)
         if margin > 0 or reweight in ("dataset", "mixed"):
             warn_degenerate(counts)
-        self.margin, self.reweight, self.base = margin, reweight, base
-        self.power, self.margin_count, self.scale = power, margin_count, scale
         # Whole numbers, so that module.half() cannot round them; the floats are made for the dtype of the logits.
         self.register_buffer("positive", torch.tensor(counts.positive), persistent=False)
         self.register_buffer("negative", torch.tensor(counts.negative), persistent=False)
-        self._made: tuple[torch.dtype, torch.device, int, ClassConstants] | None = None
+        self._made: tuple[tuple[torch.dtype, torch.device, int], ClassConstants] | None = None
 
     @property
     def balanced(self) -> bool:
         """Return whether positives and negatives of a class have the same total weight: see `mlcl.losses.base`."""
-        return self.reweight != "none"
+        return self.member.reweight != "none"
 
     def of_batch(self, batch: GroupedBatch) -> Tensor:
         """Return the loss of a checked batch."""
-        made, like, cells = self._made, batch.logits, _cells(batch, self.reweight)
-        if made is None or made[2] != cells or made[0] != like.dtype or made[1] != like.device:
-            counts = self.positive, self.negative
-            constants = _class_constants(
-                *counts, like, cells, self.margin, self.reweight, self.power, self.margin_count
-            )
-            self._made = made = (like.dtype, like.device, cells, constants)
-        return _loss(batch, made[3], self.reweight, self.base, self.scale)
+        like = batch.logits
+        key = like.dtype, like.device, self.member.divisor(batch)
+        if self._made is None or self._made[0] != key:
+            self._made = key, self.member.constants(self.positive, self.negative, like, key[2])
+        return self.member.loss(batch, self._made[1])
 
     def extra_repr(self) -> str:
         """Return the settings that differ between the members of the family."""
-        return f"classes={self.classes}, margin={self.margin:g}, reweight={self.reweight}, base={self.base}"
-
-
-def _check_options(
-    margin: float, reweight: str, base: str, power: float, margin_count: str, scale: float
-) -> None:
-    for name, value in (("margin", margin), ("power", power), ("scale", scale)):
-        check_number(name, value)
-    check_choice("reweight", reweight, get_args(Reweight))
-    check_choice("base", base, get_args(Base))
-    check_choice("margin_count", margin_count, get_args(MarginCount))
-
-
-def _cells(batch: GroupedBatch, reweight: Reweight) -> int:
-    """Return the divisor of the constants of the classes.
-
-    In a plain batch S = B and K_g = K, so 1/(K S) is one over the number of cells. Dividing the few constants
-    saves a pass over the many cells.
-    """
-    return batch.logits.numel() if reweight == "dataset" and batch.plain else 1
-
-
-def _class_constants(
-    positive: Tensor,
-    negative: Tensor,
-    like: Tensor,
-    cells: int,
-    margin: float,
-    reweight: Reweight,
-    power: float,
-    margin_count: MarginCount,
-) -> ClassConstants:
-    """Make the constants of each class, on the device and in the dtype of ``like``."""
-    if margin == 0 and reweight in ("batch", "none"):
-        return ClassConstants(None, None, None, None)
-    with torch.no_grad():
-        positive, negative = positive.to(like), negative.to(like)
-        defined = ((positive > 0) & (negative > 0)).to(like)
-        margin_k = None
-        if margin > 0:
-            margin_k = margins(positive, negative, margin=margin, power=power, margin_count=margin_count)
-        shift = None if margin_k is None else -2 * margin_k
-        if reweight in ("dataset", "mixed"):
-            factor = defined * (positive + negative) / cells
-            return ClassConstants(margin_k, shift, factor * inverse(positive), factor * inverse(negative))
-        if bool(defined.all()):
-            return ClassConstants(margin_k, shift, None, None)
-        return ClassConstants(margin_k, shift, defined, defined)
-
-
-def _loss(
-    batch: GroupedBatch, constants: ClassConstants, reweight: Reweight, base: Base, scale: float
-) -> Tensor:
-    """Return ``scale * sum W l(z)``."""
-    weight = None
-    if constants.positive is not None and constants.negative is not None:
-        # lerp is exact at 0 and 1, and one pass over the cells
-        weight = torch.lerp(constants.negative, constants.positive, batch.labels)
-    if reweight == "mixed" and weight is not None:
-        total = _total(batch, constants, base, _mixed_weights(batch, weight), reduction="sum")
-    elif batch.plain and reweight != "batch":
-        total = _total(batch, constants, base, weight, reduction="mean" if reweight == "none" else "sum")
-    else:
-        groups = _group_weights(batch, reweight)
-        total = _total(batch, constants, base, groups if weight is None else groups * weight, reduction="sum")
-    return total if scale == 1 else total * scale
+        chosen = self.member
+        return f"classes={self.classes}, margin={chosen.margin:g}, reweight={chosen.reweight}, base={chosen.base}"
 
 
 def _group_weights(batch: GroupedBatch, reweight: Reweight) -> Tensor:
@@ -331,7 +313,6 @@ def rldam(
     """Return the paper's loss: margins and reweighting.
 
     Args:
-        counts: label counts of the dataset.
         margin: The scale lambda of the margins D_k = lambda / P_k^power; 0 means no margins.
         reweight: Which counts of positives and negatives balance a class: those of the dataset, those of the batch, or
             mixed: of the batch for the current task, of the dataset for rows of the memory.
@@ -364,15 +345,7 @@ def ru(
     base: Base = "logistic",
     scale: float = 1.0,
 ) -> MarginLoss:
-    """Return reweighting alone, without margins.
-
-    Args:
-        counts: label counts of the dataset.
-        reweight: Which counts of positives and negatives balance a class: those of the dataset, those of the batch, or
-            mixed: of the batch for the current task, of the dataset for rows of the memory.
-        base: The base loss of one margin.
-        scale: A factor on the whole loss.
-    """
+    """Return reweighting alone, without margins."""
     check_choice("reweight", reweight, get_args(Balance))
     return MarginLoss(counts, margin=0.0, reweight=reweight, base=base, scale=scale)
 
@@ -389,16 +362,7 @@ def margin_only(
     margin_count: MarginCount = "positive",
     scale: float = 1.0,
 ) -> MarginLoss:
-    """Return margins alone, without reweighting.
-
-    Args:
-        counts: label counts of the dataset.
-        margin: The scale lambda of the margins D_k = lambda / P_k^power; 0 means no margins.
-        base: The base loss of one margin.
-        power: The power of the count in the margins; 1/4 in the paper.
-        margin_count: The count in the margins: positives, or the smaller of positives and negatives.
-        scale: A factor on the whole loss.
-    """
+    """Return margins alone, without reweighting."""
     return MarginLoss(
         counts,
         margin=margin,
@@ -412,10 +376,5 @@ def margin_only(
 
 @LOSSES.register("bce", summary="Binary cross-entropy: the mean over rows and classes.")
 def bce(counts: LabelCounts, *, scale: float = 1.0) -> MarginLoss:
-    """Return binary cross-entropy with logits.
-
-    Args:
-        counts: label counts of the dataset, which it does not use.
-        scale: A factor on the whole loss.
-    """
+    """Return binary cross-entropy with logits."""
     return MarginLoss(counts, margin=0.0, reweight="none", scale=scale)

@@ -1,4 +1,4 @@
-"""Pairwise AUC surrogates, baselines for RU: the mean of ``l(f+ - f-)`` over pairs.
+"""Baselines over pairs: AUC surrogates, the mean of ``l(f+ - f-)`` over pairs or the hardest of them, and a smooth AP.
 
 A pair is a positive and a negative of one class in one group of the batch. ``R_g`` is the mean over the
 classes with positives and negatives among the contributing cells of g, as for ``reweight="batch"``.
@@ -7,6 +7,7 @@ classes with positives and negatives among the contributing cells of g, as for `
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +71,13 @@ def squared_hinge_pairs(batch: GroupedBatch) -> Tensor:
     return (pairs * weight.double().gather(0, order)).sum().to(batch.logits.dtype)
 
 
+def _of_one_group(batch: GroupedBatch, pairs: Tensor) -> Tensor:
+    """Return a table of pairs of rows, ``[B, B, K]``, with 0 where the two are in different groups."""
+    if batch.row_groups is None:
+        return pairs
+    return pairs * (batch.row_groups.unsqueeze(1) == batch.row_groups).unsqueeze(2)
+
+
 def logistic_pairs(batch: GroupedBatch) -> Tensor:
     """Return ``sum_g w_g R_g`` for ``log(1 + exp(-(f+ - f-)))``; memory and time O(B^2 K).
 
@@ -82,11 +90,65 @@ def logistic_pairs(batch: GroupedBatch) -> Tensor:
     """
     first = batch.to_rows(pair_weights(batch)[2]) * batch.labels
     second = batch.contributing() - batch.labels
-    weight = first.unsqueeze(1) * second.unsqueeze(0)  # [positive row, negative row, K]
-    if batch.row_groups is not None:
-        weight = weight * (batch.row_groups.unsqueeze(1) == batch.row_groups).unsqueeze(2)
+    weight = _of_one_group(batch, first.unsqueeze(1) * second.unsqueeze(0))  # [positive row, negative row, K]
     gaps = batch.logits.unsqueeze(1) - batch.logits.unsqueeze(0)
     return (weight * -F.logsigmoid(gaps)).sum()
+
+
+def hardest_negatives(batch: GroupedBatch, share: float) -> Tensor:
+    """Mark, in each group and class, the ``share`` of the negatives that score highest, rounded up: 0 or 1, ``[B, K]``.
+
+    >>> from mlcl.losses.batch import check_batch
+    >>> scores, labels = torch.tensor([[3.0], [1.0], [2.0], [0.0]]), torch.tensor([[1], [0], [0], [0]])
+    >>> hardest_negatives(check_batch(scores, labels, classes=1), 0.5).flatten()
+    tensor([0., 1., 1., 0.])
+    """
+    negative = batch.contributing() - batch.labels
+    scores = torch.where(negative > 0, batch.logits.detach(), -torch.inf)
+    order, start = by_group(scores.argsort(dim=0, descending=True, stable=True), batch.row_groups)
+    places = torch.arange(len(order), device=order.device)
+    places = places if start is None else places - start
+    ranks = torch.empty_like(order).scatter_(0, order, places.unsqueeze(1).expand_as(order))
+    (count,) = batch.group_counts(negative)
+    # A share such as 0.1 of 30 must give 3, not 4 for its rounding error.
+    kept = (share * count - 1e-6).ceil()
+    return negative * (ranks < batch.to_rows(kept))
+
+
+def partial_pairs(batch: GroupedBatch, *, share: float = 0.3) -> Tensor:
+    """Return `squared_hinge_pairs` over the pairs with one of the `hardest_negatives`.
+
+    >>> from mlcl.losses.batch import check_batch
+    >>> scores, labels = torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]])
+    >>> partial_pairs(check_batch(scores, labels, classes=1), share=0.5)  # 0.5^2
+    tensor(0.2500)
+    """
+    mask = batch.labels + hardest_negatives(batch, share)
+    return squared_hinge_pairs(batch._replace(mask=mask))
+
+
+def smooth_precision(batch: GroupedBatch, *, temperature: float = 0.5) -> Tensor:
+    """Return ``sum_g w_g R_g`` with ``R_g`` the mean of ``1 - AP`` over the classes with positives and negatives in g.
+
+    The rank of a positive i is ``1 + sum_j sigmoid((s_j - s_i) / temperature)``; AP is the mean over the positives of
+    their rank among positives over their rank among all rows of the group. Memory and time O(B^2 K).
+
+    >>> from mlcl.losses.batch import check_batch
+    >>> scores, labels = torch.tensor([[9.0], [1.0], [5.0]]), torch.tensor([[1], [1], [0]])
+    >>> smooth_precision(check_batch(scores, labels, classes=1), temperature=0.1)  # AP (1/1 + 2/3) / 2
+    tensor(0.1667)
+    """
+    _, negatives, pairs = pair_weights(batch)
+    # w_g / (V_g positives); 0 for a class without negatives
+    each = batch.to_rows(pairs * negatives) * batch.labels
+    above = torch.sigmoid(
+        (batch.logits.unsqueeze(0) - batch.logits.unsqueeze(1)) / temperature
+    )  # of j over i
+    same = torch.eye(len(batch.logits), dtype=torch.bool, device=batch.logits.device)
+    above = above * _of_one_group(batch, batch.contributing().unsqueeze(0) * ~same.unsqueeze(2))
+    among_positives = 1 + (above * batch.labels.unsqueeze(0)).sum(1)
+    among_all = 1 + above.sum(1)
+    return (each * (1 - among_positives / among_all)).sum()
 
 
 class PairwiseLoss(GroupedLoss):
@@ -118,12 +180,7 @@ class PairwiseLoss(GroupedLoss):
     reference="Rust and Hocking, A log-linear gradient descent algorithm [...] all pairs squared hinge loss, 2023",
 )
 def pairwise_hinge2(counts: LabelCounts, *, scale: float = 1.0) -> PairwiseLoss:
-    """Return the pairwise squared hinge (`squared_hinge_pairs`).
-
-    Args:
-        counts: label counts of the dataset, of which it needs the number of classes.
-        scale: A factor on the whole loss.
-    """
+    """Return the pairwise squared hinge (`squared_hinge_pairs`)."""
     return PairwiseLoss(len(counts), squared_hinge_pairs, scale=scale)
 
 
@@ -133,10 +190,35 @@ def pairwise_hinge2(counts: LabelCounts, *, scale: float = 1.0) -> PairwiseLoss:
     reference="Gao and Zhou, On the consistency of AUC pairwise optimization, IJCAI 2015",
 )
 def pairwise_logistic(counts: LabelCounts, *, scale: float = 1.0) -> PairwiseLoss:
-    """Return the pairwise logistic loss (`logistic_pairs`).
+    """Return the pairwise logistic loss (`logistic_pairs`)."""
+    return PairwiseLoss(len(counts), logistic_pairs, scale=scale)
+
+
+@LOSSES.register(
+    "partial-auc",
+    summary="Squared hinge over pairs of a positive and one of the highest-scoring negatives in the batch.",
+    reference="Zhu et al., When AUC meets DRO: Optimizing Partial AUC [...], ICML 2022 (its exact form)",
+)
+def partial_auc(counts: LabelCounts, *, share: float = 0.3, scale: float = 1.0) -> PairwiseLoss:
+    """Return the one-way partial AUC surrogate (`partial_pairs`).
 
     Args:
-        counts: label counts of the dataset, of which it needs the number of classes.
-        scale: A factor on the whole loss.
+        share: The share of the negatives, the highest-scoring ones, that count: false-positive rates up to this.
     """
-    return PairwiseLoss(len(counts), logistic_pairs, scale=scale)
+    check_number("share", share, high=1, open_low=True)
+    return PairwiseLoss(len(counts), partial(partial_pairs, share=share), scale=scale)
+
+
+@LOSSES.register(
+    "smooth-ap",
+    summary="One minus a smooth average precision of each class in the batch; memory grows with the batch squared.",
+    reference="Brown et al., Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020",
+)
+def smooth_ap(counts: LabelCounts, *, temperature: float = 0.5, scale: float = 1.0) -> PairwiseLoss:
+    """Return the smooth average precision (`smooth_precision`).
+
+    Args:
+        temperature: The gap of logits over which one row passes another; near 0 the loss is 1 - AP, without gradient.
+    """
+    check_number("temperature", temperature, open_low=True)
+    return PairwiseLoss(len(counts), partial(smooth_precision, temperature=temperature), scale=scale)

@@ -27,7 +27,6 @@ class SquareLoss(GroupedLoss):
     With running means the value is no longer bounded below by 0; its gradient is what it is for.
 
     Args:
-        classes: the number of classes ``K``.
         margin: ``m``, the gap between the means that is asked for.
         momentum: what running sums and counts keep in a call that has rows of their kind.
         scale: a factor on the whole loss.
@@ -107,9 +106,7 @@ def auc_square(
     """Return the square loss of AUC (`SquareLoss`).
 
     Args:
-        counts: label counts of the dataset, of which it needs the number of classes.
         margin: The gap between the mean scores of positives and negatives that is asked for.
         momentum: What the running means keep in a step, from 0 (none of it) to 1.
-        scale: A factor on the whole loss.
     """
     return SquareLoss(len(counts), margin=margin, momentum=momentum, scale=scale)

@@ -47,7 +47,6 @@ class TaskSamples:
     dataset, not by those of the rows that are left.
 
     Args:
-        task: Number of the task.
         classes: Class ids ``[Kt]``, the columns of ``labels``.
         counts: Label counts over all training rows of the task.
         rows: Row numbers in the training split ``[m]``, in selection order.
@@ -105,36 +104,6 @@ class TaskSamples:
         kept = np.asarray(index, dtype=np.int64)
         extra = {name: column[kept] for name, column in self.extra.items()}
         return replace(self, rows=self.rows[kept], labels=self.labels[kept], extra=extra)
-
-
-def joined_task(stored: TaskSamples, more: TaskSamples) -> TaskSamples:
-    """Return a task that continues: its stored rows, then ``more`` rows of it, with the counts of all its rows so far.
-
-    The column ``mass`` is the number of rows that a row stands for: a stored row stands for an equal share of all
-    earlier rows, a new one for itself. Both number their rows in one training split; ``more`` must be of the same task
-    and classes. See docs/specification.md#continued-tasks.
-
-    >>> first = TaskSamples.of(0, [5], rows=[0, 1, 2, 3], labels=[[1], [0], [0], [0]]).take([1])
-    >>> both = joined_task(first, TaskSamples.of(0, [5], rows=[4, 5], labels=[[1], [0]]))
-    >>> both.rows, both.extra["mass"], both.counts
-    (array([1, 4, 5]), array([4., 1., 1.]), LabelCounts(positive=array([2]), negative=array([4]), total=6))
-    """
-    if stored.task != more.task or not np.array_equal(stored.classes, more.classes):
-        raise InputError(
-            f"more is of task {more.task + 1} with classes {more.classes.tolist()}, but task {stored.task + 1} with "
-            f"classes {stored.classes.tolist()} was expected"
-        )
-    share = stored.counts.total / max(len(stored), 1)
-    parts = [one.extra.get("known", np.ones(one.labels.shape, np.bool_)) for one in (stored, more)]
-    known = {"known": np.concatenate(parts)} if "known" in {*stored.extra, *more.extra} else {}
-    return TaskSamples(
-        task=stored.task,
-        classes=stored.classes,
-        counts=stored.counts + more.counts,
-        rows=np.concatenate([stored.rows, more.rows]),
-        labels=np.concatenate([stored.labels, more.labels]),
-        extra=known | {"mass": np.repeat([share, 1.0], [len(stored), len(more)])},
-    )
 
 
 Strategy: TypeAlias = Callable[..., tuple[TaskSamples, ...]]

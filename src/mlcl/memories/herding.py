@@ -49,13 +49,8 @@ def select_herding(
     data this is iCaRL's choice. Rows without any label come last, in random order.
 
     Args:
-        features: ``[n, D]``, any real type.
-        labels: ``[n, K]``.
         size: Rows to choose, at most ``n``.
         rng: For the rows without labels.
-
-    Returns:
-        Row indices ``[min(size, n)]`` in selection order.
 
     >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 1.0]])
     >>> labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.uint8)

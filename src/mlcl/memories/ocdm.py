@@ -43,10 +43,6 @@ def update_ocdm(
     pattern the sample is drawn at random. Samples without labels go first.
 
     Args:
-        stored: What is kept of the past tasks.
-        new: All rows of the task.
-        size: The largest number of samples kept.
-        rng: Random numbers.
         batch_size: Samples offered at once; in a run, the rows of a training batch.
         distance: The distance between the wanted distribution of labels and that in the memory.
         rho: The power of the wanted label counts, proportional to n_i^rho with n_i the positives so far; 0 means equal.
@@ -99,11 +95,6 @@ def ocdm_pass(
             their order.
         offered: How many of ``ids`` are the stream, ``n``.
         seen: Stream counts of the classes before the pass ``[K]``.
-        size: The largest number of samples held.
-        rng: For the choice within a pattern.
-        batch_size: Samples offered at once.
-        distance: ``"kl"`` or ``"l1"``.
-        rho: Power of the target.
 
     >>> rows = np.array([[1, 0], [0, 1]], dtype=np.uint8)
     >>> ids = np.repeat([0, 1], [90, 10])

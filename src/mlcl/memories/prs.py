@@ -36,10 +36,6 @@ def update_prs(
     wanted equally often; the authors use -0.03 on COCO and 0.02 on NUS-WIDE.
 
     Args:
-        stored: What is kept of the past tasks.
-        new: All rows of the task.
-        size: The largest number of samples kept.
-        rng: Random numbers.
         rho: The power of the wanted label counts, proportional to n_i^rho with n_i the positives so far; 0 means equal.
     """
     check_number("rho", rho, low=-10, high=10)  # far beyond 10, powers of counts overflow
@@ -83,9 +79,7 @@ def prs_pass(
         stream: Labels of the offered samples over their own classes ``[n, Kt]``, in the order they come.
         columns: Columns of ``memory`` that the columns of ``stream`` are ``[Kt]``.
         seen: Stream counts ``n_i`` before the pass ``[K]``.
-        size: The largest number of samples held.
         draws: Uniform numbers ``[n, 3]``: for acceptance, for the class to evict from, for ties.
-        rho: Power of the partition.
 
     Returns:
         Sorted ids of the held samples: ``0 .. m-1`` of ``memory``, ``m + j`` for sample ``j`` of

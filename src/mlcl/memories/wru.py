@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,7 +11,180 @@ from numpy.typing import ArrayLike, NDArray
 from mlcl.errors import check_choice, check_int
 from mlcl.labels import LabelCounts, Labels, Patterns
 from mlcl.memories.base import MEMORIES, TaskSamples, quotas
-from mlcl.memories.greedy import gaps, greedy, greedy_among
+
+# A matrix of so few cells is multiplied whole whatever is in it, and one of so many never: as doubles it would
+# take 96 MB. Between the two, it is faster to add up its ones where they are fewer than one cell in five.
+_SMALL, _LARGE = 1 << 16, 1 << 22
+
+
+def greedy(
+    rows: Labels,
+    left: NDArray[np.int64],
+    target: NDArray[np.float64],
+    have: NDArray[np.float64],
+    held: int,
+    steps: int,
+    sign: int,
+    *,
+    criterion: str,
+) -> NDArray[np.int64]:
+    """Add (``sign`` 1) or remove (-1) rows one at a time so that ``J`` is least; return the patterns taken.
+
+    ``rows`` are the patterns ``[U, K]``, ``left`` how many rows of each can still be taken (counted down
+    in place), ``have`` the class counts of the ``held`` rows to start from.
+
+    For each class there are only two possible counts after a step, ``c_k`` and ``c_k + sign``, so
+    ``J(pattern) = sum_k J_k(c_k) + pattern . (J(c + sign) - J(c))``: one product scores all patterns.
+    """
+    whole = rows.size <= _SMALL or (rows.size <= _LARGE and rows.size <= 5 * np.count_nonzero(rows))
+    table = _Dense(rows, left) if whole else _Sparse(rows, left)
+    counts, target = np.stack([have, have + sign]), np.stack([target, target])
+    terms = np.empty_like(counts)
+    stay, move = terms
+    remaining = left.tolist()
+    picks = []
+    # About 6 microseconds per step where patterns are few, most of it the cost of calling numpy: so arrays are
+    # made once and changed in place, and none is broadcast.
+    for step in range(steps):
+        gaps(target, counts, held + sign * (step + 1), criterion, out=terms)
+        if step % 32 == 0:
+            slack = _slack(stay)
+        np.subtract(move, stay, out=table.delta)
+        best = table.best(slack)
+        picks.append(best)
+        if sign > 0:
+            counts += table.twice(best)
+        else:
+            counts -= table.twice(best)
+        remaining[best] -= 1
+        if remaining[best] == 0:
+            table.close(best)
+    left[:] = remaining
+    return np.array(picks, dtype=np.int64)
+
+
+def greedy_among(
+    rows: Labels,
+    left: NDArray[np.int64],
+    target: NDArray[np.float64],
+    steps: int,
+    candidates: int,
+    rng: np.random.Generator,
+    *,
+    criterion: str,
+) -> NDArray[np.int64]:
+    """Add rows one at a time, each the best of ``candidates`` drawn from those left; return the patterns taken.
+
+    A step costs O(candidates), however many rows or patterns there are.
+    """
+    pool = np.repeat(np.arange(len(rows)), left)  # the pattern of each row that is left
+    counts = np.zeros((2, len(target)))
+    counts[1] = 1
+    # The classes of each pattern, filled up with the number K, for which there is nothing to add.
+    width = rows.sum(axis=1, dtype=np.int64)
+    members = np.full((len(rows), max(int(width.max()), 1)), len(target), dtype=np.int32)
+    which, column = np.nonzero(rows)
+    members[which, np.arange(len(which)) - np.repeat(np.cumsum(width) - width, width)] = column
+    delta = np.zeros(len(target) + 1)
+    picks = []
+    for step in range(steps):
+        rest = len(pool) - step
+        at = rng.choice(rest, size=min(candidates, rest), replace=False, shuffle=False)
+        terms = gaps(target, counts, step + 1, criterion)
+        np.subtract(terms[1], terms[0], out=delta[:-1])
+        drawn = pool[at]
+        score = delta.take(members[drawn]).sum(axis=1)
+        good = np.flatnonzero(score <= score.min() + _slack(terms[0]))
+        best = good[drawn[good].argmin()]
+        picks.append(drawn[best])
+        counts += rows[drawn[best]]
+        pool[at[best]] = pool[rest - 1]  # what is last takes the free place
+    return np.array(picks, dtype=np.int64)
+
+
+class _Dense:
+    """The patterns as a matrix of doubles, to be multiplied by `delta`: what each class adds to ``J``."""
+
+    def __init__(self, rows: Labels, left: NDArray[np.int64]) -> None:
+        # The last column, always taken whole, is infinite for a pattern that is used up.
+        self.rows = np.asfortranarray(np.column_stack([rows, np.where(left > 0, 0.0, np.inf)]))
+        self.pairs = np.stack([rows, rows], axis=1).astype(np.float64)
+        self.factor = np.ones(rows.shape[1] + 1)
+        self.delta = self.factor[:-1]
+        self.score, self.good = np.empty(len(rows)), np.empty(len(rows), dtype=np.bool_)
+
+    def best(self, slack: float) -> int:
+        """Return the first pattern that is best up to ``slack``: the choice does not depend on the order of a sum."""
+        score = self.rows.dot(self.factor, self.score)
+        return int(np.less_equal(score, score[score.argmin()] + slack, out=self.good).argmax())
+
+    def twice(self, pattern: int) -> NDArray[np.float64]:
+        """Return a pattern as two equal rows."""
+        pair: NDArray[np.float64] = self.pairs[pattern]
+        return pair
+
+    def close(self, pattern: int) -> None:
+        """Note that a pattern is used up."""
+        self.rows[pattern, -1] = np.inf
+
+
+class _Sparse:
+    """The same from the labels that the patterns have, where patterns times classes are too many.
+
+    Patterns with many labels come first, so that all first labels, all second labels, ... are each added to the
+    scores by one call, which costs as much as there are labels.
+    """
+
+    def __init__(self, rows: Labels, left: NDArray[np.int64]) -> None:
+        parts = np.array_split(rows, 1 + rows.size // _LARGE)  # numpy's working memory is eight times a part
+        width = np.concatenate([np.count_nonzero(part, axis=1) for part in parts])
+        column = np.concatenate([np.nonzero(part)[1] for part in parts])
+        self.order = np.argsort(-width, kind="stable")
+        start = (np.cumsum(width) - width)[self.order]
+        longer = [int(np.count_nonzero(width > place)) for place in range(int(width.max(initial=0)))]
+        self.layers = [column[start[:many] + place] for place, many in enumerate(longer)]
+        self.rows, self.delta = rows, np.empty(rows.shape[1])
+        self.place = np.empty(len(rows), dtype=np.int64)
+        self.place[self.order] = np.arange(len(rows))
+        self.closed = np.where(left > 0, 0.0, np.inf)[self.order]
+
+    def best(self, slack: float) -> int:
+        """Return the first pattern that is best up to ``slack``."""
+        score = self.closed.copy()
+        for layer in self.layers:
+            score[: len(layer)] += self.delta[layer]
+        return int(self.order[score <= score[score.argmin()] + slack].min())
+
+    def twice(self, pattern: int) -> Labels:
+        """Return a pattern as two equal rows."""
+        return np.stack([self.rows[pattern], self.rows[pattern]])
+
+    def close(self, pattern: int) -> None:
+        """Note that a pattern is used up."""
+        self.closed[self.place[pattern]] = np.inf
+
+
+def _slack(stay: NDArray[np.float64]) -> float:
+    """Return the difference up to which two values of ``J`` count as equal; ``stay`` sums up to one such value."""
+    return 1e-12 * (1.0 + 2.0 * float(stay.sum()))
+
+
+def gaps(
+    target: NDArray[np.float64],
+    counts: NDArray[np.int64] | NDArray[np.float64],
+    held: int,
+    criterion: str,
+    out: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Return each class's part of ``J`` for class counts ``[..., K]`` among ``held`` rows."""
+    if criterion == "ratio":
+        out = np.subtract(held + 0.01, counts, out=out)
+        out = np.divide(counts, out, out=out)
+    else:
+        out = np.divide(counts, max(held, 1), out=out)
+    out = np.subtract(target, out, out=out)
+    return np.abs(out, out=out)
+
 
 Criterion = Literal["ratio", "prevalence"]
 Shrink = Literal["prefix", "greedy_removal", "random"]
@@ -112,15 +284,7 @@ def update_wru(
     ``J`` of the rest is least (within a pattern the row chosen last), ``"random"`` drops rows uniformly.
     The order of the kept rows never changes.
 
-    ``new`` may have the extra column ``mass``: how many rows of the stream each of its rows stands for. Rows of a
-    pattern are then drawn in proportion to it, and the target comes from its counts instead of its rows. In this way
-    a task continues: ``new`` is what is stored of it together with its further rows (see `joined_task`).
-
     Args:
-        stored: What is kept of the past tasks.
-        new: All rows of the task.
-        size: The largest number of samples kept.
-        rng: Random numbers.
         candidates: How many random remaining rows each step looks at; by default all of them.
         criterion: What each class keeps: its ratio of positives to negatives, or its share of positives.
         shrink: How an old task is cut to its new quota: the first rows of its selection order, greedily, or at random.
@@ -137,17 +301,9 @@ def update_wru(
             index = _thin_out(samples, quota, criterion)
         kept.append(samples.take(index))
     _warn_undefined(new.counts)
-    chosen = _select(
-        Patterns.of(new.labels),
-        new.counts,
-        fresh,
-        rng,
-        candidates=candidates,
-        criterion=criterion,
-        mass=new.extra.get("mass"),
-    )
-    extra = {name: column for name, column in new.extra.items() if name != "mass"}
-    return (*kept, replace(new, extra=extra).take(chosen))
+    patterns = Patterns.of(new.labels)
+    chosen = _select(patterns, new.counts, fresh, rng, candidates=candidates, criterion=criterion)
+    return (*kept, new.take(chosen))
 
 
 def _select(
@@ -158,59 +314,31 @@ def _select(
     *,
     candidates: int | None,
     criterion: Criterion,
-    mass: NDArray[np.float64] | None = None,
 ) -> NDArray[np.int64]:
-    shuffled, picks = _choose_patterns(
-        patterns.vectors, patterns.counts, counts, size, rng, candidates=candidates, criterion=criterion
-    )
-    if mass is not None:  # weighted sampling without replacement: the order of exponential arrival times
-        shuffled = np.argsort(rng.exponential(1 / mass))
+    """Return the rows chosen, in order; the pattern of each choice depends on the patterns' counts alone."""
+    check_choice("criterion", criterion, get_args(Criterion))
+    if candidates is not None:
+        check_int("candidates", candidates, 1)
+    total = int(patterns.counts.sum())
+    size = min(size, total)
+    if size == 0:
+        return np.zeros(0, dtype=np.int64)
+    target, columns = _target(counts, criterion)
+    # One shuffle, made before any other draw, decides which row of a pattern comes first, which second, ...:
+    # a longer selection with the same seed begins with the shorter one.
+    shuffled, rows = rng.permutation(total), patterns.vectors
+    if len(columns) < len(counts):
+        rows = rows[:, columns]
+    if candidates is not None and candidates < total:
+        picks = greedy_among(rows, patterns.counts, target, size, candidates, rng, criterion=criterion)
+    else:
+        left, none = patterns.counts.copy(), np.zeros(len(target))
+        picks = greedy(rows, left, target, none, 0, size, 1, criterion=criterion)
     # Numbers of 16 bits are sorted in linear time.
     narrow = np.uint16 if len(patterns) < 2**16 else np.int64
     grouped = shuffled[patterns.inverse.astype(narrow)[shuffled].argsort(kind="stable")]
     start = np.cumsum(patterns.counts) - patterns.counts
     return np.asarray(grouped[start[picks] + _occurrence(picks)], dtype=np.int64)
-
-
-def _choose_patterns(
-    rows: Labels,
-    counts: NDArray[np.int64],
-    task: LabelCounts,
-    size: int,
-    rng: np.random.Generator,
-    *,
-    candidates: int | None,
-    criterion: Criterion,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a shuffle of all rows, and the label pattern of each choice, which depends on the patterns' counts alone.
-
-    Args:
-        rows: Label patterns ``[U, K]`` in lexicographic order.
-        counts: How many rows have each, ``[U]``.
-        task: Label counts of the task.
-        size: Rows to choose.
-        rng: Random numbers.
-        candidates: As in `select_wru`.
-        criterion: As in `select_wru`.
-    """
-    check_choice("criterion", criterion, get_args(Criterion))
-    if candidates is not None:
-        check_int("candidates", candidates, 1)
-    total = int(counts.sum())
-    size = min(size, total)
-    if size == 0:
-        return np.arange(total), np.zeros(0, dtype=np.int64)
-    target, columns = _target(task, criterion)
-    # One shuffle, made before any other draw, decides which row of a pattern comes first, which second, ...:
-    # a longer selection with the same seed begins with the shorter one.
-    shuffled = rng.permutation(total)
-    if len(columns) < len(task):
-        rows = rows[:, columns]
-    if candidates is not None and candidates < total:
-        picks = greedy_among(rows, counts, target, size, candidates, rng, criterion=criterion)
-    else:
-        picks = greedy(rows, counts.copy(), target, np.zeros(len(target)), 0, size, 1, criterion=criterion)
-    return shuffled, picks
 
 
 def _thin_out(samples: TaskSamples, quota: int, criterion: Criterion) -> NDArray[np.int64]:

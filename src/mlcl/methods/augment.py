@@ -43,28 +43,21 @@ def crop_augmentation(*, padding: int | None = None) -> Augmentation:
     Args:
         padding: pixels of padding before the crop; an eighth of the image if not set.
     """
-    _check_padding(padding)
+    if padding is not None:
+        check_int("padding", padding, 0)
 
     def apply(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
-        return random_crop(images, generator, share, padding=_room(images, padding))
+        room = images.shape[-1] // 8 if padding is None else padding
+        return random_crop(images, generator, share, padding=room)
 
     return apply
 
 
 @AUGMENTATIONS.register("flip-crop", summary="A horizontal flip for half, and a random crop after padding.")
 def flip_crop_augmentation(*, padding: int | None = None) -> Augmentation:
-    """Return `random_flip` followed by `random_crop`.
-
-    Args:
-        padding: pixels of padding before the crop; an eighth of the image if not set.
-    """
-    _check_padding(padding)
-
-    def apply(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
-        flipped = random_flip(images, generator, share)
-        return random_crop(flipped, generator, share, padding=_room(images, padding))
-
-    return apply
+    """Return `random_flip` followed by `random_crop`."""
+    crop = crop_augmentation(padding=padding)
+    return lambda images, generator, share=None: crop(random_flip(images, generator, share), generator, share)
 
 
 @AUGMENTATIONS.register(
@@ -75,26 +68,14 @@ def auto_augmentation(*, padding: int | None = None, suits: str = "flip-crop") -
     """Return the augmentation ``suits``, which the dataset names; feature vectors stay as they are.
 
     Args:
-        padding: pixels of padding before the crop; an eighth of the image if not set.
         suits: the augmentation that suits the dataset.
     """
-    _check_padding(padding)
-    takes = AUGMENTATIONS.options(suits)
-    on_images = AUGMENTATIONS.build(suits, **({"padding": padding} if "padding" in takes else {}))
-
-    def apply(inputs: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:
-        return on_images(inputs, generator, share) if inputs.dim() == 4 else inputs
-
-    return apply
-
-
-def _check_padding(padding: int | None) -> None:
-    if padding is not None:
-        check_int("padding", padding, 0)
-
-
-def _room(images: Tensor, padding: int | None) -> int:
-    return images.shape[-1] // 8 if padding is None else padding
+    crop_augmentation(padding=padding)  # refuses a bad padding, whoever uses it
+    takes = "padding" in AUGMENTATIONS.options(suits)
+    on_images = AUGMENTATIONS.build(suits, **({"padding": padding} if takes else {}))
+    return lambda inputs, generator, share=None: (
+        on_images(inputs, generator, share) if inputs.dim() == 4 else inputs
+    )
 
 
 def random_flip(images: Tensor, generator: torch.Generator, share: Share | None = None) -> Tensor:

@@ -21,7 +21,6 @@ def joint_task(benchmark: Benchmark, *, masked: bool = False) -> Task:
     Tests stay those of the benchmark's tasks, so that the number compares with the others.
 
     Args:
-        benchmark: the tasks.
         masked: positives and negatives of a class are counted inside its own task, as `joint_mask` trains them.
     """
     train = np.unique(np.concatenate([task.train for task in benchmark.tasks]))

@@ -34,7 +34,6 @@ class LabelPolicy:
         Args:
             known: labels, zero outside the row's own task, float [B, K].
             own: whether the class belongs to the row's own task, bool [B, K].
-            step: the training step.
         """
         raise NotImplementedError
 

@@ -23,88 +23,83 @@ class Preset:
     parts: dict[str, Any] = field(default_factory=dict)
 
 
-_DISTILLED_REPLAY: dict[str, Any] = {
-    "loss": {"kind": "rldam"},
-    "memory": {"kind": "wru"},
-    "regulariser": {"kind": "lwf", "distance": "huber"},
-    "augment": {"kind": "auto"},
-    "train": {"schedule": "cosine"},
+def _parts(loss: str, memory: str = "none", **others: Any) -> dict[str, Any]:
+    return {"loss": {"kind": loss}, "memory": {"kind": memory}, **others}
+
+
+_DISTILLED_REPLAY = _parts(
+    "rldam",
+    "wru",
+    regulariser={"kind": "lwf", "distance": "huber"},
+    augment={"kind": "auto"},
+    train={"schedule": "cosine"},
+)
+_COMMITTEE = {"encoder": "fixed", "moments": 0.5}
+_KRT: dict[str, Any] = {
+    "labels": {"kind": "pseudo"},
+    "regulariser": {"kind": "tokens"},
+    "model": {"head": "attention"},
+    "train": {"optimiser": "adam", "lr": 0.003},
 }
 
 _SHIPPED: dict[str, Preset] = {
     "ft": Preset(
         "Fine-tuning: one task after the other with BCE, no memory; what forgetting costs.",
         "baseline",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}},
+        _parts("bce"),
     ),
     "ft-rldam": Preset(
-        "Fine-tuning with the RLDAM loss, no memory.",
-        "Zhang et al., AAAI 2025",
-        {"loss": {"kind": "rldam"}, "memory": {"kind": "none"}},
+        "Fine-tuning with the RLDAM loss, no memory.", "Zhang et al., AAAI 2025", _parts("rldam")
     ),
     "er": Preset(
         "Experience replay: BCE, equal quotas, samples chosen at random.",
         "Chaudhry et al., 2019",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "random"}},
+        _parts("bce", "random"),
     ),
     "rldam-wru": Preset(
         "The paper's method: RLDAM loss and Weight Retain Updating memory.",
         "Zhang et al., AAAI 2025",
-        {"loss": {"kind": "rldam"}, "memory": {"kind": "wru"}},
+        _parts("rldam", "wru"),
     ),
     "er-rs": Preset(
         "Experience replay with Vitter's reservoir: every sample of the stream has an equal chance to be stored.",
         "Vitter, 1985; Chaudhry et al., 2019",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "reservoir"}},
+        _parts("bce", "reservoir"),
     ),
     "prs": Preset(
         "Partitioning reservoir sampling: the memory's classes are balanced as samples come and go.",
         "Kim et al., ECCV 2020",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "prs"}},
+        _parts("bce", "prs"),
     ),
     "ocdm": Preset(
         "Optimising class distribution in memory: greedy removal keeps the memory near a target distribution.",
         "Liang and Li, 2022",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "ocdm"}},
+        _parts("bce", "ocdm"),
     ),
     "krt": Preset(
         "Knowledge restore and transfer: pseudo-labels, incremental cross-attention, ASL; no memory.",
         "Dong et al., ICCV 2023",
-        {
-            "loss": {"kind": "asl"},
-            "memory": {"kind": "none"},
-            "labels": {"kind": "pseudo"},
-            "regulariser": {"kind": "tokens"},
-            "model": {"head": "attention"},
-            "train": {"optimiser": "adam", "lr": 0.003},
-        },
+        _parts("asl", **_KRT),
     ),
     "krt-r": Preset(
         "KRT with replay of samples chosen by herding.",
         "Dong et al., ICCV 2023",
-        {
-            "loss": {"kind": "asl"},
-            "memory": {"kind": "herding"},
-            "labels": {"kind": "pseudo"},
-            "regulariser": {"kind": "tokens"},
-            "model": {"head": "attention"},
-            "train": {"optimiser": "adam", "lr": 0.003},
-        },
+        _parts("asl", "herding", **_KRT),
     ),
     "ewc": Preset(
         "Elastic weight consolidation with BCE, no memory.",
         "Kirkpatrick et al., PNAS 2017",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "regulariser": {"kind": "ewc"}},
+        _parts("bce", regulariser={"kind": "ewc"}),
     ),
     "ewc-rldam": Preset(
         "Elastic weight consolidation with the RLDAM loss, no memory.",
         "Zhang et al., AAAI 2025, appendix",
-        {"loss": {"kind": "rldam"}, "memory": {"kind": "none"}, "regulariser": {"kind": "ewc"}},
+        _parts("rldam", regulariser={"kind": "ewc"}),
     ),
     "lwf": Preset(
         "Learning without Forgetting: BCE and distillation of the old logits, no memory.",
         "Li and Hoiem, ECCV 2016",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "regulariser": {"kind": "lwf"}},
+        _parts("bce", regulariser={"kind": "lwf"}),
     ),
     "distilled-replay": Preset(
         "RLDAM, WRU and distillation of the old logits on old and new images, with augmentation and a cosine schedule.",
@@ -114,13 +109,12 @@ _SHIPPED: dict[str, Preset] = {
     "committee": Preset(
         "Distilled replay, and the exact learner on fixed features and on the network's own, as one score.",
         "docs/exact.md",
-        _DISTILLED_REPLAY | {"committee": {"encoder": "fixed", "moments": 0.5}, "exact": {"unlabelled": 0.3}},
+        _DISTILLED_REPLAY | {"committee": _COMMITTEE, "exact": {"unlabelled": 0.3}},
     ),
     "taught-committee": Preset(
         "A committee whose exact learner also teaches the network, for the classes that a row was not annotated for.",
         "this project (docs/exact.md)",
-        _DISTILLED_REPLAY
-        | {"committee": {"encoder": "fixed", "moments": 0.5, "teach": 1.0}, "exact": {"unlabelled": 0.3}},
+        _DISTILLED_REPLAY | {"committee": _COMMITTEE | {"teach": 1.0}, "exact": {"unlabelled": 0.3}},
     ),
     "csc": Preset(
         "Confidence self-calibration: BCE, distillation of the old probabilities and a max-entropy term; no memory.",
@@ -140,58 +134,47 @@ _SHIPPED: dict[str, Preset] = {
     "rebll": Preset(
         "Replay with RebLL's relabelling of missing labels, and distillation that decays where it is over-confident.",
         "RebLL: Du et al., AAAI 2025",
-        {
-            "loss": {"kind": "bce"},
-            "memory": {"kind": "random"},
-            "labels": {"kind": "relabel"},
-            "regulariser": {"kind": "lwf", "distance": "bce", "temperature": 1.0, "decay": 1.0},
-        },
+        _parts(
+            "bce",
+            "random",
+            labels={"kind": "relabel"},
+            regulariser={"kind": "lwf", "distance": "bce", "temperature": 1.0, "decay": 1.0},
+        ),
     ),
     "lanes": Preset(
         "A lane per task on a frozen encoder: nothing of an earlier task changes; BCE, no memory.",
         "after MULTI-LANE: De Min et al., CoLLAs 2024",
-        {
-            "loss": {"kind": "bce"},
-            "memory": {"kind": "none"},
-            "model": {"kind": "fixed", "head": "lanes"},
-            "train": {"freeze": "all"},
-        },
+        _parts("bce", model={"kind": "fixed", "head": "lanes"}, train={"freeze": "all"}),
     ),
     "l3a": Preset(
         "Ridge regression on random ReLU features with weighted rows and pseudo-labels: solved, nothing stored.",
         "Zhang et al., ICML 2025, on features that are fixed from the start",
-        {
-            "loss": {"kind": "bce"},
-            "memory": {"kind": "none"},
-            "model": {"kind": "random-relu", "head": "exact"},
-            "exact": {"solver": "l3a", "ridge": 1000.0},  # at 1 it fails on features (docs/methods.md)
-            "train": {"epochs": 0},
-        },
+        _parts(
+            "bce",
+            model={"kind": "random-relu", "head": "exact"},
+            exact={"solver": "l3a", "ridge": 1000.0},  # at 1 it fails on features (docs/methods.md)
+            train={"epochs": 0},
+        ),
     ),
     "exact": Preset(
         "Closed form on fixed features, from sums over rows: nothing is trained, stored or forgotten.",
         "docs/specification.md",
-        {
-            "loss": {"kind": "bce"},
-            "memory": {"kind": "none"},
-            "model": {"kind": "fixed", "head": "exact"},
-            "train": {"epochs": 0},
-        },
+        _parts("bce", model={"kind": "fixed", "head": "exact"}, train={"epochs": 0}),
     ),
     "joint": Preset(
         "Batch learning: every image for every class at once, with any loss; the upper bound of the pooled measure.",
         "baseline",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint"},
+        _parts("bce", protocol="joint"),
     ),
     "joint-masked": Preset(
         "Batch learning with the tasks' masks: the upper bound in-task of networks trained from scratch.",
         "Zhang et al., AAAI 2025, Eq. 6",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "none"}, "protocol": "joint-masked"},
+        _parts("bce", protocol="joint-masked"),
     ),
     "replay": Preset(
         "Replay as a base to build on: BCE and a random memory until a part is set by hand.",
         "baseline",
-        {"loss": {"kind": "bce"}, "memory": {"kind": "random"}},
+        _parts("bce", "random"),
     ),
 }
 
@@ -209,7 +192,6 @@ def method_name(name: str, *, features: bool = False) -> str:
     """Return the name behind an alias, or the name itself.
 
     Args:
-        name: of a method, or an alias.
         features: whether features are fixed, so that nothing but a head is to be learnt.
 
     >>> method_name("best"), method_name("best", features=True), method_name("er")

@@ -64,22 +64,6 @@ class Share:
         return cls(slice(number * total // parts, (number + 1) * total // parts), total)
 
 
-def _as_they_are(logits: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-    return logits, embeddings
-
-
-def _no_rows() -> NDArray[np.int64]:
-    return np.zeros(0, np.int64)
-
-
-def _nothing() -> Tensor:
-    return torch.zeros(0)
-
-
-def _no_criterion(*_: Tensor, **__: Tensor | None) -> Tensor:
-    raise RuntimeError("this step has no loss")
-
-
 @dataclass
 class Step:
     """One training step: the inputs of current and memory rows, what the network made of them, and how they are judged.
@@ -107,16 +91,19 @@ class Step:
     logits: Tensor
     embeddings: Tensor | None
     stored: Tensor | None = None
-    gather: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _as_they_are
-    rows: NDArray[np.int64] = field(default_factory=_no_rows)
-    slots: NDArray[np.int64] = field(default_factory=_no_rows)
-    known: Tensor = field(default_factory=_nothing)
-    own: Tensor = field(default_factory=_nothing)
-    labels: Tensor = field(default_factory=_nothing)
-    mask: Tensor = field(default_factory=_nothing)
+    gather: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda logits, embeddings: (
+        logits,
+        embeddings,
+    )
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    slots: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    known: Tensor = field(default_factory=lambda: torch.zeros(0))
+    own: Tensor = field(default_factory=lambda: torch.zeros(0))
+    labels: Tensor = field(default_factory=lambda: torch.zeros(0))
+    mask: Tensor = field(default_factory=lambda: torch.zeros(0))
     groups: Tensor | None = None
     weights: Tensor | None = None
-    criterion: Callable[..., Tensor] = _no_criterion
+    criterion: Callable[..., Tensor] | None = None
 
     @cached_property
     def memory(self) -> Tensor:
@@ -137,12 +124,11 @@ class Step:
 
         Of some rows every task has weight 1: the weights say how the memory's part compares with the current one.
         """
-        if rows is None:
-            return self.criterion(
-                self.logits, self.labels, mask=self.mask, groups=self.groups, group_weights=self.weights
-            )
-        groups = self.groups if self.groups is None or self.groups.ndim == 2 else self.groups[rows]
-        even = None if self.weights is None else torch.ones_like(self.weights)
-        return self.criterion(
-            self.logits[rows], self.labels[rows], mask=self.mask[rows], groups=groups, group_weights=even
-        )
+        if self.criterion is None:
+            raise RuntimeError("this step has no loss")
+        at, groups, weights = slice(None) if rows is None else rows, self.groups, self.weights
+        if rows is not None:
+            groups = groups if groups is None or groups.ndim == 2 else groups[rows]
+            weights = None if weights is None else torch.ones_like(weights)
+        cells = {"mask": self.mask[at], "groups": groups, "group_weights": weights}
+        return self.criterion(self.logits[at], self.labels[at], **cells)

@@ -26,10 +26,10 @@ from mlcl.models.network import (
     Inputs,
     LinearHead,
     Network,
+    Outputs,
     frozen_copy,
     seeded,
 )
-from mlcl.models.outputs import Outputs
 from mlcl.registry import discover
 
 discover(__name__, __path__)

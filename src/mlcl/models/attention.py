@@ -65,13 +65,9 @@ class IncrementalAttentionHead(SessionHead):
     To load a saved state, call `add_session` with sessions of the same sizes first.
 
     Args:
-        width: channels of the feature map.
-        classes: K over all sessions.
         map_size: (h, w).
         dim: the width d of the tokens, a multiple of ``heads``; ``width`` by default.
-        heads: attention heads.
         mlp_ratio: hidden width of the MLP, in multiples of ``dim``.
-        seed: of the initial weights.
 
     >>> head = IncrementalAttentionHead(16, 5, (4, 4))
     >>> head.add_session([3, 0])

@@ -14,10 +14,6 @@ class RunningAverage:
     The first updates weigh more than ``1 - decay``, so that the start is forgotten soon: after n updates the decay is
     ``min(decay, (1 + n) / (10 + n))``.
 
-    Args:
-        network: the network whose weights are averaged; the average starts with its current weights.
-        decay: the share of the average that an update keeps.
-
     >>> from mlcl.models import build_model
     >>> network = build_model("linear", (1,), 1)
     >>> average = RunningAverage(network, decay=0.9)

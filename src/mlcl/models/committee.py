@@ -24,9 +24,6 @@ class CommitteeMember(nn.Module):
     """A linear layer that is solved, on the features of a fixed encoder or of the network itself.
 
     Args:
-        width: of the features.
-        classes: K.
-        input_shape: of one sample.
         encoder: None: the features are those of the network.
     """
 
@@ -65,8 +62,6 @@ class Committee(nn.Module):
     """A network and its members: ``committee(x)`` are the joint scores [B, K].
 
     Args:
-        network: the trained network.
-        members: by name, `ENCODER` or `MOMENTS`.
         weights: of each member's score, where the network's logit has weight 1.
 
     >>> from mlcl.models import build_model
@@ -99,14 +94,21 @@ class Committee(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the scores [B, K]: the weighted mean of the network's logits and the members' scores."""
-        scores = self.of_network(inputs)
+        return self.features_and_scores(inputs)[1]
+
+    def features_and_scores(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the network's pooled features [B, d] and the scores [B, K]."""
+        features = self.network.backbone(inputs)
+        scores = self._of_features(features)
         if self.shares.get(ENCODER):  # a member of weight 0 has only taught the network
             scores = scores + self.of_encoder(self.member(ENCODER).features(inputs))
-        return scores
+        return pool(features), scores
 
     def of_network(self, inputs: Tensor) -> Tensor:
         """Return what depends on the network, its own logits and the member on its features: [B, K]."""
-        features = self.network.backbone(inputs)
+        return self._of_features(self.network.backbone(inputs))
+
+    def _of_features(self, features: Tensor) -> Tensor:
         scores: Tensor = self.share * self.network.head(features)
         if MOMENTS in self.members:
             scores = scores + self.shares[MOMENTS] * self.member(MOMENTS).linear(pool(features))
@@ -132,14 +134,9 @@ def build_committee(
     """Build the committee around a network.
 
     Args:
-        network: the trained network.
-        input_shape: of one sample, (C, H, W) or (D,).
-        classes: K.
         encoder: name of the fixed encoder in `MODELS`; None: no such member.
         weight: of the encoder's member.
         moments: weight of the member on the network's own features; 0: no such member.
-        seed: of the encoder's initial weights.
-        options: of the encoder.
 
     >>> from mlcl.models import build_model
     >>> committee = build_committee(build_model("mlp", (4,), 3), (4,), 3, encoder="fixed", moments=0.5)

@@ -25,11 +25,6 @@ class GraphHead(Head):
     each pair of classes seen so far, v'_k = v_k + f(M f(sum_j A_kj v_j)), f the leaky ReLU; the second score is
     u_k . v'_k + c_k. A starts at 0, and classes of later tasks have no edges, so taking them in changes no score.
 
-    Args:
-        width: channels of the features.
-        classes: K.
-        dim: width of the nodes.
-
     >>> head = GraphHead(8, 3)
     >>> head.add_session([0, 2])
     >>> head.edges()[1].tolist(), head(torch.zeros(2, 8, 4, 4)).shape

@@ -13,15 +13,8 @@ from mlcl.models.network import HEADS, Backbone
 from mlcl.models.sessions import SessionHead, token
 
 
-class Lane(nn.Module):
-    """One session's way from cells to logits: selectors, a small layer, and a classifier.
-
-    Args:
-        width: channels of a cell.
-        classes: of the session.
-        dim: width of the layer.
-        selectors: number of selectors; 0 where there is only one cell.
-    """
+class SessionLane(nn.Module):
+    """One session's way from cells to logits: selectors, a small layer, and a classifier."""
 
     selectors: nn.Parameter | None
 
@@ -60,12 +53,9 @@ class LaneHead(SessionHead):
     not change, neither do the logits of earlier sessions, whatever is learnt later.
 
     Args:
-        width: channels of the features.
-        classes: K over all sessions.
         on_map: whether the features are maps.
         dim: width of a lane's layer.
         selectors: of a lane, on maps.
-        seed: of the initial weights.
 
     >>> head = LaneHead(16, 5, on_map=True)
     >>> head.add_session([3, 0])
@@ -97,7 +87,7 @@ class LaneHead(SessionHead):
 
     def _grow(self, classes: int) -> None:
         selectors = self.selectors if self.on_map else 0
-        self.lanes.append(Lane(self.width, classes, dim=self.dim, selectors=selectors).to(self.like))
+        self.lanes.append(SessionLane(self.width, classes, dim=self.dim, selectors=selectors).to(self.like))
 
     def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] in class-id order (0 for classes of no session) and embeddings [B, S, dim]."""

@@ -1,10 +1,13 @@
-"""Models for feature vectors: a multilayer perceptron, and no backbone at all."""
+"""Models for feature vectors: a multilayer perceptron, random features, and no backbone at all."""
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor, nn
 
-from mlcl.errors import check_int
+from mlcl.errors import InputError, check_int
 from mlcl.models.network import MODELS, Backbone, vector_width
 
 
@@ -32,7 +35,6 @@ def mlp(input_shape: tuple[int, ...], *, hidden: int = 256, depth: int = 2) -> V
     unlike batch statistics it is the same for new and replayed rows.
 
     Args:
-        input_shape: (D,).
         hidden: Width of the hidden layers.
         depth: Number of hidden layers.
 
@@ -47,6 +49,45 @@ def mlp(input_shape: tuple[int, ...], *, hidden: int = 256, depth: int = 2) -> V
     for width in [inputs] + [hidden] * (depth - 1):
         layers += [nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.ReLU(inplace=True)]
     return VectorBackbone(hidden, nn.Sequential(*layers))
+
+
+LARGEST = 1 << 28
+"""Numbers in B, at most: 1 GiB."""
+
+
+class RandomRelu(Backbone):
+    """``max(0, B x)``; B is a buffer, not a parameter: nothing trains it."""
+
+    kind = "vector"
+    projection: Tensor
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("projection", torch.randn(width, inputs) / math.sqrt(inputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map vectors [B, D], or images, whose pixels are taken as vectors, to vectors [B, width]."""
+        return torch.nn.functional.linear(inputs.flatten(1), self.projection).relu()
+
+
+@MODELS.register("random-relu", summary="Random ReLU features of vectors (or pixels), for l3a; option width")
+def random_relu(input_shape: tuple[int, ...], *, width: int = 4096) -> RandomRelu:
+    """Return the random map, drawn by the run's seed; entries are normal with variance 1/D.
+
+    Args:
+        width: Number of random features; 4096 to 8192 in L3A.
+
+    >>> random_relu((12,), width=32)(torch.zeros(4, 12)).shape
+    torch.Size([4, 32])
+    """
+    check_int("width", width, 1)
+    inputs = math.prod(input_shape)
+    if inputs * width > LARGEST:
+        raise InputError(
+            f"model 'random-relu' has {inputs} inputs and width {width}; expected a product of at most {LARGEST}."
+        )
+    return RandomRelu(inputs, width)
 
 
 @MODELS.register("linear", summary="The linear head alone, on feature vectors")

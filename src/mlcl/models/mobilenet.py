@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mlcl.errors import InputError
 from mlcl.models.network import MODELS, pool
-from mlcl.models.packages import PackageBackbone, check_images, read_weights
+from mlcl.models.packages import PackageBackbone, check_images, weights_of_file
 from mlcl.models.weight_files import is_weight_file
 
 FEATURES = 1280
@@ -147,9 +147,6 @@ class InvertedResidual(nn.Module):
 class MobileNet(nn.Module):
     """A network of inverted residuals without its classifier.
 
-    Args:
-        design: which of the two.
-
     >>> import torch
     >>> network = MobileNet(DESIGNS["mobilenetv2"])
     >>> network(torch.zeros(2, 3, 64, 64)).shape, network.features(torch.zeros(2, 3, 64, 64)).shape
@@ -191,65 +188,49 @@ class MobileNet(nn.Module):
         return pool(self.features(inputs))
 
 
-def _backbone(
-    name: str, input_shape: tuple[int, ...], pretrained: bool | str | None, resize: int | None
-) -> PackageBackbone:
-    check_images(name, input_shape, resize, smallest=32)
-    if pretrained and not is_weight_file(pretrained):
-        raise InputError(
-            f"model.pretrained is {pretrained!r}, but model {name!r} downloads no weights; expected a file "
-            f"(.safetensors, .pth, .pt or .bin)"
-        )
-    design = DESIGNS[name]
-    return PackageBackbone(
+def _add(name: str, title: str, design: Design, reference: str) -> None:
+    """Register one of the two networks."""
+
+    @MODELS.register(
         name,
-        input_shape,
-        MobileNet(design),
-        to_map=MobileNet.features,
-        resize=resize,
-        statistics=(design.mean, design.std) if pretrained else None,
-        fetch=partial(read_weights, name, Path(pretrained)) if is_weight_file(pretrained) else None,
+        summary=f"{title} for images of 32 pixels and more; options pretrained (a file) and resize",
+        reference=reference,
     )
+    def build(
+        input_shape: tuple[int, ...], *, pretrained: bool | str | None = None, resize: int | None = None
+    ) -> PackageBackbone:
+        """Return the network, 1280 features out.
+
+        Args:
+            pretrained: File with pre-trained weights; images are then normalised as these expect.
+            resize: Side in pixels to which images are resized before they reach the model.
+        """
+        check_images(name, input_shape, resize, smallest=32)
+        if pretrained and not is_weight_file(pretrained):
+            raise InputError(
+                f"model.pretrained is {pretrained!r}, but model {name!r} downloads no weights; expected a file "
+                f"(.safetensors, .pth, .pt or .bin)"
+            )
+        return PackageBackbone(
+            name,
+            input_shape,
+            MobileNet(design),
+            to_map=MobileNet.features,
+            resize=resize,
+            statistics=(design.mean, design.std) if pretrained else None,
+            fetch=partial(weights_of_file, name, Path(pretrained)) if is_weight_file(pretrained) else None,
+        )
 
 
-@MODELS.register(
+_add(
     "mobilenetv2",
-    summary="MobileNetV2 (width 1.0) for images of 32 pixels and more; options pretrained (a file) and resize",
-    reference="Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks, CVPR 2018",
+    "MobileNetV2 (width 1.0)",
+    DESIGNS["mobilenetv2"],
+    "Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks, CVPR 2018",
 )
-def mobilenetv2(
-    input_shape: tuple[int, ...], *, pretrained: bool | str | None = None, resize: int | None = None
-) -> PackageBackbone:
-    """Return MobileNetV2, 1280 features out; weights for timm's ``mobilenetv2_100`` fit.
-
-    Args:
-        input_shape: (C, H, W).
-        pretrained: File with pre-trained weights; images are then normalised by ImageNet's mean and standard
-            deviation.
-        resize: Side in pixels to which images are resized before they reach the model.
-
-    >>> mobilenetv2((3, 96, 96)).width
-    1280
-    """
-    return _backbone("mobilenetv2", input_shape, pretrained, resize)
-
-
-@MODELS.register(
+_add(
     "efficientnet-lite0",
-    summary="EfficientNet-Lite0 for images of 32 pixels and more; options pretrained (a file) and resize",
-    reference="Tan and Le, EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019",
+    "EfficientNet-Lite0",
+    DESIGNS["efficientnet-lite0"],
+    "Tan and Le, EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks, ICML 2019",
 )
-def efficientnet_lite0(
-    input_shape: tuple[int, ...], *, pretrained: bool | str | None = None, resize: int | None = None
-) -> PackageBackbone:
-    """Return EfficientNet-Lite0, 1280 features out; weights for timm's ``tf_efficientnet_lite0`` fit.
-
-    Args:
-        input_shape: (C, H, W).
-        pretrained: File with pre-trained weights; images in [0, 1] are then brought to [-1, 1].
-        resize: Side in pixels to which images are resized before they reach the model.
-
-    >>> efficientnet_lite0((1, 64, 64)).width
-    1280
-    """
-    return _backbone("efficientnet-lite0", input_shape, pretrained, resize)

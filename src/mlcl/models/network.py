@@ -24,10 +24,13 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -170,10 +173,6 @@ def pool(features: Tensor) -> Tensor:
 class LinearHead(Head):
     """Global average pooling of a feature map, then one linear layer of width K.
 
-    Args:
-        width: the channels of the features.
-        classes: K.
-
     >>> LinearHead(8, 3)(torch.zeros(2, 8, 4, 4)).shape
     torch.Size([2, 3])
     """
@@ -237,6 +236,43 @@ class Network(nn.Module):
     def features(self, inputs: Tensor) -> Tensor:
         """Return the pooled backbone features [B, d], whatever the head (herding selects by them)."""
         return pool(self.backbone(inputs))
+
+    def features_and_scores(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the pooled features [B, d] and the logits [B, K], from one pass of the backbone."""
+        found = self.backbone(inputs)
+        return pool(found), self.head(found)
+
+
+class Outputs(nn.Module):
+    """Inputs to logits [B, K] and embeddings [B, S, d].
+
+    The network itself does not change: evaluation, checkpoints and export are not compiled, because the kernels would
+    have to be compiled once more for them.
+
+    Args:
+        network: the network.
+        compile: compile the forward and backward pass at the first step, and once more when the number of rows changes.
+    """
+
+    def __init__(self, network: Network, *, compile: bool = False) -> None:
+        super().__init__()
+        self.network = network
+        self.pass_through = network.forward_with_embeddings
+        if compile:
+            _require_compiler(next(chain(network.parameters(), network.buffers())).device)
+            self.pass_through = torch.compile(network.forward_with_embeddings)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Call the network."""
+        return self.pass_through(inputs)
+
+
+def _require_compiler(device: torch.device) -> None:
+    """Fail now instead of at the first step."""
+    if device.type == "cpu" and not any(
+        map(shutil.which, (os.environ.get("CXX") or "g++", "g++", "clang++"))
+    ):
+        raise InputError("train.compile needs a C++ compiler on a CPU; neither g++ nor clang++ was found.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,16 +52,16 @@ def require(package: str, what: str) -> Any:
                 f"see https://pytorch.org/get-started"
             )
             raise PackageError(
-                f"{what}: {name} {version(name)} cannot be imported ({one_line(error)})"
+                f"{what}: {name} {package_version(name)} cannot be imported ({one_line(error)})"
                 f"{hint if name == 'torchvision' else '.'}"
             ) from None
     return module
 
 
-def version(package: str) -> str:
+def package_version(package: str) -> str:
     """Return the version of an installed package, or ``(not installed)``.
 
-    >>> version("no-such-package")
+    >>> package_version("no-such-package")
     '(not installed)'
     """
     try:
@@ -86,14 +86,11 @@ class PackageBackbone(Backbone):
     """A model of another package as a backbone. Its weights are random until `load_pretrained`.
 
     Args:
-        name: as the user gave it.
-        input_shape: (C, H, W).
         module: maps images of 3 channels to vectors [B, width].
         to_map: takes the module and images, and returns a feature map [B, width, h, w], or None where there is none.
         resize: side to which images are resized.
         statistics: mean and standard deviation of inputs in [0, 1] that the pre-trained weights expect; None without
             such weights.
-        fetch: returns the weights.
     """
 
     mean: Tensor
@@ -242,7 +239,7 @@ def unknown_model(package: str, member: str, known: Iterable[str], *, kind: str 
     name = f"{package}:{member}"
     hint = nearest(name, [f"{package}:{other}" for other in known])
     return InputError(
-        f"unknown model {name!r}: {package} {version(package)} has no {kind} of this name.{hint}"
+        f"unknown model {name!r}: {package} {package_version(package)} has no {kind} of this name.{hint}"
     )
 
 
@@ -250,7 +247,7 @@ def unknown_weights(name: str, given: str, known: Sequence[str]) -> InputError:
     """Return the error for weights that a model does not have, with the nearest ones that it has."""
     package = name.partition(":")[0]
     return InputError(
-        f"model {name!r} has no weights {given!r} in {package} {version(package)}; known are: "
+        f"model {name!r} has no weights {given!r} in {package} {package_version(package)}; known are: "
         f"{', '.join(known) or 'none'}.{nearest(given, known)}"
     )
 
@@ -291,7 +288,7 @@ def published(
     }
 
 
-def read_weights(name: str, path: Path, like: nn.Module) -> Weights:
+def weights_of_file(name: str, path: Path, like: nn.Module) -> Weights:
     """Read weights from a file that has the package's own names of tensors."""
     tensors, digest = read_weight_file(path)
     found, outputs = fit_names(tensors, like.state_dict(), where=str(path), model=name)
@@ -312,4 +309,4 @@ def read_weights(name: str, path: Path, like: nn.Module) -> Weights:
 def _origin(name: str) -> Provenance:
     """Return package, version and model of a name such as ``timm:resnet18.a1_in1k``, or of a model of our own."""
     package, _, member = name.partition(":") if ":" in name else ("mlcl", "", name)
-    return {"package": package, "version": version(package), "model": member.partition(".")[0]}
+    return {"package": package, "version": package_version(package), "model": member.partition(".")[0]}

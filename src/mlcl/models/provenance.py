@@ -100,16 +100,6 @@ def with_checksum(provenance: Mapping[str, Any], sha256: str) -> Provenance:
     return {**provenance, "trained_on": list(dict.fromkeys(said)), "sha256": sha256}
 
 
-def notes(*names: str) -> list[str]:
-    """Return what else is known about weights with these names.
-
-    >>> notes("tresnet_m_224_21k.pth")[0][:47]
-    "KRT's README publishes this file as ImageNet-21"
-    """
-    text = " ".join(names).lower()
-    return [known.note for known in KNOWN if known.note and re.search(known.pattern, text)]
-
-
 def images_of(*names: str) -> str | None:
     """Return the origin of the images of a dataset or benchmark with these names, if it is a known one.
 
@@ -126,7 +116,6 @@ def leak(
     """Return a sentence if the weights were, or may have been, trained on the images or the classes of the benchmark.
 
     Args:
-        provenance: of the weights.
         data: names of the dataset and the benchmark.
         classes: how many the benchmark has. A classifier with the same number of outputs in the file is suspicious,
             whatever the file is called.
@@ -139,13 +128,13 @@ def leak(
     """
     name, images = str(provenance.get("weights")), images_of(*data)
     effect = "so its scores are no measure of continual learning"
+    notes = [known.note for known in KNOWN if known.note and re.search(known.pattern, name.lower())]
+    said = "".join(f" ({note})" for note in notes)
     if fingerprint is not None and provenance.get("data") == fingerprint:
         return f"the weights of {name!r} were trained on this very dataset, with the labels of its tasks, {effect}."
     if images is not None and images in provenance.get("trained_on", ()):
-        said = "".join(f" ({note})" for note in notes(name))
         return f"the weights {name!r} were trained on {images}, the images of this benchmark, {effect}{said}."
     if images == "PASCAL VOC" and _labels_of_coco(provenance):
-        said = "".join(f" ({note})" for note in notes(name))
         return (
             f"the weights {name!r} were trained on MS-COCO: other images than those of this benchmark, but with labels "
             f"of all 20 classes of PASCAL VOC, so no class is new to the network{said}."
@@ -211,7 +200,7 @@ def check_encoder(
     if trained is None or given is None:
         silent, known = (run, given) if trained is None else (data, trained)
         warnings.warn(
-            f"{silent} does not record which encoder made its features; expected: {describe(known or {})}.",
+            f"{silent} does not record which encoder made its features; expected: {describe_weights(known or {})}.",
             UserWarning,
             stacklevel=3,
         )
@@ -221,7 +210,7 @@ def check_encoder(
     if before and now and before != now:
         different.append(f"the size of images ({now}, not {before})")
     if different:
-        names = [describe(each) + _preparation(each) for each in (given, trained)]
+        names = [describe_weights(each) + _preparation(each) for each in (given, trained)]
         raise InputError(
             f"{data} has features of another encoder ({names[0]}) than {run} was trained on ({names[1]}); what "
             f"differs: {', '.join(different)}."
@@ -256,26 +245,19 @@ def _preparation(provenance: Mapping[str, Any]) -> str:
     return sized + (f", normalised {normalised}" if normalised else "")
 
 
-def describe(provenance: Mapping[str, Any]) -> str:
-    """Return provenance in one readable line.
+def describe_weights(provenance: Mapping[str, Any], *, file: bool = False) -> str:
+    """Return provenance in one readable line, which may end with the SHA-256 of the file (that of ``sha256sum``).
 
-    >>> describe({"package": "timm", "version": "1.0.30", "model": "resnet18", "weights": "a1_in1k",
-    ...           "trained_on": ["ImageNet-1k"], "sha256": "0123456789abcdef"})
+    >>> describe_weights({"package": "timm", "version": "1.0.30", "model": "resnet18", "weights": "a1_in1k",
+    ...                   "trained_on": ["ImageNet-1k"], "sha256": "0123456789abcdef"})
     'timm 1.0.30 resnet18, weights a1_in1k, trained on ImageNet-1k, sha256 0123456789ab'
+    >>> describe_weights({"model": "a", "weights": "w.pth", "sha256": "0123456789ab", "file_sha256": "f"}, file=True)
+    'a, weights w.pth, data not known, sha256 0123456789ab, sha256 of the file f'
     """
     data = provenance.get("trained_on")
     known = f"trained on {', '.join(map(str, data))}" if isinstance(data, list) and data else "data not known"
     made = " ".join(str(provenance[key]) for key in ("package", "version", "model") if provenance.get(key))
-    weights = provenance.get("weights")
+    weights, digest = provenance.get("weights"), provenance.get("file_sha256") if file else None
     of_weights = f"weights {weights}, {known}" if weights else "random weights"
-    return f"{made}, {of_weights}, sha256 {str(provenance.get('sha256'))[:12]}"
-
-
-def describe_in_full(provenance: Mapping[str, Any]) -> str:
-    """Return provenance in one line that ends with the SHA-256 of the file (that of ``sha256sum``) where it is known.
-
-    >>> describe_in_full({"model": "resnet18", "weights": "w.pth", "sha256": "0123456789abcdef", "file_sha256": "fedc"})
-    'resnet18, weights w.pth, data not known, sha256 0123456789ab, sha256 of the file fedc'
-    """
-    file = provenance.get("file_sha256")
-    return describe(provenance) + (f", sha256 of the file {file}" if file else "")
+    end = f", sha256 of the file {digest}" if digest else ""
+    return f"{made}, {of_weights}, sha256 {str(provenance.get('sha256'))[:12]}{end}"

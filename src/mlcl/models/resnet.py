@@ -74,10 +74,7 @@ class ResNet(Backbone):
     """A residual network without its classifier; parameter names are torchvision's.
 
     Args:
-        channels: of the images.
         width: channels of the first stage, doubled by each further one.
-        blocks: how many in each stage.
-        block: their kind.
         large_stem: start with a 7x7 convolution of stride 2 and max pooling, otherwise with one 3x3 convolution.
 
     >>> import torch
@@ -127,95 +124,37 @@ class ResNet(Backbone):
         return features
 
 
-def _small(name: str, input_shape: tuple[int, ...], width: int, blocks: int) -> ResNet:
-    """Build three stages of ``blocks`` blocks, widths w, 2w, 4w (section 4.2 of the reference)."""
-    check_int("width", width, 1)
-    return ResNet(image_channels(name, input_shape, smallest=8), width, [blocks] * 3)
+def _add_small(layers: int, blocks: int) -> None:
+    """Register three stages of ``blocks`` blocks, widths w, 2w, 4w (section 4.2 of the reference)."""
+    name = f"resnet{layers}"
+
+    @MODELS.register(
+        name, summary=f"ResNet-{layers} for images of 8 to 64 pixels; option width", reference=REFERENCE
+    )
+    def build(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
+        """Return a 3x3 stem and three stages.
+
+        Args:
+            width: Channels of the first stage, doubled by each further one.
+        """
+        check_int("width", width, 1)
+        return ResNet(image_channels(name, input_shape, smallest=8), width, [blocks] * 3)
 
 
-def _large(
-    name: str, input_shape: tuple[int, ...], block: type[BasicBlock] | type[Bottleneck], blocks: Sequence[int]
-) -> ResNet:
-    """Build four stages of widths 64 to 512 behind the 7x7 stem (table 1 of the reference)."""
-    channels = image_channels(name, input_shape, smallest=32)
-    return ResNet(channels, 64, blocks, block=block, large_stem=True)
+def _add_large(layers: int, block: type[BasicBlock] | type[Bottleneck], blocks: Sequence[int]) -> None:
+    """Register four stages of widths 64 to 512 behind the 7x7 stem, in torchvision's layout (table 1)."""
+    name, kind = f"resnet{layers}", " (v1.5)" if block is Bottleneck else ""
+
+    @MODELS.register(
+        name, summary=f"ResNet-{layers}{kind} for images of 32 pixels and more", reference=REFERENCE
+    )
+    def build(input_shape: tuple[int, ...]) -> ResNet:
+        channels = image_channels(name, input_shape, smallest=32)
+        return ResNet(channels, 64, blocks, block=block, large_stem=True)
 
 
-@MODELS.register(
-    "resnet8", summary="ResNet-8 for images of 8 to 64 pixels; option width", reference=REFERENCE
-)
-def resnet8(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
-    """Return 8 layers: a 3x3 stem and 3 stages of 1 block, widths w, 2w, 4w.
-
-    Args:
-        input_shape: (C, H, W).
-        width: Channels of the first stage, doubled by each further one.
-
-    >>> resnet8((3, 16, 16), width=8).width
-    32
-    """
-    return _small("resnet8", input_shape, width, 1)
-
-
-@MODELS.register(
-    "resnet14", summary="ResNet-14 for images of 8 to 64 pixels; option width", reference=REFERENCE
-)
-def resnet14(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
-    """Return 14 layers: a 3x3 stem and 3 stages of 2 blocks, widths w, 2w, 4w.
-
-    Args:
-        input_shape: (C, H, W).
-        width: Channels of the first stage, doubled by each further one.
-
-    >>> resnet14((3, 32, 32)).map_size((3, 32, 32))
-    (8, 8)
-    """
-    return _small("resnet14", input_shape, width, 2)
-
-
-@MODELS.register(
-    "resnet20", summary="ResNet-20 for images of 8 to 64 pixels; option width", reference=REFERENCE
-)
-def resnet20(input_shape: tuple[int, ...], *, width: int = 16) -> ResNet:
-    """Return 20 layers: a 3x3 stem and 3 stages of 3 blocks, widths w, 2w, 4w.
-
-    Args:
-        input_shape: (C, H, W).
-        width: Channels of the first stage, doubled by each further one.
-
-    >>> resnet20((1, 28, 28)).map_size((1, 28, 28))
-    (7, 7)
-    """
-    return _small("resnet20", input_shape, width, 3)
-
-
-@MODELS.register("resnet18", summary="ResNet-18 for images of 32 pixels and more", reference=REFERENCE)
-def resnet18(input_shape: tuple[int, ...]) -> ResNet:
-    """Return 18 layers in torchvision's layout, 512 channels out; ``input_shape`` is (C, H, W).
-
-    >>> resnet18((3, 224, 224)).width
-    512
-    """
-    return _large("resnet18", input_shape, BasicBlock, (2, 2, 2, 2))
-
-
-@MODELS.register("resnet34", summary="ResNet-34 for images of 32 pixels and more", reference=REFERENCE)
-def resnet34(input_shape: tuple[int, ...]) -> ResNet:
-    """Return 34 layers in torchvision's layout, 512 channels out; ``input_shape`` is (C, H, W).
-
-    >>> resnet34((3, 64, 64)).map_size((3, 64, 64))
-    (2, 2)
-    """
-    return _large("resnet34", input_shape, BasicBlock, (3, 4, 6, 3))
-
-
-@MODELS.register("resnet50", summary="ResNet-50 (v1.5) for images of 32 pixels and more", reference=REFERENCE)
-def resnet50(input_shape: tuple[int, ...]) -> ResNet:
-    """Return 50 layers in torchvision's layout, 2048 channels out; ``input_shape`` is (C, H, W).
-
-    >>> resnet50((3, 16, 16))
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: model 'resnet50' takes images of at least 32 x 32 pixels, not 16 x 16
-    """
-    return _large("resnet50", input_shape, Bottleneck, (3, 4, 6, 3))
+for _layers, _blocks in ((8, 1), (14, 2), (20, 3)):
+    _add_small(_layers, _blocks)
+_add_large(18, BasicBlock, (2, 2, 2, 2))
+_add_large(34, BasicBlock, (3, 4, 6, 3))
+_add_large(50, Bottleneck, (3, 4, 6, 3))

@@ -20,10 +20,6 @@ class SessionHead(Head):
 
     Subclasses say what belongs to sessions (`_earlier`) and add a session's parameters (`_grow`). To load a saved
     state, call `add_session` with sessions of the same sizes first.
-
-    Args:
-        classes: K over all sessions.
-        seed: of the initial weights.
     """
 
     freezes = True
@@ -71,7 +67,11 @@ class SessionHead(Head):
     def _new_ids(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> Tensor:
         given = classes.tolist() if isinstance(classes, Tensor | np.ndarray) else list(classes)
         total = len(self.slots)
-        if not isinstance(given, list) or not given or not all(_is_id(k, total) for k in given):
+        if (
+            not isinstance(given, list)
+            or not given
+            or not all(isinstance(k, int) and 0 <= k < total for k in given)
+        ):
             raise InputError(f"classes of a session are {given}, expected ids from 0 to {total - 1}")
         taken = {k for session in self.sessions for k in session}.intersection(given)
         if taken or len(set(given)) < len(given):
@@ -90,10 +90,6 @@ class SessionHead(Head):
         """Return the sessions' outputs, [B, its classes] each, in class-id order, [B, K]; 0 for classes of none."""
         # A leading column of zeros is what classes of no session read.
         return F.pad(torch.cat(list(parts), 1), (1, 0)).index_select(1, self.slots)
-
-
-def _is_id(value: object, total: int) -> bool:
-    return isinstance(value, int) and 0 <= value < total
 
 
 def token(*shape: int) -> Tensor:

@@ -21,10 +21,10 @@ from mlcl.models.packages import (
     fetching,
     open_package,
     published,
-    read_weights,
     require,
     unknown_model,
     unknown_weights,
+    weights_of_file,
 )
 from mlcl.models.weight_files import is_weight_file
 
@@ -55,8 +55,6 @@ def timm_backbone(
     """Return a model of timm without its classifier; models of a fixed input size are built for the given size.
 
     Args:
-        member: timm's name, with or without a tag (``resnet18.a1_in1k``).
-        input_shape: (C, H, W).
         pretrained: Pre-trained weights: true for the package's default, the name of published weights, or a file.
         resize: Side in pixels to which images are resized before they reach the model.
     """
@@ -118,7 +116,7 @@ def _from_package(create: Callable[..., nn.Module], name: str, config: Any, _: n
 
 def _from_file(create: Callable[..., nn.Module], name: str, path: Path, like: nn.Module) -> Weights:
     """Read weights from a file; timm fits position embeddings to the input size."""
-    found = read_weights(name, path, like)
+    found = weights_of_file(name, path, like)
     overlay = {"state_dict": found.tensors, "custom_load": False}
     try:
         module = create(pretrained=True, pretrained_cfg_overlay=overlay)

@@ -18,10 +18,10 @@ from mlcl.models.packages import (
     fetching,
     open_package,
     published,
-    read_weights,
     require,
     unknown_model,
     unknown_weights,
+    weights_of_file,
 )
 from mlcl.models.weight_files import fit_names, is_weight_file
 
@@ -49,14 +49,7 @@ def torchvision_backbone(
     pretrained: bool | str | None = None,
     resize: int | None = None,
 ) -> PackageBackbone:
-    """Return a classification model of torchvision without its last layer.
-
-    Args:
-        member: torchvision's name.
-        input_shape: (C, H, W).
-        pretrained: Pre-trained weights: true for the package's default, the name of published weights, or a file.
-        resize: Side in pixels to which images are resized before they reach the model.
-    """
+    """Return a classification model of torchvision without its last layer."""
     name, torchvision = open_package("torchvision", member, input_shape, resize)
     models = torchvision.models
     known = models.list_models(module=models)
@@ -68,7 +61,7 @@ def torchvision_backbone(
     fetch: Fetch | None = None
     statistics = IMAGENET
     if is_weight_file(pretrained):
-        fetch = partial(read_weights, name, Path(pretrained))
+        fetch = partial(weights_of_file, name, Path(pretrained))
     elif pretrained:
         weights = _named_weights(models, member, pretrained)
         fetch = partial(_from_package, name, weights)

@@ -15,7 +15,7 @@ from mlcl.datasets.base import shared_rows
 from mlcl.errors import InputError
 from mlcl.files import write_bytes
 from mlcl.labels import LabelCounts
-from mlcl.models.provenance import describe
+from mlcl.models.provenance import describe_weights
 from mlcl.reports.drawing import ReportFigure, colour, plain_log, shown, to_file
 from mlcl.reports.rendering import PrintedTable, plural
 from mlcl.runs.recording import load_benchmark
@@ -48,7 +48,7 @@ def overview_lines(benchmark: Benchmark) -> list[str]:
         f"{data.train.labels.sum(1).mean():.3f} labels per training row, "
         f"{data.test.labels.sum(1).mean():.3f} per test row",
         f"positives per class in training: {counts.positive.min()} to {counts.positive.max()} (ratio {ratio})",
-        *([] if data.origin is None else [f"features of: {describe(data.origin)}"]),
+        *([] if data.origin is None else [f"features of: {describe_weights(data.origin)}"]),
         *_prepared_with(data),
     ]
 

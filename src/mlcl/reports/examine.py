@@ -246,7 +246,7 @@ def _own_rows(trained: Trained) -> _Found:
     if not len(rows):
         raise InputError(f"the data of {trained.folder} have no test rows.")
     known = data.test.known
-    if not getattr(benchmark, "complete", True):  # a row is annotated for the labels of its own tasks
+    if not benchmark.complete:  # a row is annotated for the labels of its own tasks
         every, known = known, np.zeros(data.test.labels.shape, np.bool_)
         for task in benchmark.tasks:
             known[np.ix_(task.test, task.classes)] = True

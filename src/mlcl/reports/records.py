@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlcl.errors import InputError, one_line
 from mlcl.memories import Memory
-from mlcl.models.provenance import describe_in_full
+from mlcl.models.provenance import describe_weights
 from mlcl.runs.folder import MEMORY, read_environment, read_memory, read_metrics, read_result
 from mlcl.runs.result import SavedResult
 from mlcl.sweeps.record import settings_hash
@@ -75,7 +75,7 @@ class Run(SavedResult):
         for name in ("weights", "encoder_weights", "features"):
             record = getattr(self, name)
             if record is not None:
-                found.append((name.capitalize().replace("_", " "), describe_in_full(record)))
+                found.append((name.capitalize().replace("_", " "), describe_weights(record, file=True)))
                 found += [("Warning", str(record["leak"]))] if record.get("leak") else []
         return found
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from mlcl.errors import InputError, check_int
@@ -22,12 +23,13 @@ from mlcl.exact.probabilities import best_thresholds
 from mlcl.losses import LOSSES
 from mlcl.metrics import Calibration, Goal, HeldOut, LogOddsLines, Thresholds, measure, prior_shift
 from mlcl.metrics.decisions import CONFIDENCE, NEVER
-from mlcl.metrics.inputs import Bools, Floats
+from mlcl.metrics.inputs import Floats
 from mlcl.metrics.scaling import share_of_positives
 from mlcl.training.learner import Learner
 from mlcl.training.solving import ExactSums
 
 FORMAT = 1
+FLAGS = ("own", "reached")
 MOST_CELLS = 500_000
 """Of more held-out rows times classes some rows are left out: a line has two unknowns, and the folder stays small."""
 
@@ -37,8 +39,6 @@ class Calibrated:
     """All that `calibrate` finds.
 
     Attributes:
-        calibration: from logits to probabilities.
-        thresholds: from probabilities to tags.
         held_out: the rows that both were fitted on; None without any.
         measured: Brier score, log-loss and calibration error on the test rows: ``calibration`` in ``result.json``.
     """
@@ -49,17 +49,15 @@ class Calibrated:
     measured: dict[str, Any]
 
 
-def calibrate(
-    learner: Learner, *, before: Calibration | None = None, decided: Thresholds | None = None
-) -> Calibrated:
+def calibrate(learner: Learner, before: tuple[Calibration, Thresholds] | None = None) -> Calibrated:
     """Fit probabilities and thresholds at the end of a run, and measure them on the test rows.
 
     Args:
-        learner: at the end of its last task. Of several processes each must call this.
-        before: of the run that this one extends; its classes are the first ones.
-        decided: the thresholds of that run: their goal is kept, and a class without rows of its own keeps its value.
+        before: calibration and thresholds of the run that this one extends, of its first classes: the goal is kept,
+            and a class without rows of its own keeps its threshold.
     """
-    start, prior = lines_in_theory(learner, before)
+    old, decided = before or (None, None)
+    start, prior = lines_in_theory(learner, old)
     held_out = _held_out(learner)
     goal = (None if decided is None else decided.goal) or Goal()
     if held_out is None:
@@ -79,12 +77,8 @@ def _kept(thresholds: Thresholds, before: Thresholds) -> Thresholds:
     known = np.arange(len(thresholds.values)) < len(before.values)
     keep = known & ~thresholds.own
     values, own, reached = (
-        np.where(keep, np.resize(old, len(keep)), new)
-        for old, new in (
-            (before.values, thresholds.values),
-            (before.own, thresholds.own),
-            (before.reached, thresholds.reached),
-        )
+        np.where(keep, np.resize(getattr(before, name), len(keep)), getattr(thresholds, name))
+        for name in ("values", "own", "reached")
     )
     return Thresholds(values, own, reached, thresholds.goal or before.goal, thresholds.rows or before.rows)
 
@@ -116,14 +110,13 @@ def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tupl
     is known of other rows, and the share is that of the task.
 
     Args:
-        learner: the counts and the loss.
         before: of the run that this one extends; its classes are the first ones and keep what they had.
     """
     counts = learner.counts
     annotated = counts.positive + counts.negative
     inside = share_of_positives(counts.positive, annotated)
     rows = len(np.unique(np.concatenate([task.train for task in learner.tasks])))
-    prior = share_of_positives(counts.positive, rows if _complete(learner) else annotated)
+    prior = share_of_positives(counts.positive, rows if learner.benchmark.complete else annotated)
     learnt_at = np.full(len(counts), 0.5) if _is_balanced(learner) else inside
     slope, offset = np.ones(len(counts)), prior_shift(learnt_at, prior)
     if before is not None:
@@ -146,11 +139,6 @@ def _is_balanced(learner: Learner) -> bool:
     return bool(getattr(built, "balanced", False))
 
 
-def _complete(learner: Learner) -> bool:
-    """Return whether every row has the labels of all tasks; not so in an extended run."""
-    return bool(getattr(learner.benchmark, "complete", True))
-
-
 def _held_out(learner: Learner) -> HeldOut | None:
     benchmark = learner.benchmark
     rows, classes = benchmark.held_out, len(benchmark.classes)
@@ -161,8 +149,8 @@ def _held_out(learner: Learner) -> HeldOut | None:
         rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
     train = benchmark.dataset.train
     labels = np.asarray(train.labels[rows])
-    known = np.full(labels.shape, _complete(learner))
-    if not _complete(learner):  # held-out rows of an extended run are of its last task
+    known = np.full(labels.shape, benchmark.complete)
+    if not benchmark.complete:  # held-out rows of an extended run are of its last task
         known[:, benchmark.tasks[-1].classes] = True
     if train.known is not None:
         known &= train.known[rows]
@@ -176,7 +164,7 @@ def _measured(learner: Learner, calibration: Calibration) -> dict[str, Any]:
     known = np.zeros(test.labels.shape, np.bool_)
     for task in benchmark.tasks:
         known[np.ix_(task.test, task.classes)] = True
-    if _complete(learner):
+    if benchmark.complete:
         known[known.any(axis=1)] = True
     if test.known is not None:
         known &= test.known
@@ -186,60 +174,43 @@ def _measured(learner: Learner, calibration: Calibration) -> dict[str, Any]:
 
 def calibration_json(calibration: Calibration, classes: Sequence[str]) -> dict[str, Any]:
     """Return what ``calibration.json`` holds."""
-    return {
-        "format": FORMAT,
-        "classes": list(classes),
-        "slope": calibration.lines.slope,
-        "offset": calibration.lines.offset,
-        "prior": calibration.prior,
-        "own": calibration.own,
-        "rows": calibration.rows,
-    }
+    columns = {"prior": calibration.prior, "own": calibration.own, "rows": calibration.rows}
+    lines = {"slope": calibration.lines.slope, "offset": calibration.lines.offset}
+    return {"format": FORMAT, "classes": list(classes), **lines, **columns}
 
 
 def parse_calibration(content: Mapping[str, Any], classes: Sequence[str]) -> Calibration:
     """Return the calibration that `calibration_json` wrote; anything else is an `InputError`."""
-    _check_head(content, classes)
-    lines = LogOddsLines(_numbers(content, "slope", classes), _numbers(content, "offset", classes))
-    prior = _numbers(content, "prior", classes)
+    slope, offset, prior, own = _columns(content, classes, "slope", "offset", "prior", "own")
     if not ((prior > 0) & (prior < 1)).all():
         raise InputError("prior holds a share that is not above 0 and below 1")
-    return Calibration(lines, prior, _flags(content, "own", classes), check_int("rows", content["rows"], 0))
+    return Calibration(LogOddsLines(slope, offset), prior, own, check_int("rows", content["rows"], 0))
 
 
 def thresholds_json(thresholds: Thresholds, classes: Sequence[str]) -> dict[str, Any]:
     """Return what ``thresholds.json`` holds."""
     goal = thresholds.goal
+    columns = {name: getattr(thresholds, name) for name in ("own", "reached", "rows", "bound", "needed")}
     return {
         "format": FORMAT,
         "classes": list(classes),
         "goal": None if goal is None else goal.kind,
         "value": None if goal is None else goal.value,
-        "thresholds": thresholds.values,
-        "own": thresholds.own,
-        "reached": thresholds.reached,
-        "rows": thresholds.rows,
         "confidence": goal.confidence if goal is not None and goal.certified else None,
-        "bound": thresholds.bound,
-        "needed": thresholds.needed,
+        "thresholds": thresholds.values,
+        **columns,
     }
 
 
 def parse_thresholds(content: Mapping[str, Any], classes: Sequence[str]) -> Thresholds:
     """Return the thresholds that `thresholds_json` wrote; anything else is an `InputError`."""
-    _check_head(content, classes)
-    kind = content.get("goal")
-    return Thresholds(
-        values=_numbers(content, "thresholds", classes),
-        own=_flags(content, "own", classes),
-        reached=_flags(content, "reached", classes),
-        goal=None
-        if kind is None
-        else Goal(cast("Any", kind), content.get("value"), content.get("confidence") or CONFIDENCE),
-        rows=check_int("rows", content["rows"], 0),
-        bound=_certified(content, "bound", classes, otherwise=np.nan),
-        needed=_certified(content, "needed", classes, otherwise=np.inf),
-    )
+    values, own, reached = _columns(content, classes, "thresholds", "own", "reached")
+    kind, goal = content.get("goal"), None
+    if kind is not None:
+        goal = Goal(kind, content.get("value"), content.get("confidence") or CONFIDENCE)
+    bound = _certified(content, "bound", classes, otherwise=np.nan)
+    needed = _certified(content, "needed", classes, otherwise=np.inf)
+    return Thresholds(values, own, reached, goal, check_int("rows", content["rows"], 0), bound, needed)
 
 
 def _certified(
@@ -251,27 +222,24 @@ def _certified(
         return None
     some = [otherwise if value is None else 0.0 for value in values]
     known = [0 if value is None else value for value in values]
-    return np.array(some) + _numbers({name: known}, name, classes)
+    found: Floats = np.array(some) + _column({name: known}, name, classes)
+    return found
 
 
-def _check_head(content: Mapping[str, Any], classes: Sequence[str]) -> None:
+def _columns(content: Mapping[str, Any], classes: Sequence[str], *names: str) -> list[Any]:
+    """Return the fields of one value per class as arrays."""
     if content.get("format") != FORMAT:
         raise InputError(f"has the format {content.get('format')!r}, but this mlcl reads {FORMAT}")
     if content.get("classes") != list(classes):
         raise InputError("classes are not those of the run")
+    return [_column(content, name, classes) for name in names]
 
 
-def _numbers(content: Mapping[str, Any], name: str, classes: Sequence[str]) -> Floats:
-    values = content[name]
-    good = isinstance(values, list) and all(type(value) in (int, float) for value in values)
+def _column(content: Mapping[str, Any], name: str, classes: Sequence[str]) -> NDArray[Any]:
+    values, flags = content[name], name in FLAGS
+    kinds = (bool,) if flags else (int, float)
+    good = isinstance(values, list) and all(type(value) in kinds for value in values)
     if not good or len(values) != len(classes) or not np.isfinite(np.array(values, np.float64)).all():
-        raise InputError(f"{name} is {str(values)[:40]!r}; expected one finite number per class")
-    return np.array(values, np.float64)
-
-
-def _flags(content: Mapping[str, Any], name: str, classes: Sequence[str]) -> Bools:
-    values = content[name]
-    good = isinstance(values, list) and all(type(value) is bool for value in values)
-    if not good or len(values) != len(classes):
-        raise InputError(f"{name} is {str(values)[:40]!r}; expected true or false per class")
-    return np.array(values, np.bool_)
+        expected = "true or false" if flags else "one finite number"
+        raise InputError(f"{name} is {str(values)[:40]!r}; expected {expected} per class")
+    return np.array(values, np.bool_ if flags else np.float64)

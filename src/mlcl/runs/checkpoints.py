@@ -61,7 +61,6 @@ class Identity:
 
     Attributes:
         run: number of the run, drawn when its folder was made.
-        config: every setting, as `to_dict` gives them.
         data: fingerprint of the dataset.
         tasks: fingerprint of classes and rows of the tasks.
     """

@@ -34,7 +34,7 @@ from mlcl.runs.recording import Recorder, load_benchmark, train_and_record
 from mlcl.runs.result import Result
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import current_folder
-from mlcl.streams import Benchmark, Task, build_tasks, keep_out, task_notes
+from mlcl.streams import Benchmark, Task, build_tasks, keep_out
 from mlcl.training.callbacks import Callback
 from mlcl.training.learner import Learner
 from mlcl.training.processes import settled
@@ -49,7 +49,6 @@ class Base:
     """A finished run, with all that it keeps of the past.
 
     Attributes:
-        trained: network, normaliser, classes, settings, what was measured.
         kept: the stored samples, the constants of every task, and what the regulariser keeps.
         inputs: the stored samples' inputs [M, ...], in the order of the memory.
         fingerprint: of all of it.
@@ -107,7 +106,7 @@ def load_base(folder: Path) -> Base:
     result = trained.result
     if result.matrix.values.shape != (tasks, tasks) or result.per_class.shape != (tasks, classes):
         raise InputError(f"{folder / files.RESULT}: its matrix is not one of its {tasks} tasks.")
-    inputs = files.stored_inputs(kept, trained.config, trained.input_shape, path=folder)
+    inputs = files.inputs_of_memory(kept, trained.config, trained.input_shape, path=folder)
     return Base(trained, kept, inputs, files.fingerprint(folder))
 
 
@@ -175,26 +174,10 @@ def _start(learner: Learner, base: Base) -> State:
     return State(tensors, values)
 
 
-@dataclass(frozen=True, eq=False)
-class ExtendedBenchmark(Benchmark):
-    """Old tasks as far as they are remembered, and perhaps a new one. No image has the labels of all tasks."""
-
-    complete: bool = False
-    added: int = 0
-    """How many of the last tasks are new: what the others lack was noted in the run before."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return what the new tasks lack."""
-        return task_notes(self.dataset, self.tasks[len(self.tasks) - self.added :])
-
-
-def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> ExtendedBenchmark:
+def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Benchmark:
     """Put the remembered tasks and the new one side by side: old columns first, stored rows first.
 
     Args:
-        base: the run before.
-        config: names the data of the new task, and says how its rows are found.
         known: whether the new task has the classes of the store that the run knows already.
     """
     data = load_dataset(config.data, in_memory=config.train.in_memory)
@@ -224,7 +207,7 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Ex
         origin=data.origin,
         encoder=base.trained.encoder,
     )
-    found = ExtendedBenchmark(config.benchmark, dataset, (*past.tasks, last), added=1)
+    found = Benchmark(config.benchmark, dataset, (*past.tasks, last), complete=False, added=1)
     if config.held_out is None:
         return found
     return keep_out(found, share=config.held_out, seed=config.seed, rows=last.train)
@@ -260,8 +243,8 @@ def remembered_benchmark(base: Base) -> Benchmark:
         origin=base.trained.result.features,
         encoder=base.trained.encoder,
     )
-    complete = before is not None and bool(getattr(before, "complete", True))
-    return ExtendedBenchmark(base.trained.config.benchmark, dataset, tasks, complete=complete)
+    complete = before is not None and before.complete
+    return Benchmark(base.trained.config.benchmark, dataset, tasks, complete=complete, added=0)
 
 
 def same_encoder(trained: Trained, data: Dataset, store: str) -> None:
@@ -393,7 +376,6 @@ def update(
         known: learn the store's classes that the run knows already too; else its new classes alone.
         gate: what `mlcl.taggers.gate.release` compares the result on, see `mlcl.taggers.gate.check_gate`.
         overwrite: replace ``out`` if it holds an earlier run.
-        callback: called while training.
     """
     now = current_folder(Path(folder))
     if Path(out).resolve() in (now.resolve(), Path(folder).resolve()):
@@ -427,13 +409,7 @@ def _train(
         recorder = learner.processes.on_first(
             lambda: Recorder.create(out, config, learner.benchmark, overwrite=overwrite, extends=extends)
         )
-        return train_and_record(
-            learner,
-            recorder,
-            callback,
-            before=base.trained.calibration,
-            decided=base.trained.thresholds,
-        )
+        return train_and_record(learner, recorder, callback, base.trained.decisions)
 
 
 def _refuse_settings(before: Config, now: Config) -> None:

@@ -123,8 +123,6 @@ class Kept:
         memory: the stored samples, their labels, and the constants of every task.
         inputs: the stored samples' inputs ``[M, ...]`` as they are stored, in the order of the memory; None in runs of
             mlcl before 0.1.
-        regulariser: what the regulariser keeps.
-        exact: the sums of an exact head.
     """
 
     memory: Memory
@@ -335,7 +333,6 @@ class Extends:
 
     Attributes:
         run: the parent's folder.
-        fingerprint: of the parent's weights and memory.
         known: whether labels that the parent knew were learnt again, or new ones alone.
         gate: what it must pass, whoever finishes it.
         gate_known: whether that was recorded; an older mlcl did not.
@@ -430,7 +427,7 @@ def read_receipt(path: Path) -> dict[str, Any] | None:
         sums = read_object(path / RESULT, limit=MAX_RESULT_BYTES).get("sha256")
     except InputError:  # not finished, or damaged, which is for others to say
         sums = None
-    content = _read_listed(path / RECEIPT, sums if isinstance(sums, dict) else {}, limit=MAX_RESULT_BYTES)
+    content = _read_optional(path / RECEIPT, sums if isinstance(sums, dict) else {})
     return None if content is None else parse_object(content, source=path / RECEIPT)
 
 
@@ -483,8 +480,6 @@ def write_result(path: Path, result: Result, *, receipt: Mapping[str, Any] | Non
     """Write all that a run leaves, and last the result, so that a folder with ``result.json`` is a whole run.
 
     Args:
-        path: the folder.
-        result: what was learnt and measured.
         receipt: what the run forgot, if that is how it was made; the fingerprint of what is left is added.
     """
     contents = _contents(result)
@@ -514,17 +509,7 @@ def write_finished(
     held_out: HeldOut | None,
     classes: Sequence[str],
 ) -> None:
-    """Write the files of a finished run, and last its result with their checksums.
-
-    Args:
-        path: the folder.
-        contents: weights, memory and what else nothing changes any more, by name.
-        record: what ``result.json`` holds.
-        calibration: from logits to probabilities.
-        thresholds: from probabilities to tags.
-        held_out: scores of held-out rows.
-        classes: names of the classes.
-    """
+    """Write the files of a finished run, and last its result with their checksums."""
     written = dict(contents)
     if held_out is not None:
         written[HELD_OUT] = FORMATS[HELD_OUT].pack(
@@ -580,7 +565,7 @@ def keep_record(path: Path) -> None:
 def read_calibration(path: Path, result: SavedResult) -> Calibration:
     """Return how a run's logits become probabilities; for a run of an mlcl before calibration, by the sigmoid alone."""
     file = path / CALIBRATION
-    content = _read_listed(file, result.sha256, limit=MAX_RESULT_BYTES)
+    content = _read_optional(file, result.sha256)
     if content is None:
         classes = len(result.classes)
         return Calibration.from_counts(LogOddsLines.identity(classes), np.full(classes, 0.5))
@@ -659,7 +644,8 @@ def read_weights(path: Path, result: SavedResult) -> dict[str, Tensor]:
 def read_memory(path: Path, result: SavedResult) -> Kept:
     """Read all that a finished run keeps of the past; a file that does not fit the run is an `InputError`."""
     arrays = _read_arrays(path / MEMORY, result.sha256)
-    state = {name: value for name, value in arrays.items() if _of_memory(name)}
+    # Entries of `Memory.state`: the header, or one of a numbered task.
+    state = {name: one for name, one in arrays.items() if name == "header" or name[:1].isdecimal()}
     try:
         memory = Memory.from_state(state)
         # In masked joint training a class is counted on the rows of its own task only.
@@ -670,11 +656,6 @@ def read_memory(path: Path, result: SavedResult) -> Kept:
     tensors = to_tensors(arrays)
     regulariser, exact = (section(tensors, part) for part in ("regulariser", "exact"))
     return Kept(memory, tensors.get("inputs"), regulariser, exact)
-
-
-def _of_memory(name: str) -> bool:
-    """Return whether an entry of the file is one of `Memory.state`: the header, or one of a numbered task."""
-    return name == "header" or name[:1].isdecimal()
 
 
 def _check_memory(memory: Memory, classes: int, *, whole: bool) -> None:
@@ -692,32 +673,31 @@ def _check_memory(memory: Memory, classes: int, *, whole: bool) -> None:
 
 def _read_arrays(path: Path, sums: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Read a file of arrays; ``sums`` are the checksums of ``result.json``, if it has any."""
-    content = read_bounded(path, limit=FORMATS[path.name].limit, expected="a file of a finished run")
-    if sums:
-        _check_sum(path, content, sums)
-    return FORMATS[path.name].unpack(content, source=path)[1]
+    kind = FORMATS[path.name]
+    return kind.unpack(read_listed(path, sums, limit=kind.limit), source=path)[1]
 
 
-def _read_listed(path: Path, sums: Mapping[str, Any], *, limit: int) -> bytes | None:
+def _read_optional(path: Path, sums: Mapping[str, Any]) -> bytes | None:
     """Read a file that a run need not have, None without it; one that ``result.json`` lists must be there as it was."""
-    if path.name not in sums:
-        return read_bounded(path, limit=limit, expected="a file of a run") if is_there(path) else None
-    content = read_bounded(path, limit=limit, expected=f"the file that {RESULT} lists")
-    _check_sum(path, content, sums)
-    return content
+    if path.name in sums:
+        return read_listed(path, sums, limit=MAX_RESULT_BYTES, expected=f"the file that {RESULT} lists")
+    return (
+        read_listed(path, {}, limit=MAX_RESULT_BYTES, expected="a file of a run") if is_there(path) else None
+    )
 
 
-def read_listed(path: Path, sums: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a file of weights or memory, as the result lists it."""
-    content = read_bounded(path, limit=MAX_MEMORY_BYTES, expected="a file of a finished run")
-    if sums:
-        _check_sum(path, content, sums)
-    return content
-
-
-def _check_sum(path: Path, content: bytes, sums: Mapping[str, Any]) -> None:
-    if hashlib.sha256(content).hexdigest() != sums.get(path.name):
+def read_listed(
+    path: Path,
+    sums: Mapping[str, Any],
+    *,
+    limit: int = MAX_MEMORY_BYTES,
+    expected: str = "a file of a finished run",
+) -> bytes:
+    """Return the bytes of a file as the result lists it; without any checksums, as it is."""
+    content = read_bounded(path, limit=limit, expected=expected)
+    if sums and hashlib.sha256(content).hexdigest() != sums.get(path.name):
         raise InputError(f"{path}: is damaged: its checksum is not the one in {RESULT}.")
+    return content
 
 
 def _write_with_digest(path: Path, record: Mapping[str, Any]) -> None:
@@ -789,7 +769,7 @@ def unpack_folder(files: Mapping[str, bytes], path: Path) -> None:
         write_bytes(path / name, files[name])
 
 
-def stored_inputs(kept: Kept, config: Config, shape: tuple[int, ...], *, path: Path) -> NDArray[Any]:
+def inputs_of_memory(kept: Kept, config: Config, shape: tuple[int, ...], *, path: Path) -> NDArray[Any]:
     """Return the stored inputs at the size of the run's inputs; what does not fit is an `InputError`."""
     if kept.inputs is None:
         raise InputError(

@@ -36,8 +36,18 @@ from mlcl.training.learner import Learner
 from mlcl.training.loop import train
 
 
-def load_benchmark(config: Config) -> Benchmark:
-    """Load the data of a config and cut it into tasks; warn where they are not what the benchmark's name promises."""
+def load_benchmark(config: Config, given: Benchmark | None = None) -> Benchmark:
+    """Return the tasks of a config without held-out rows; warn where data are not what the benchmark's name promises.
+
+    Args:
+        config: of the run.
+        given: tasks to use instead of those that the config names.
+    """
+    found = _named_benchmark(config) if given is None else given
+    return found if config.held_out is None else keep_out(found, share=config.held_out, seed=config.seed)
+
+
+def _named_benchmark(config: Config) -> Benchmark:
     data = load_dataset(config.data, in_memory=config.train.in_memory, commands=preparation(config))
     counts = {"train": len(data.train), "test": len(data.test)}
     for note in (
@@ -46,19 +56,12 @@ def load_benchmark(config: Config) -> Benchmark:
         ),
         *label_differences(config.benchmark, data.name, data.options),
     ):
-        warnings.warn(f"{note}.", UserWarning, stacklevel=3)
+        warnings.warn(f"{note}.", UserWarning, stacklevel=4)
     if config.validate:
         data = hold_out(data, seed=config.seed)
     stream = {name: value for name, value in to_dict(config.stream).items() if name != "seed"}
     seed = config.seed if config.stream.seed is None else config.stream.seed
-    return without_held_out(build_benchmark(data, name=config.benchmark, seed=seed, **stream), config)
-
-
-def without_held_out(benchmark: Benchmark, config: Config) -> Benchmark:
-    """Return the benchmark without the rows that the config holds out for probabilities and thresholds."""
-    if config.held_out is None:
-        return benchmark
-    return keep_out(benchmark, share=config.held_out, seed=config.seed)
+    return build_benchmark(data, name=config.benchmark, seed=seed, **stream)
 
 
 def config_of_arrays(config: Config, benchmark: Benchmark) -> Config:
@@ -81,14 +84,9 @@ def train_and_record(
     learner: Learner,
     recorder: Recorder | None,
     callback: Callback | None,
-    *,
-    before: Calibration | None = None,
-    decided: Thresholds | None = None,
+    before: tuple[Calibration, Thresholds] | None = None,
 ) -> Result:
-    """Train the remaining tasks, calibrate, and write the result to the run folder, if there is one.
-
-    ``before`` and ``decided`` are the calibration and the thresholds of the run that this one extends.
-    """
+    """Train the remaining tasks, calibrate (as the run before did), and write the result to the folder, if any."""
     callback = callback or Callback()
     warn_of_headline(learner.benchmark)
     with recorder or nullcontext():
@@ -98,7 +96,7 @@ def train_and_record(
             if recorder is not None:
                 recorder.save(learner)
             raise
-        calibrated = calibrate(learner, before=before, decided=decided)
+        calibrated = calibrate(learner, before)
         result = summarise(learner, calibrated, None if recorder is None else recorder.path)
         if recorder is not None:
             files.write_result(recorder.path, result)
@@ -109,7 +107,6 @@ class Recorder(Callback):
     """Writes a run's folder during training, and holds its lock; made by `create` or `reopen`, for a ``with``.
 
     Attributes:
-        path: the folder.
         identity: what its checkpoints belong to.
         every: steps between checkpoints inside a task, or None.
     """

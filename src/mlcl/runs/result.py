@@ -34,7 +34,6 @@ class Result:
     """What a run measured. AUC values are in points (x 100); positive forgetting is a loss.
 
     Attributes:
-        config: every setting of the run.
         matrix: Macro-AUC of test task i (column) after learning task t (row); one row for joint training.
         per_class: AUC of each class after each task, on its own task's test images; nan where undefined.
         pooled: over all classes on all test images, after the last task: Macro-AUC, mAP, and precision, recall, F1 and
@@ -43,14 +42,11 @@ class Result:
         map_forgetting: the mean drop of a task's mAP on all test images from the best earlier to the last session.
         thirds: final Macro-AUC of the head, medium and tail third of the classes by P_k.
         positive: P_k of each class, over the rows annotated for it.
-        seconds: time per task.
-        steps: optimiser steps over all tasks.
         rows: rows that were trained on in them, each time they were, rows of the memory included.
         memory_bytes: size of all that the run keeps of the past: stored inputs and labels, what the regulariser keeps,
             the sums of an exact head.
         learner: the network with its memory, to continue with.
         calibrated: how its logits become probabilities and tags, and how good the probabilities are on the test rows.
-        folder: where the run was written, if it was.
     """
 
     config: Config
@@ -211,18 +207,12 @@ class SavedResult:
     """A ``result.json`` that was read and checked. AUC values are in points.
 
     Attributes:
-        benchmark: name of the benchmark.
-        method: name of the method.
-        seed: its seed.
-        config: all its settings.
         matrix: A[t, i], ``[S, T]``.
         per_class: AUC of each class after each task, ``[S, K]``.
-        classes: names of the classes.
         positive: P_k of each class, over the rows annotated for it, ``[K]``.
         tasks: class ids of each task, in the order in which they were learnt.
         values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, and ``seconds``, ``steps``, ``rows``,
             ``memory_bytes``; nan if undefined.
-        task_seconds: time per task.
         weights: where the backbone's pre-trained weights come from, if it has any.
         encoder_weights: the same of a committee's encoder.
         features: where the features of the dataset come from, if a model computed them.

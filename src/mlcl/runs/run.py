@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ from mlcl.runs.recording import (
     config_of_arrays,
     load_benchmark,
     train_and_record,
-    without_held_out,
 )
 from mlcl.runs.result import Result
-from mlcl.runs.trained import Trained
 from mlcl.streams import Benchmark
 from mlcl.training.callbacks import Callback
 from mlcl.training.learner import Learner
@@ -35,7 +32,6 @@ def run(
     out: str | Path | None = None,
     overwrite: bool = False,
     callback: Callback | None = None,
-    observer: Callback | None = None,
 ) -> Result:
     """Train and evaluate one method on one benchmark.
 
@@ -44,16 +40,13 @@ def run(
         benchmark: tasks to use instead of those that the config names, such as `Benchmark.from_arrays`. The run
             records its name, fingerprint and shape; a model that the config does not choose fits its data.
         out: folder to write; nothing is written without it.
-        overwrite: replace ``out`` if it holds an earlier run.
         callback: called while training; with several processes (``train.devices``) in this one only.
-        observer: the old name of ``callback``.
     """
-    callback = _renamed(callback, observer)
     config = settled(config_from(config, kind=None if benchmark is None else benchmark.dataset.kind))
     if benchmark is not None:
         config = config_of_arrays(config, benchmark)
     with launched(config.train.devices, run, config, benchmark=benchmark, out=out, overwrite=overwrite):
-        tasks = without_held_out(benchmark, config) if benchmark is not None else load_benchmark(config)
+        tasks = load_benchmark(config, benchmark)
         learner = Learner(config, tasks)  # before the folder: parts that do not fit leave nothing behind
         if out is None:
             return train_and_record(learner, None, callback)
@@ -69,7 +62,6 @@ def resume(
     *,
     benchmark: Benchmark | None = None,
     callback: Callback | None = None,
-    observer: Callback | None = None,
 ) -> Result:
     """Resume a run that was stopped, from its newest good checkpoint, or from the start if there is none yet.
 
@@ -77,12 +69,8 @@ def resume(
     settings, data or tasks changed, is an `InputError`; so is a plugin that changed, unless it was loaded anew.
 
     Args:
-        folder: the folder of the run.
         benchmark: the tasks, if they were given as an object when the run began.
-        callback: called while training.
-        observer: the old name of ``callback``.
     """
-    callback = _renamed(callback, observer)
     path = Path(folder)
     if is_finished(path):
         raise InputError(f"{path} is finished; its result is in {path / RESULT}.")
@@ -92,25 +80,12 @@ def resume(
             raise InputError(f"{path} was to forget and was stopped; delete it and do that again.")
         if (extends := read_extends(path)) is not None:
             base = read_base(path)
-            before: Trained | None = base.trained
+            decisions = base.trained.decisions
             learner = Learner(config, extended_benchmark(base, config, known=extends.known), pretrained=False)
             recorder = Recorder.reopen(path, learner, begin=lambda: begin_from(learner, base))
         else:
-            before = None
-            tasks = without_held_out(benchmark, config) if benchmark is not None else load_benchmark(config)
+            decisions = None
+            tasks = load_benchmark(config, benchmark)
             learner = Learner(config, tasks, pretrained=False)
             recorder = Recorder.reopen(path, learner, begin=learner.load_pretrained)
-        return train_and_record(
-            learner,
-            recorder,
-            callback,
-            before=None if before is None else before.calibration,
-            decided=None if before is None else before.thresholds,
-        )
-
-
-def _renamed(callback: Callback | None, observer: Callback | None) -> Callback | None:
-    if observer is None:
-        return callback
-    warnings.warn("observer is now called callback", DeprecationWarning, stacklevel=3)
-    return callback or observer
+        return train_and_record(learner, recorder, callback, decisions)

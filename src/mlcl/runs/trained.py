@@ -55,17 +55,11 @@ class Trained:
     """What a finished run left to use.
 
     Attributes:
-        folder: of the run.
-        config: every setting of the run.
-        result: what it measured.
         network: in evaluation mode, on the CPU or the GPU it found.
         committee: the network with its members, if it was part of one.
         normaliser: how raw inputs become the network's.
-        classes: names of the K outputs.
         tasks: class ids of each task, in the order they were learnt.
         input_shape: of one raw input, (C, H, W) or (D,).
-        calibration: from logits to probabilities.
-        thresholds: from probabilities to tags.
         encoder: the file of what makes vectors of raw inputs; None where the network takes them as they are.
     """
 
@@ -83,6 +77,11 @@ class Trained:
     encoder: bytes | None = None
 
     @property
+    def decisions(self) -> tuple[Calibration, Thresholds]:
+        """Return how logits become probabilities, and these tags."""
+        return self.calibration, self.thresholds
+
+    @property
     def scorer(self) -> Network | Committee:
         """Return what scores inputs: the network, or the committee that it is part of."""
         return self.committee or self.network
@@ -92,6 +91,11 @@ class Trained:
         if not len(inputs):
             return np.zeros((0, len(self.classes)), np.float32)
         return self._rows(self.scorer, inputs)
+
+    def features_and_logits(self, inputs: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the network's features [n, D] and the logits [n, K] of raw inputs, from one pass."""
+        found = self._rows(lambda batch: torch.cat(self.scorer.features_and_scores(batch), 1), inputs)
+        return found[:, : -len(self.classes)], found[:, -len(self.classes) :]
 
     def features(self, inputs: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the network's features [n, D] of some rows of raw inputs."""
@@ -133,7 +137,6 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
     """Load a finished run; an unfinished or damaged one is an `InputError` of one sentence.
 
     Args:
-        folder: the folder of the run.
         current: of a run with versions load the one in use; else the run in this very folder.
         thresholds: load its thresholds; else they are 0.5, for one who will replace them, whatever they are.
     """

@@ -33,10 +33,6 @@ class Version:
     """One version of a run.
 
     Attributes:
-        number: from 1.
-        folder: its run folder.
-        current: whether it is in use.
-        finished: whether it has a result.
         parent: the number of the version that it began from; None for the first, and where that is not known.
         intact: whether the parent is still what this version began from; None without a parent.
         fingerprint: of its weights and memory; empty if it is not finished.
@@ -235,7 +231,6 @@ def rollback(folder: str | Path, to: int | None = None) -> Version:
     """Use an earlier version again: the parent of the current one, or version ``to``; nothing is deleted.
 
     Args:
-        folder: the run.
         to: the number of the version; it may also be a later one, such as one that a gate refused.
     """
     root = root_of(Path(folder))
@@ -259,7 +254,6 @@ def prune(folder: str | Path, keep: int) -> list[int]:
     forgotten by their ids any more, and its test rows are not found again.
 
     Args:
-        folder: the run, or one of its versions.
         keep: how many of the newest versions stay, at least 1: no number is given twice.
     """
     check_int("--keep", keep, 1)

@@ -3,12 +3,10 @@
 What a stream is made of is defined in docs/specification.md#streams.
 """
 
-from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark
-from mlcl.streams.holdout import hold_out, keep_out
-from mlcl.streams.imbalance import official_imbalance
+from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark, hold_out, keep_out
 from mlcl.streams.notes import headline_problem, measurable, task_notes
 from mlcl.streams.orders import PAPER_ORDERS, class_groups
-from mlcl.streams.tasks import Task, build_tasks
+from mlcl.streams.tasks import Task, build_tasks, official_imbalance
 
 __all__ = [
     "PAPER_ORDERS",

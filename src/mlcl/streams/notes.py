@@ -55,14 +55,8 @@ def summary(dataset: Dataset, tasks: Sequence[Task]) -> str:
         return "".join(notes)
     classes, parts = sum(len(found.names) for found in gaps), []
     for split, effect in (("training", "cannot be learnt"), ("test", "have no AUC")):
-        lacking = {
-            name
-            for found in gaps
-            for key, names in found.without.items()
-            if key[0] == split
-            for name in names
-        }
-        if lacking:
+        signs = [(split, "positive"), (split, "negative")]
+        if lacking := {name for found in gaps for sign in signs for name in found.without[sign]}:
             parts.append(
                 f"{len(lacking)} of {classes} classes {effect}, for want of a positive or a negative {split} row in "
                 "their task"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError, check_int, nearest
-from mlcl.streams.draws import ORDER, generator
+from mlcl.streams.tasks import ORDER, generator
 
 ClassRef = int | str
 Order = str | Sequence[ClassRef] | Sequence[Sequence[ClassRef]]
@@ -81,22 +82,23 @@ def class_groups(
     if tasks is not None:
         tasks = check_int("tasks", tasks, 1)
     ids, sizes = _ordered(names, order, seed)
-    if sizes is not None:
-        if base or increment is not None:
-            raise InputError(
-                f"base is {base} and increment is {increment}, "
-                f"but the order has its own tasks, so neither was expected"
-            )
-        _agree(tasks, len(sizes), "the order has")
-    elif increment is not None:
-        sizes = _increments(len(names), base, increment)
-        _agree(tasks, len(sizes), f"base {base} and increment {increment} make")
-    elif base:
+    what = "the order has"
+    if sizes is not None and (base or increment is not None):
         raise InputError(
-            f"base is {base} without increment, but the classes of each later task were expected"
+            f"base is {base} and increment is {increment}, but the order has its own tasks, so neither was expected"
         )
-    else:
+    if sizes is None and increment is not None:
+        sizes, what = _increments(len(names), base, increment), f"base {base} and increment {increment} make"
+    if sizes is None:
+        if base:
+            raise InputError(
+                f"base is {base} without increment, but the classes of each later task were expected"
+            )
         sizes = _equal(len(names), DEFAULT_TASKS if tasks is None else tasks)
+    if tasks not in (None, len(sizes)):
+        raise InputError(
+            f"tasks is {tasks}, but {what} {len(sizes)} tasks; leave tasks out or make them agree"
+        )
     return tuple(np.split(ids, np.cumsum(sizes)[:-1]))
 
 
@@ -113,7 +115,14 @@ def _ordered(names: list[str], order: Order, seed: int) -> tuple[NDArray[np.int6
     groups, grouped = _groups(list(order))
     place = {name: k for k, name in enumerate(names)}
     ids = [_class_id(entry, place) for group in groups for entry in group]
-    _check_each_once(ids, names)
+    times = Counter(ids)
+    repeated = next((k for k, number in times.items() if number > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"order has class {repeated} ({names[repeated]!r}) twice, but every class once was expected"
+        )
+    if missing := [repr(name) for k, name in enumerate(names) if k not in times]:
+        raise InputError(f"order leaves out {', '.join(missing)}, but every class once was expected")
     return np.array(ids, dtype=np.int64), [len(group) for group in groups] if grouped else None
 
 
@@ -144,20 +153,6 @@ def _groups(entries: list[Any]) -> tuple[list[list[Any]], bool]:
     if not all(groups):
         raise InputError("order has a task with no class, but at least one class per task was expected")
     return groups, grouped
-
-
-def _check_each_once(ids: list[int], names: list[str]) -> None:
-    """Refuse an order that has a class twice or leaves one out."""
-    seen: set[int] = set()
-    for k in ids:
-        if k in seen:
-            raise InputError(f"order has class {k} ({names[k]!r}) twice, but every class once was expected")
-        seen.add(k)
-    if len(ids) < len(names):
-        missing = [names[k] for k in range(len(names)) if k not in seen]
-        raise InputError(
-            f"order leaves out {', '.join(map(repr, missing))}, but every class once was expected"
-        )
 
 
 def _class_id(entry: Any, place: dict[str, int]) -> int:
@@ -195,9 +190,3 @@ def _increments(count: int, base: int, increment: int) -> list[int]:
     rest = count - base
     sizes = [base] * (base > 0) + [increment] * (rest // increment)
     return sizes + [rest % increment] * (rest % increment > 0)
-
-
-def _agree(tasks: int | None, found: int, what: str) -> None:
-    """Refuse a number of tasks that contradicts another option."""
-    if tasks is not None and tasks != found:
-        raise InputError(f"tasks is {tasks}, but {what} {found} tasks; leave tasks out or make them agree")

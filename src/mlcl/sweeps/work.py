@@ -156,8 +156,7 @@ class _Reporting(Callback):
         self.report = report
 
     def on_task_start(self, learner: Learner, task: Any, steps: int) -> None:  # noqa: ARG002
-        self.report(Position(learner.task_index, len(learner.tasks), 0, learner.config.train.epochs))
+        self.report(Position(learner.task_index, len(learner.tasks), 0, learner.epochs))
 
     def on_epoch(self, learner: Learner, loss: float, seconds: float) -> None:  # noqa: ARG002
-        epochs = learner.config.train.epochs
-        self.report(Position(learner.task_index, len(learner.tasks), learner.epoch + 1, epochs))
+        self.report(Position(learner.task_index, len(learner.tasks), learner.epoch + 1, learner.epochs))

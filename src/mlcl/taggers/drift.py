@@ -152,6 +152,7 @@ def _described(
     """Return what the network sees of inputs, its features [n, D], and which labels it predicts, [n, K]."""
     features, tags = [], []
     for batch in batches:
-        features.append(trained.features(batch, np.arange(len(batch))))
-        tags.append(trained.probabilities(batch) > trained.thresholds.values)
+        seen, logits = trained.features_and_logits(batch)
+        features.append(seen)
+        tags.append(trained.calibration.probabilities(logits).astype(np.float32) > trained.thresholds.values)
     return np.concatenate(features), np.concatenate(tags)

@@ -265,10 +265,12 @@ def _solve_again(learner: Learner) -> None:
         raise InputError("the run has no exact head.")
     learner.head.solve()
     learner.network.eval()
-    learner.evaluations.measure_again(learner.test_scores(), learner.benchmark)
+    learner.evaluations.measure_again(
+        learner.test_scores(), learner.benchmark, threshold=learner.config.decision_threshold
+    )
 
 
 def _as_before(learner: Learner, base: Base) -> Calibrated:
     """Return the probabilities and thresholds of the run before; rows that it held out are not those of this one."""
     with np.errstate(invalid="ignore"):  # shares of no rows, which those of the run before replace
-        return calibrate(learner, before=base.trained.calibration, decided=base.trained.thresholds)
+        return calibrate(learner, base.trained.decisions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ class Normaliser:
         """Measure mean and standard deviation on training rows; without ``normalise`` images only go to [0, 1].
 
         Args:
-            split: the training split.
             normalise: whether to measure at all; nothing can be measured on no rows either.
             rows: the rows to measure on, such as the first task's, as later ones are not known yet; None: all.
 
@@ -216,23 +215,9 @@ class EpochPlan:
         return rows, tags, np.concatenate([np.full(len(now), -1), self.memory_slots[past]])
 
 
-class Stored(Protocol):
-    """What a plan needs to know of a memory; `mlcl.Memory` is one."""
-
-    @property
-    def rows(self) -> Rows:
-        """Return the row numbers of all samples."""
-
-    @property
-    def task_of_row(self) -> Rows:
-        """Return the task of each of them."""
-
-    def __len__(self) -> int: ...
-
-
 def plan_epoch(
     train_rows: Rows,
-    memory: Stored,
+    memory: tuple[Rows, Rows],
     rng: np.random.Generator,
     *,
     task: int,
@@ -244,28 +229,20 @@ def plan_epoch(
     """Draw an epoch: a permutation of the task's rows, and beside each batch one from the memory.
 
     Args:
-        train_rows: the task's rows.
-        memory: samples of earlier tasks.
-        rng: random numbers of this epoch.
-        task: number of the task.
-        batch_size: rows of the task per step.
+        memory: the row number and the task of each stored sample.
         memory_batch: rows of the memory per step; all of them if it holds fewer.
         sampling: ``uniform`` over the memory, or ``balanced``: past tasks take turns, so each has an equal share.
         join: one row that is left over belongs to the last step. Alone it has no spread, and a batch normalisation of
             one value fails.
     """
     current = rng.permutation(train_rows)
-    steps = count_steps(len(current), batch_size, join=join)
-    width = min(memory_batch, len(memory))
-    if width == 0:
-        nothing = np.empty(0, np.int64)
-        return EpochPlan(current, nothing, nothing, nothing, task, batch_size, 0, join)
-    if sampling == "uniform":
-        slots = cycle_rows(np.arange(len(memory)), steps * width, rng)
+    rows, tags = memory
+    width = min(memory_batch, len(rows))
+    count = width * count_steps(len(current), batch_size, join=join)
+    if sampling == "uniform" or not width:
+        slots = cycle_rows(np.arange(len(rows)), count, rng)
     else:
-        stored = [np.flatnonzero(memory.task_of_row == t) for t in np.unique(memory.task_of_row)]
-        share = -(-steps * width // len(stored))
-        turns = np.stack([cycle_rows(rows, share, rng) for rows in stored], axis=1)
-        slots = turns.reshape(-1)[: steps * width]
-    tags = memory.task_of_row[slots]
-    return EpochPlan(current, memory.rows[slots], tags, slots, task, batch_size, width, join)
+        stored = [np.flatnonzero(tags == task) for task in np.unique(tags)]
+        turns = np.stack([cycle_rows(one, -(-count // len(stored)), rng) for one in stored], axis=1)
+        slots = turns.reshape(-1)[:count]
+    return EpochPlan(current, rows[slots], tags[slots], slots, task, batch_size, width, join)

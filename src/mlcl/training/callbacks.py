@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,29 +35,25 @@ class Callback:
         """A task is learnt, the memory updated, all tasks evaluated."""
 
 
+HOOKS = ("on_task_start", "on_step", "on_epoch", "on_task_end")
+
+
 class _Forwarding(Callback):
     """Forwards every hook, with its name, to `forward`."""
 
+    def __init__(self) -> None:
+        for hook in HOOKS:
+            setattr(self, hook, partial(self.forward, hook))
+
     def forward(self, hook: str, *args: Any) -> None:
         raise NotImplementedError
-
-    def on_task_start(self, *args: Any) -> None:
-        self.forward("on_task_start", *args)
-
-    def on_step(self, *args: Any) -> None:
-        self.forward("on_step", *args)
-
-    def on_epoch(self, *args: Any) -> None:
-        self.forward("on_epoch", *args)
-
-    def on_task_end(self, *args: Any) -> None:
-        self.forward("on_task_end", *args)
 
 
 class CallbackList(_Forwarding):
     """Calls several callbacks, in order."""
 
     def __init__(self, *callbacks: Callback) -> None:
+        super().__init__()
         self.callbacks = callbacks
 
     def forward(self, hook: str, *args: Any) -> None:
@@ -69,6 +66,7 @@ class _Synchronised(_Forwarding):
     """Calls a callback; what the callback of any process raises ends the step, epoch or task for all processes."""
 
     def __init__(self, callback: Callback, processes: Processes) -> None:
+        super().__init__()
         self.callback, self.processes = callback, processes
 
     def forward(self, hook: str, *args: Any) -> None:

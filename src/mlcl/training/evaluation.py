@@ -26,7 +26,6 @@ class Evaluations:
         pooled: after each task, over all seen classes on all test images of seen tasks: Macro-AUC, mAP, and precision,
             recall, F1 and false-positive rate of decisions.
         precision: one row per learnt task, one column per class: AP of each seen class on the test images of all tasks.
-        task_seconds: seconds per task, evaluation included.
     """
 
     matrix: list[list[float]] = field(default_factory=list)
@@ -39,8 +38,6 @@ class Evaluations:
         """Compute all measures from the scores [n, K] of the test split.
 
         Args:
-            scores: logits.
-            benchmark: the tasks.
             learnt: the first so many tasks are seen.
             threshold: a class is predicted where its probability, the sigmoid of its logit, is above this.
         """
@@ -65,7 +62,7 @@ class Evaluations:
         self.per_class.append(per_class.tolist())
         # Where no image has the labels of all tasks (an extended run), nothing can be pooled.
         precision = np.full(classes, np.nan)
-        if not getattr(benchmark, "complete", True):
+        if not benchmark.complete:
             self.pooled.append({"macro_auc": float("nan"), "map": float("nan")})
         else:
             cut = math.log(threshold / (1 - threshold))
@@ -78,7 +75,7 @@ class Evaluations:
             )
         self.precision.append(precision.tolist())
 
-    def measure_again(self, scores: NDArray[Any], benchmark: Benchmark, *, threshold: float = 0.5) -> None:
+    def measure_again(self, scores: NDArray[Any], benchmark: Benchmark, *, threshold: float) -> None:
         """Replace what was measured last, where the model changed after it."""
         for table in (self.matrix, self.per_class, self.pooled, self.precision):
             table.pop()

@@ -65,9 +65,6 @@ class TrainedHead:
         """Prepare for a task, also where a run goes on inside it; may be called again in the same task.
 
         Args:
-            task: the task.
-            memory: samples of earlier tasks.
-            counts: of all classes so far.
             balanced: whether the network learns log-odds at equal numbers of positives and negatives, or at those of
                 the tasks.
         """
@@ -215,7 +212,6 @@ class CommitteeHead(TrainedHead):
     trained on a task, and can then teach it (`SoftTargets`).
 
     Attributes:
-        committee: the network and its members.
         targets: what is taught in this task; None: nothing.
         ahead: the sums of the encoder's member with those of the task that is being learnt.
     """

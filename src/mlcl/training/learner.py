@@ -44,10 +44,6 @@ class Learner:
     Attributes:
         setup: what stays: config, benchmark, tasks, network, normaliser, labels, processes.
         head: how the scores come about: by training, solved, or as a committee.
-        parts: label policy, regulariser and augmentation.
-        memory: samples of earlier tasks.
-        evaluations: what was measured so far.
-        epochs: epochs per task.
         task_index: index of the task being learnt, or of the next one between tasks.
         epoch: number of finished epochs of the task.
         step: number of finished steps of the epoch.
@@ -55,10 +51,7 @@ class Learner:
         steps: number of steps made so far, over all tasks.
         rows: number of rows that went through the network in them, rows of the memory included.
         counts: P_k and N_k of every class over the rows annotated for it; zero for classes not seen yet.
-        lr: learning rate of the epoch.
-        context: the task, as parts see it.
         optimisation: of the task: loss, weights of the tasks, optimiser, running average.
-        plan: the batches of the epoch.
     """
 
     plan: EpochPlan
@@ -180,7 +173,7 @@ class Learner:
         settings, memory = self.config.train, self.config.memory
         self.plan = plan_epoch(
             task.train,
-            self.memory,
+            (self.memory.rows, self.memory.task_of_row),
             numpy_generator(self.config.seed, "batches", task.index, self.epoch),
             task=task.index,
             batch_size=settings.batch_size,

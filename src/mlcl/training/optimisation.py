@@ -59,10 +59,6 @@ def class_factors(classes: Sequence[int], *, power: float) -> Tensor:
     nothing is learnt at the learning rate that suits a few. The factor is ``(K / 4)^power``, and 1 up to four classes;
     power 1 is a sum over the classes, power 0 the mean (docs/decisions.md).
 
-    Args:
-        classes: the number of classes of each task.
-        power: how the loss grows with the number of classes.
-
     >>> class_factors([2, 4, 400], power=0.5)
     tensor([ 1.,  1., 10.])
     """
@@ -144,14 +140,7 @@ def load_optimiser_state(optimiser: torch.optim.Optimizer, state: dict[str, Tens
 
 
 class Optimisation:
-    """How the network learns one task: loss, weights of the tasks in it, optimiser, running average of weights.
-
-    Args:
-        setup: of the run.
-        task: the task.
-        counts: of all classes so far.
-        memory: samples of earlier tasks.
-    """
+    """How the network learns one task: loss, weights of the tasks in it, optimiser, running average of weights."""
 
     def __init__(self, setup: Setup, task: Task, counts: LabelCounts, memory: Memory) -> None:
         self.setup, self.task = setup, task

@@ -57,11 +57,7 @@ def set_environment() -> None:
 
 
 def require_portable(train: TrainConfig) -> None:
-    """Refuse to compute with ``train.portable`` where the bits would not be those of other machines.
-
-    Args:
-        train: the settings of a run; without ``train.portable`` nothing is required.
-    """
+    """Refuse to compute with ``train.portable`` where the bits would not be those of other machines."""
     if not train.portable:
         return
     machine = (platform.system(), platform.machine())

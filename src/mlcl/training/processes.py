@@ -51,7 +51,7 @@ def settled(config: Config) -> Config:
     return replace(config, train=replace(config.train, devices=found[1]))
 
 
-def join(train: TrainConfig) -> Processes:
+def join_processes(train: TrainConfig) -> Processes:
     """Return the processes of a run, this one among them; it waits here until all are there."""
     # Loaded here: it takes as long as torch, and most commands train nothing.
     from lightning_fabric import Fabric

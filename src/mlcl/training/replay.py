@@ -15,21 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 from mlcl.errors import InputError, check_choice, check_int
 from mlcl.memories import Memory
 from mlcl.seeds import numpy_generator
-from mlcl.training.batches import EpochPlan, Rows, Stored, plan_epoch
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """Rows that are kept by any other means than a `Memory`: they count as one past task, number 0."""
-
-    rows: Rows
-
-    @property
-    def task_of_row(self) -> Rows:
-        return np.zeros(len(self.rows), np.int64)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+from mlcl.training.batches import EpochPlan, Rows, plan_epoch
 
 
 class ReplaySampler(Sampler[list[int]]):
@@ -78,7 +64,7 @@ class ReplaySampler(Sampler[list[int]]):
         )
         if not len(self.current):
             raise InputError("current holds no rows, but at least one was expected")
-        self.memory: Stored = memory if isinstance(memory, Memory) else _Kept(_rows("memory", memory))
+        self.memory = memory if isinstance(memory, Memory) else _rows("memory", memory)
         self.batch_size = check_int("batch_size", batch_size, 1)
         self.memory_batch = (
             self.batch_size if memory_batch is None else check_int("memory_batch", memory_batch, 0)
@@ -105,6 +91,13 @@ class ReplaySampler(Sampler[list[int]]):
         return -(-len(self.current) // self.world_size)
 
     @property
+    def stored(self) -> tuple[Rows, Rows]:
+        """Return the row number and the task of each stored sample; rows without a `Memory` are of task 0."""
+        if isinstance(self.memory, Memory):
+            return self.memory.rows, self.memory.task_of_row
+        return self.memory, np.zeros_like(self.memory)
+
+    @property
     def sampler(self) -> ReplaySampler:
         """Return itself: Lightning calls ``set_epoch`` on the sampler that a batch sampler holds, and there is none."""
         return self
@@ -120,12 +113,12 @@ class ReplaySampler(Sampler[list[int]]):
         """Return all batches of the epoch, with the task of each row."""
         order = numpy_generator(self.seed, "shares", self.epoch).permutation(self.current)
         share = np.resize(order, self._share * self.world_size)[self.rank :: self.world_size]
-        past = self.memory.task_of_row
+        stored = self.stored
         return plan_epoch(
             share,
-            self.memory,
+            stored,
             numpy_generator(self.seed, "replay", self.epoch, self.rank),
-            task=int(past.max(initial=-1)) + 1 if self.task is None else self.task,
+            task=int(stored[1].max(initial=-1)) + 1 if self.task is None else self.task,
             batch_size=self.batch_size,
             memory_batch=self.memory_batch,
             sampling=self.sampling,
@@ -198,7 +191,7 @@ def replay_loader(
     chosen = sorted({"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"} & set(options))
     if chosen:
         raise InputError(f"{chosen[0]} is an option of ReplaySampler, not of replay_loader")
-    rows = np.concatenate([sampler.current, sampler.memory.rows])
+    rows = np.concatenate([sampler.current, sampler.stored[0]])
     size = len(cast(Sized, dataset))
     if rows.max() >= size:
         raise InputError(f"sampler has the row {rows.max()}, but dataset has {size} rows")

@@ -29,7 +29,6 @@ class Scorer:
 
     Args:
         network: is switched to evaluation mode.
-        normaliser: of raw inputs.
         size: rows per batch.
         processes: that share the work; None: this one alone.
 
@@ -80,8 +79,6 @@ class FeatureCache:
     Args:
         compute: returns the features of batches of rows, one below the other.
         batches: all rows that will be asked for, each in one batch.
-        rows: number of rows of the split.
-        width: number of features.
         limit: bytes above which nothing is kept.
 
     >>> cache = FeatureCache(lambda batches: np.concatenate(batches)[:, None] * np.ones((1, 2), np.float32),
@@ -142,15 +139,7 @@ def first_batches(tasks: Sequence[Task], size: int) -> list[Rows]:
 def feature_caches(
     compute: Compute, data: Dataset, tasks: Sequence[Task], *, size: int, width: int
 ) -> dict[str, FeatureCache]:
-    """Return caches of both splits' features, by the name of the split.
-
-    Args:
-        compute: returns the features of batches of rows of an array.
-        data: the dataset.
-        tasks: whose training rows will be asked for.
-        size: rows per batch.
-        width: number of features.
-    """
+    """Return caches of both splits' features, by the name of the split."""
     test = [np.arange(piece.start, piece.stop) for piece in slices(len(data.test), size)]
     return {
         split: FeatureCache(partial(compute, part.inputs), batches, rows=len(part), width=width)

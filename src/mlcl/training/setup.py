@@ -21,7 +21,7 @@ from mlcl.models import Network, Outputs, build_model, fast_layout
 from mlcl.seeds import derive_seed
 from mlcl.streams import Benchmark, Task
 from mlcl.training.batches import Normaliser, Rows, check_downscale
-from mlcl.training.processes import Processes, join
+from mlcl.training.processes import Processes, join_processes
 from mlcl.training.scoring import Scorer
 
 ALL = "all"
@@ -31,10 +31,8 @@ class KnownLabels:
     """Which labels of which training rows a run knows: those of the classes of a row's task, as far as the data do.
 
     Args:
-        tasks: of the run.
         labels: of the training split, ``[N, K]``.
         cells: which labels of each row are known at all, ``[N, K]``; None: all.
-        device: where steps are made.
     """
 
     def __init__(
@@ -65,11 +63,7 @@ class Setup:
     """What stays in a run: its parts change, but are not exchanged.
 
     Attributes:
-        config: every setting.
-        benchmark: the stream.
         tasks: the tasks to learn; a single one with all classes for joint training.
-        processes: that train the network.
-        network: the network.
         outputs: the network as a step calls it.
         frozen: its modules that do not learn.
         normaliser: of its inputs, measured on the first task's rows: a run does not know later ones yet.
@@ -94,7 +88,7 @@ class Setup:
         data, train, masked = benchmark.dataset, config.train, config.protocol == "joint-masked"
         shape = data.train.inputs.shape[1:]
         check_downscale(config.memory.downscale, shape)
-        processes = join(train)
+        processes = join_processes(train)
         device = processes.fabric.device
         if train.threads is not None:
             torch.set_num_threads(train.threads)
@@ -156,9 +150,7 @@ def frozen_layers(network: Network, up_to: str | None, *, model: str = "") -> tu
     layers in it.
 
     Args:
-        network: the network; its head is never frozen.
         up_to: name of a layer, such as ``blocks.3`` or ``layer2``; ``all``: the whole backbone; None: nothing.
-        model: name of the model, for the error.
 
     >>> from mlcl.models import build_model
     >>> network = build_model("mlp", (4,), 3, hidden=8)
@@ -196,7 +188,6 @@ def training_mode(network: Network, frozen: Sequence[nn.Module], *, statistics: 
     """Switch a network to training, except for what is frozen.
 
     Args:
-        network: the network.
         frozen: modules that do not learn, of `frozen_layers`: they are as in evaluation, without dropout, and with
             their running statistics; except for those around layers that learn.
         statistics: whether all batch normalisations of the backbone use, and keep, their running statistics.

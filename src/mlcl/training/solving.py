@@ -57,7 +57,6 @@ class ExactSums:
     """The sums of the exact learner behind a linear layer.
 
     Args:
-        config: what is solved.
         linear: the layer, whose weights `write` sets.
         projects: whether its features are principal components already.
         seed: of directions that the first rows do not determine.
@@ -79,11 +78,6 @@ class ExactSums:
         """Return ridge, exponent and weight of unlabelled rows that the sums are solved with; None without rows."""
         return None if self.learner is None else self.solution(self.learner).choice
 
-    @property
-    def nbytes(self) -> int:
-        """Return the size of the sums in bytes: all that the head remembers."""
-        return 0 if self.learner is None else self.learner.nbytes
-
     def learn(
         self, features: Floats, labels: Labels, classes: Rows, known: NDArray[np.bool_] | None = None
     ) -> None:
@@ -96,9 +90,7 @@ class ExactSums:
         """Return the learner that has also seen the rows of a task; the first ones also fix the feature map.
 
         Args:
-            features: ``[n, D]``.
             labels: of the task's classes, ``[n, len(classes)]``.
-            classes: their ids.
             known: which of these labels are known; all by default.
         """
         learner = self.learner or ExactLearner.begin(features, dimensions=self.dimensions, seed=self.seed)
@@ -164,12 +156,7 @@ class ExactSums:
 
 
 class AnalyticSums:
-    """The two sums behind a linear layer that L3A solves, for ``exact.solver`` ``l3a``; there are no biases.
-
-    Args:
-        config: ridge and threshold of pseudo-labels.
-        linear: the layer.
-    """
+    """The two sums behind a linear layer that L3A solves, for ``exact.solver`` ``l3a``; there are no biases."""
 
     choice = None
 
@@ -179,22 +166,10 @@ class AnalyticSums:
         self.linear = linear
         self.sums = Analytic.begin(self.linear.in_features, self.linear.out_features)
 
-    @property
-    def nbytes(self) -> int:
-        """Return the size of the sums in bytes: all that the head remembers."""
-        return self.sums.nbytes
-
     def learn(
         self, features: Floats, labels: Labels, classes: Rows, known: NDArray[np.bool_] | None = None
     ) -> None:
-        """Add the rows of a task to the sums, with pseudo-labels for the classes before.
-
-        Args:
-            features: ``[n, d]``.
-            labels: of the task's classes, ``[n, len(classes)]``.
-            classes: their ids.
-            known: is refused: every row of a task has all its labels.
-        """
+        """Add the rows of a task to the sums, with pseudo-labels for the classes before."""
         if known is not None:
             raise InputError("exact.solver 'l3a' learns task by task; protocol 'joint-masked' was given.")
         self.sums = self.sums.learn(features, labels, classes, threshold=self.threshold, ridge=self.ridge)

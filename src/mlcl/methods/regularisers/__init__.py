@@ -1,8 +1,7 @@
 """Regularisers: penalties that keep the network close to what it was before the task, added to the loss of a step."""
 
 from mlcl.methods.regularisers.base import REGULARISERS, NoRegulariser, Regulariser
-from mlcl.methods.regularisers.distillation import distillation_loss, embedding_drift
-from mlcl.methods.regularisers.entropy import confidence
+from mlcl.methods.regularisers.distillation import confidence, distillation_loss, embedding_drift
 from mlcl.methods.regularisers.ewc import diagonal_fisher
 from mlcl.registry import discover
 

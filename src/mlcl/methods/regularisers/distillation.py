@@ -10,10 +10,79 @@ from torch.nn import functional
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.methods.regularisers.base import REGULARISERS, Regulariser
-from mlcl.methods.regularisers.entropy import entropy_penalty
 from mlcl.methods.step import Step
 
 Distance = Literal["bce", "mse", "huber"]
+
+
+class _Distilling(Regulariser):
+    """Compares logits with those that were given before."""
+
+    def __init__(self, strength: float, distance: Distance, temperature: float) -> None:
+        self.strength = check_number("strength", strength)
+        check_choice("distance", distance, get_args(Distance))
+        self.distance: Distance = distance
+        self.temperature = check_number("temperature", temperature, open_low=True)
+
+
+@REGULARISERS.register(
+    "entropy",
+    summary="CSC's max-entropy term: over-confident outputs for all classes so far are penalised.",
+    reference="Du et al., ECCV 2024",
+)
+class Entropy(Regulariser):
+    """``strength * (C/e - H)`` from the second task on, ``H`` the entropy of a row's outputs (`confidence`).
+
+    ``lwf`` has it as an option, for CSC's whole recipe. See docs/specification.md#csc.
+
+    Args:
+        strength: factor, b in the paper; below 0 the entropy is penalised, as in the released code of CSC.
+    """
+
+    def __init__(self, *, strength: float = 0.04) -> None:
+        self.strength = check_number("strength", strength, low=-math.inf)
+
+    def penalty(self, step: Step) -> Tensor | None:
+        """Return the penalty; None in the first task, where no class can be mistaken for an old one."""
+        if step.context.index == 0:
+            return None
+        return entropy_penalty(step.logits[:, step.context.seen], self.strength)
+
+
+def entropy_penalty(logits: Tensor, strength: float) -> Tensor:
+    """Return ``strength * (C/e - H)``, or ``-strength * H`` for a negative strength: at least 0, the same gradient.
+
+    Args:
+        logits: [B, C].
+        strength: above 0, a high entropy is rewarded; below 0, a low one.
+
+    >>> import torch
+    >>> torch.allclose(entropy_penalty(torch.tensor([[-1.0]]), -1.0), torch.tensor(0.3532), atol=1e-4)  # p 0.269
+    True
+    """
+    if strength >= 0:
+        return strength * confidence(logits)
+    return -strength * _entropy(logits).mean()
+
+
+def confidence(logits: Tensor) -> Tensor:
+    """Return the mean over rows of ``C/e - H`` with ``H = - sum_c p_c log p_c`` and ``p`` the sigmoid of the logits.
+
+    ``C/e`` is the largest value of ``H`` for C classes, so this is ``- H`` with another constant, and at least 0. ``H``
+    is largest where all ``p_c`` are 1/e, so outputs above that are pulled down, and those below are pulled up.
+
+    Args:
+        logits: [B, C].
+
+    >>> import torch
+    >>> confidence(torch.tensor([[10.0, -10.0]])) > confidence(torch.tensor([[0.0, 0.0]]))
+    tensor(True)
+    """
+    return (logits.shape[1] / math.e - _entropy(logits)).mean().clamp_min(0)  # not below 0 by rounding
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    return -(logits.sigmoid() * functional.logsigmoid(logits)).sum(1)
 
 
 @REGULARISERS.register(
@@ -21,7 +90,7 @@ Distance = Literal["bce", "mse", "huber"]
     summary="Learning without Forgetting: the old network's logits on the old classes are held.",
     reference="Li and Hoiem, ECCV 2016",
 )
-class LogitDistillation(Regulariser):
+class LogitDistillation(_Distilling):
     """Hold the old classes' logits on current and memory inputs.
 
     Args:
@@ -45,10 +114,7 @@ class LogitDistillation(Regulariser):
         entropy: float = 0.0,
         decay: float = 0.0,
     ) -> None:
-        self.strength = check_number("strength", strength)
-        check_choice("distance", distance, get_args(Distance))
-        self.distance: Distance = distance
-        self.temperature = check_number("temperature", temperature, open_low=True)
+        super().__init__(strength, distance, temperature)
         self.entropy = check_number("entropy", entropy, low=-math.inf)
         self.decay = check_number("decay", decay)
 
@@ -84,8 +150,6 @@ def distillation_loss(
     Args:
         logits: of the new network.
         taught: of the old network.
-        distance: as for ``lwf``.
-        temperature: as for ``lwf``.
         decay: cells are weighted by (1 - q)^decay, q the old network's probability; 0: all alike.
 
     >>> import torch
@@ -113,13 +177,12 @@ def distillation_loss(
     summary="Dark experience replay: memory rows keep the logits they were stored with; no old network is needed.",
     reference="Buzzega et al., NeurIPS 2020",
 )
-class DarkReplay(Regulariser):
+class DarkReplay(_Distilling):
     """Hold the logits of memory rows near those that the network gave when their task ended.
 
     Args:
         strength: factor on the mean difference over memory rows and the classes known when they were stored.
         distance: as for ``lwf``; ``mse`` is the authors', and diverges at high learning rates.
-        temperature: as for ``lwf``.
     """
 
     needs_stored = True
@@ -127,10 +190,7 @@ class DarkReplay(Regulariser):
     def __init__(
         self, *, strength: float = 1.0, distance: Distance = "huber", temperature: float = 2.0
     ) -> None:
-        self.strength = check_number("strength", strength)
-        check_choice("distance", distance, get_args(Distance))
-        self.distance: Distance = distance
-        self.temperature = check_number("temperature", temperature, open_low=True)
+        super().__init__(strength, distance, temperature)
 
     def penalty(self, step: Step) -> Tensor | None:
         """Return the drift from the stored logits; None where the batch holds none."""

@@ -128,10 +128,8 @@ def diagonal_fisher(
 
     Args:
         network: in evaluation mode (batch statistics would couple samples).
-        inputs: [n, ...].
         labels: [n, len(classes)]; nan where they are not known.
         classes: columns of the logits that the labels belong to.
-        chunk: samples whose gradients are held at once.
     """
     if network.training:
         raise ValueError("the Fisher is taken in evaluation mode")
