@@ -66,6 +66,7 @@ results: install  ## docs/results.md, docs/beyond.md, docs/rates.md and the tabl
 	$(BIN)/python tools/mlcil_page.py
 	$(BIN)/python tools/summary.py
 	$(BIN)/python tools/regime.py
+	$(BIN)/python tools/exact_sets.py
 
 gallery: install  ## docs/gallery.md and docs/first-hour.md: runs their commands and takes screenshots (chromium)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/session.py docs/first-hour.md

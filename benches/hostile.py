@@ -2,10 +2,11 @@
 
     python -m benches.hostile [--before FOLDER_OF_ANOTHER_CHECKOUT]     # writes benches/hostile.json
 
-Valid clients send one input after the other over a connection that they keep, and compare every answer with what the
-model says without a service. Hostile ones send what `ATTACKS` lists. One more process asks every tenth of a second
-whether the service is up, each time over a new connection. With ``--before`` the same is done to the service of another
-checkout, in turns, since only ratios of one sitting mean something on a machine that does other work as well.
+Valid clients send one input after the other over a connection that they keep, compare every answer with what the model
+says without a service, and come back when ``Retry-After`` says so. Hostile ones send what `ATTACKS` lists. One more
+process asks every tenth of a second whether the service is up, each time over a new connection. With ``--before`` the
+same is done to the service of another checkout, in turns, since only ratios of one sitting mean something on a machine
+that does other work as well.
 """
 
 from __future__ import annotations
@@ -75,14 +76,15 @@ def attacks() -> dict[str, Callable[[random.Random], bytes]]:
 
 async def exchange(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
-) -> tuple[int, bytes]:
-    """Send a request and return status and body of the answer."""
+) -> tuple[int, float, bytes]:
+    """Send a request and return status, the seconds of ``Retry-After``, and body of the answer."""
     async with asyncio.timeout(PATIENCE):
         writer.write(data)
         await writer.drain()
         head = await reader.readuntil(b"\r\n\r\n")
         size = int((re.search(rb"(?i)content-length: (\d+)", head) or [b"", b"0"])[1])
-        return int(head[9:12]), await reader.readexactly(size)
+        later = int((re.search(rb"(?i)retry-after: (\d+)", head) or [b"", b"0"])[1])
+        return int(head[9:12]), later, await reader.readexactly(size)
 
 
 async def valid_client(
@@ -93,10 +95,10 @@ async def valid_client(
     while time.monotonic() < end:
         number = (number + 1) % len(cases)
         data, expected = cases[number]
-        start = time.monotonic()
+        start, later = time.monotonic(), 0.0
         try:
             connection = connection or await asyncio.open_connection("127.0.0.1", port)
-            status, body = await exchange(*connection, data)
+            status, later, body = await exchange(*connection, data)
         except (OSError, EOFError) as error:
             seen["statuses"][type(error).__name__] += 1
             if connection is not None:
@@ -108,7 +110,7 @@ async def valid_client(
                 seen["seconds"].append(time.monotonic() - start)
                 found = list(json.loads(body)["probabilities"].values())
                 seen["wrong"] += not np.allclose(found, expected, atol=1e-5)
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(max(PAUSE, later))
 
 
 async def hostile_client(port: int, end: float, own: random.Random, seen: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ class Sessions(Callback):
 
     def on_task_end(self, learner: Learner) -> None:
         """Score the validation rows of seen classes once, for all thresholds."""
-        learnt = len(learner.benchmark.tasks) if learner.joint else learner.task_index
+        learnt = len(learner.benchmark.tasks) if learner.config.joint else learner.task_index
         seen = learner.benchmark.tasks[:learnt]
         rows = np.unique(np.concatenate([task.test for task in seen]))
         classes = np.concatenate([task.classes for task in seen])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torture.scenes import Scene, command, complaint, in_a_child
-from torture.shim import DIED, KINDS, Shim, places
+from torture.shim import DIED, KINDS, Allocations, Shim, places
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,24 @@ def attack(scene: Scene, root: Path, *, kinds: tuple[str, ...] = KINDS, every: i
     """Let a command fail at each ``every``-th place in each way, and yield what became of it."""
     scene.begin(root)
     before = scene.worth(root)
-    with Shim(root).installed() as shim:
-        end = scene.run(root)
-    if end[0]:
-        raise RuntimeError(f"{scene.name}: {end[1]}")
-    after = scene.worth(root)
     for kind in kinds:
+        scene.begin(root)
+        with _shim(root, kind).installed() as shim:
+            end = scene.run(root)
+        if end[0]:
+            raise RuntimeError(f"{scene.name}: {end[1]}")
+        after = scene.worth(root)
         for at in places(shim.calls, kind)[::every]:
             yield Outcome(scene.name, kind, shim.calls[at], _one(scene, root, at, kind, before, after))
 
 
+def _shim(root: Path, kind: str, at: int = -1) -> Shim | Allocations:
+    return Allocations(at) if kind == "memory" else Shim(root, at=at, kind=kind)
+
+
 def _one(scene: Scene, root: Path, at: int, kind: str, before: str, after: str) -> str:
     scene.begin(root)
-    shim = Shim(root, at=at, kind=kind)
+    shim = _shim(root, kind, at)
     if kind == "die":
 
         def work() -> tuple[int, str]:

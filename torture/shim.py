@@ -1,15 +1,19 @@
-"""The calls of the system by which mlcl reads and writes, with a fault at one of them."""
+"""The calls of the system by which mlcl reads and writes, and of C by which it allocates, with a fault at one."""
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-KINDS = ("EIO", "ENOSPC", "short", "die")
+import mlcl
+
+KINDS = ("EIO", "ENOSPC", "short", "die", "memory")
 DIED = 77
 _BY_PATH = ("open", "replace", "rename", "unlink", "mkdir", "rmdir")
 _BY_NUMBER = ("write", "pwrite", "fsync", "ftruncate")
@@ -74,6 +78,40 @@ class Shim:
             return str(path.parent.resolve() / path.name)
         except (OSError, TypeError, ValueError):
             return ""
+
+
+class Allocations:
+    """Counts the calls of C from functions of mlcl, the first of each function: number ``at`` finds no memory."""
+
+    def __init__(self, at: int = -1) -> None:
+        self.at = at
+        self.calls: list[str] = []
+        self._known: set[object] = set()
+        self._package = str(Path(mlcl.__file__).parent)
+        self._before = tuple(
+            f"{self._package}/{name}" for name in ("cli/main", "cli/messages", "engines/cores")
+        )
+
+    @contextmanager
+    def installed(self) -> Iterator[Allocations]:
+        """Look at every call while the block runs."""
+        sys.setprofile(self._look)
+        try:
+            yield self
+        finally:
+            sys.setprofile(None)
+
+    def _look(self, frame: FrameType, event: str, called: object) -> None:
+        code = frame.f_code
+        if event != "c_call" or code in self._known or not code.co_filename.startswith(self._package):
+            return
+        if code.co_filename.startswith(self._before):  # the way in, and the sentence at the end
+            return
+        self._known.add(code)
+        name = getattr(called, "__name__", "?")
+        self.calls.append(f"{name} in {code.co_name}, {code.co_filename.removeprefix(self._package)}")
+        if len(self.calls) - 1 == self.at:
+            raise MemoryError
 
 
 def places(calls: list[str], kind: str) -> list[int]:

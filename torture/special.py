@@ -23,13 +23,13 @@ class Late(BaseException):
     """Waiting has no end; no ``except`` of a reader may take it for the fault of a file."""
 
 
-def attack(scene: Scene, root: Path, *, every: int = 1) -> Iterator[Outcome]:
+def attack(scene: Scene, root: Path, *, kinds: tuple[str, ...] = KINDS, every: int = 1) -> Iterator[Outcome]:
     """Put each kind of strange entry in place of each file that the command reads or writes, one at a time."""
     scene.begin(root)
     names = {str(path.relative_to(root)) for path in root.rglob("*")} if root.exists() else set()
     scene.run(root)
     names |= {str(path.relative_to(root)) for path in root.rglob("*")} | set(ALSO)
-    both = [(name, kind) for name in sorted(names) for kind in KINDS]
+    both = [(name, kind) for name in sorted(names) for kind in kinds]
     for name, kind in both[::every]:
         yield Outcome(scene.name, kind, name, place(scene, root, name, kind))
 

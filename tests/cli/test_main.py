@@ -74,3 +74,16 @@ def test_text_that_the_terminal_cannot_show_is_spelled_out():
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 2
     assert "caf\\xe9" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("Unable to allocate 3 GiB"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+)
+def test_too_little_memory_is_one_sentence(error, monkeypatch, capsys):
+    def without(arguments):
+        raise error
+
+    monkeypatch.setattr("mlcl.cli.main._verb", without)
+    assert main(["ls"]) == 1
+    assert capsys.readouterr().err == f"mlcl: error: not enough memory: {error}\n"

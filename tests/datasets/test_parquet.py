@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data import encoded_image
-from mlcl.datasets import decode_image, open_store, plan_source, prepare_source, read_ids
+from mlcl.datasets import arrow, decode_image, open_store, plan_source, prepare_source, read_ids
 from mlcl.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
@@ -175,3 +175,28 @@ def test_hugging_face_datasets_from_disk(tmp_path):
     assert plan_source("huggingface", tmp_path / "one").train == 4
     with pytest.raises(InputError, match="not a dataset that save_to_disk wrote"):
         plan_source("huggingface", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("widths", "words"),
+    [([17_000_000], "at most 4096 per byte"), ([1_100_000], "at most 1048576 per row"), ([0, 0, 9], None)],
+)
+def test_what_takes_far_more_memory_than_bytes_is_refused_before_it_is_read(widths, words, tmp_path):
+    numbers = pa.ListArray.from_arrays(
+        pa.array([0, *np.cumsum(widths).tolist()], pa.int32()), np.zeros(sum(widths), np.float32)
+    )
+    table = pa.table({"vector": numbers, "labels": [["a"]] * len(widths)})
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd")
+    assert (tmp_path / "x.parquet").stat().st_size < 2000
+    if words is None:
+        arrow.open_parquet(tmp_path / "x.parquet", where="x.parquet")
+        return
+    with pytest.raises(InputError, match=f"x.parquet has .* values in .* column 'vector'; {words}"):
+        arrow.open_parquet(tmp_path / "x.parquet", where="x.parquet")
+
+
+def test_a_text_that_is_packed_far_more_than_texts_are_is_refused(tmp_path):
+    table = pa.table({"text": ["a b " * 5_000_000], "labels": [["a"]]})
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd")
+    with pytest.raises(InputError, match="of column 'text'; at most 1024 times as many were expected"):
+        arrow.open_parquet(tmp_path / "x.parquet", where="x.parquet")

@@ -16,7 +16,11 @@ import ledger  # noqa: E402
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "script", ["ledger.py", "beyond.py", "rates.py", "mlcil_page.py", "summary.py", "calibration.py"]
+    "script",
+    [
+        *("ledger.py", "beyond.py", "rates.py", "mlcil_page.py", "summary.py", "calibration.py"),
+        "exact_sets.py",
+    ],
 )
 def test_the_pages_are_up_to_date(script):
     command = [sys.executable, str(ROOT / "tools" / script), "--check"]

@@ -41,7 +41,7 @@ def test_the_shim_sees_every_call_in_the_folder_and_no_other(tmp_path):
             files.write_bytes(tmp_path / name / "a", b"x")
     calls = [call.partition(" ")[0] for call in shim.calls]
     assert calls == ["mkdir+", "open+", "write+", "fsync+", "replace+", "open", "fsync+"]
-    assert [len(places(shim.calls, kind)) for kind in KINDS] == [7, 6, 1, 7]
+    assert [len(places(shim.calls, kind)) for kind in KINDS[:4]] == [7, 6, 1, 7]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from mlcl.cli.messages import (
 )
 from mlcl.engines.cores import share_cores
 from mlcl.engines.launching import leave, rank, torchrun
-from mlcl.errors import InputError, nearest
+from mlcl.errors import InputError, nearest, one_line
 from mlcl.training.portable import NotPortable, restart
 
 VERBS = {
@@ -123,6 +123,10 @@ def _main(arguments: list[str], *, own: bool) -> int:
         return fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
     except KeyboardInterrupt:
         return fail("interrupted", 1)
+    except (MemoryError, RuntimeError) as error:  # torch raises the latter
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        return fail(f"not enough memory: {one_line(error)}", 1)
 
 
 def _verb(arguments: list[str]) -> int:

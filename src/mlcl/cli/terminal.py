@@ -87,7 +87,9 @@ class Terminal(Callback):
         """Replace the bar by the row of the matrix."""
         self.bars.remove_task(self.bar)
         row = learner.evaluations.matrix[-1]
-        learnt = len(row) if learner.joint else learner.task_index  # it stands at the next task already
+        learnt = (
+            len(row) if learner.config.joint else learner.task_index
+        )  # it stands at the next task already
         shown = "  ".join(f"task {t + 1} {decimals(100 * value, 1)}" for t, value in enumerate(row[:learnt]))
         self.console.print(f"  Macro-AUC: {shown}   ({measured(learner.evaluations.task_seconds[-1])})")
 

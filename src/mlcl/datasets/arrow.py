@@ -31,13 +31,45 @@ ANNOTATED_COLUMNS = ("annotated",)
 LABEL_PREFIX = "label_"
 
 
+MANY, PACKED, WIDEST, DENSEST = 2**24, 4096, 2**20, 1024
+"""Values or bytes of a part of a column from which on they are compared with its bytes in the file; values per byte,
+values per row, and bytes per byte."""
+
+
 def open_parquet(source: Path | BinaryIO, *, where: str) -> Any:
     """Return a Parquet file; one that cannot be read is an `InputError`."""
     import pyarrow.parquet
 
     with parsing(f"{where} is not a readable Parquet file"):
         found = pyarrow.parquet.ParquetFile(source)
+        _refuse_packed(found.metadata, where)
     return found
+
+
+def _refuse_packed(footer: Any, where: str) -> None:
+    """Refuse what takes far more memory than its bytes say: runs of one value, and of one text, are stored as one."""
+    nested = [k for k in range(footer.num_columns) if footer.schema.column(k).max_repetition_level]
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for k in range(footer.num_columns) if max(group.num_rows, group.total_byte_size) > MANY else nested:
+            column = group.column(k)
+            unpacked, packed = column.total_uncompressed_size, column.total_compressed_size
+            if unpacked > MANY and unpacked > DENSEST * packed:
+                raise InputError(
+                    f"{where} has {unpacked} bytes in {packed} of column {column.path_in_schema!r}; at most {DENSEST} "
+                    "times as many were expected"
+                )
+            values, name = column.num_values, column.path_in_schema.partition(".")[0]
+            if values > MANY and values > PACKED * packed:
+                raise InputError(
+                    f"{where} has {values} values in {packed} bytes of column {name!r}; at most "
+                    f"{PACKED} per byte were expected"
+                )
+            if values > WIDEST * max(1, group.num_rows):
+                raise InputError(
+                    f"{where} has {values} values in {group.num_rows} rows of column {name!r}; at most {WIDEST} per "
+                    "row were expected"
+                )
 
 
 def find_column(

@@ -154,10 +154,9 @@ def read_batches(
     """Yield the rows of a local file, some thousands at a time; ``width`` is that of the first vector by default."""
     start = 0
     with opened_shard(str(path)) as file:
-        step = max(1, NUMBERS // (width or 1024))
-        batches = open_parquet(file, where=address).iter_batches(
-            batch_size=step, columns=columns.names, use_threads=False
-        )
+        parsed = open_parquet(file, where=address)
+        step = max(1, NUMBERS // (width or _mean_width(parsed.metadata, columns.vectors)))
+        batches = parsed.iter_batches(batch_size=step, columns=columns.names, use_threads=False)
         while True:
             with parsing(f"{address} cannot be read"):
                 batch = next(batches, None)
@@ -169,6 +168,16 @@ def read_batches(
             annotated = [column.without_blanks().separated(columns.separator) for column in seen]
             yield Batch(vectors, *tag_pairs(tags.separated(columns.separator), *annotated))
             start += len(vectors)
+
+
+def _mean_width(footer: Any, name: str) -> int:
+    """Return how many numbers the rows of a column have, by the footer."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    columns = (group.column(k) for group in groups for k in range(footer.num_columns))
+    total: int = sum(
+        column.num_values for column in columns if column.path_in_schema.partition(".")[0] == name
+    )
+    return max(1, int(total // max(1, footer.num_rows)))
 
 
 def _footer(file: BinaryIO, address: str) -> tuple[int, str]:

@@ -319,6 +319,11 @@ def has_texts(path: Path) -> bool:
     )
 
 
+def names_files(path: Path) -> bool:
+    """Return whether a table has a column of the files of images, from the names of its columns."""
+    return any(_is_usual(name, FILE_COLUMNS) for name in _first_names(path))
+
+
 def _first_names(path: Path) -> list[str]:
     kind = _ending(path)
     if kind == ".parquet":

@@ -112,7 +112,6 @@ class ElementwiseLoss(GroupedLoss):
     """``sum_g w_g`` times the mean over the contributing cells of group g of a loss that treats each row alone.
 
     Args:
-        classes: the number of classes ``K``.
         cells: ``(logits, labels, **constants) -> [B, K]``, finite for finite logits.
         scale: a factor on the whole loss.
         constants: tensors that ``cells`` takes by keyword; they move with the module.

@@ -22,10 +22,6 @@ from mlcl.losses.batch import GroupedBatch, GroupedLoss, pair_weights
 def by_group(order: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Return an order of the rows in each column with the groups one after another, each in its order.
 
-    Args:
-        order: row numbers, ``[B, K]``.
-        groups: the group of each row, ``[B]``; None for one group.
-
     Returns:
         The order, and the first place of the group at each place, ``[B]``; None for one group. Every column holds
         every row, so a group has the same places in all columns.
@@ -141,9 +137,8 @@ def smooth_precision(batch: GroupedBatch, *, temperature: float = 0.5) -> Tensor
     _, negatives, pairs = pair_weights(batch)
     # w_g / (V_g positives); 0 for a class without negatives
     each = batch.to_rows(pairs * negatives) * batch.labels
-    above = torch.sigmoid(
-        (batch.logits.unsqueeze(0) - batch.logits.unsqueeze(1)) / temperature
-    )  # of j over i
+    # Of j over i.
+    above = torch.sigmoid((batch.logits.unsqueeze(0) - batch.logits.unsqueeze(1)) / temperature)
     same = torch.eye(len(batch.logits), dtype=torch.bool, device=batch.logits.device)
     above = above * _of_one_group(batch, batch.contributing().unsqueeze(0) * ~same.unsqueeze(2))
     among_positives = 1 + (above * batch.labels.unsqueeze(0)).sum(1)
@@ -155,7 +150,6 @@ class PairwiseLoss(GroupedLoss):
     """A mean over pairs as a module: `squared_hinge_pairs` or `logistic_pairs`. It uses no counts.
 
     Args:
-        classes: the number of classes ``K``.
         pairs: the function that returns the loss of a checked batch.
         scale: a factor on the whole loss.
 

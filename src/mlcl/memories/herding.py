@@ -48,10 +48,6 @@ def select_herding(
     over rows that another class has picked; a class without rows left gives up its turn. On single-label
     data this is iCaRL's choice. Rows without any label come last, in random order.
 
-    Args:
-        size: Rows to choose, at most ``n``.
-        rng: For the rows without labels.
-
     >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 1.0]])
     >>> labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.uint8)
     >>> select_herding(features, labels, 3, np.random.default_rng(0))

@@ -21,11 +21,7 @@ ENCODER, MOMENTS = "encoder", "moments"
 
 
 class CommitteeMember(nn.Module):
-    """A linear layer that is solved, on the features of a fixed encoder or of the network itself.
-
-    Args:
-        encoder: None: the features are those of the network.
-    """
+    """A linear layer that is solved, on the features of a fixed encoder or of the network itself."""
 
     scale: Tensor
     shift: Tensor

@@ -52,11 +52,6 @@ class LaneHead(SessionHead):
     are V_i e_i + b_i. A feature vector is a single cell, of which there is nothing to select. On an encoder that does
     not change, neither do the logits of earlier sessions, whatever is learnt later.
 
-    Args:
-        on_map: whether the features are maps.
-        dim: width of a lane's layer.
-        selectors: of a lane, on maps.
-
     >>> head = LaneHead(16, 5, on_map=True)
     >>> head.add_session([3, 0])
     >>> before = head(torch.ones(1, 16, 4, 4))

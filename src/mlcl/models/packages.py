@@ -88,7 +88,6 @@ class PackageBackbone(Backbone):
     Args:
         module: maps images of 3 channels to vectors [B, width].
         to_map: takes the module and images, and returns a feature map [B, width, h, w], or None where there is none.
-        resize: side to which images are resized.
         statistics: mean and standard deviation of inputs in [0, 1] that the pre-trained weights expect; None without
             such weights.
     """

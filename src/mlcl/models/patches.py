@@ -61,7 +61,6 @@ def whitening(rows: Tensor, *, floor: float) -> tuple[Tensor, Tensor]:
     """Return mean [D] and symmetric matrix [D, D] such that ``(rows - mean) @ matrix`` are uncorrelated (ZCA).
 
     Args:
-        rows: [n, D].
         floor: Added to the variance of each principal direction: directions of a smaller variance stay small.
     """
     mean = rows.mean(0)
@@ -89,9 +88,8 @@ def kmeans(rows: Tensor, count: int, generator: torch.Generator, *, rounds: int 
     lengths = rows.square().sum(1)
     before = None
     for _ in range(rounds):
-        half = torch.addmm(
-            centres.square().sum(1) / 2, rows, centres.T, alpha=-1
-        )  # (distance^2 - |row|^2) / 2
+        # (distance^2 - |row|^2) / 2
+        half = torch.addmm(centres.square().sum(1) / 2, rows, centres.T, alpha=-1)
         nearest, owner = half.min(1)
         if before is not None and torch.equal(owner, before):
             break

@@ -183,8 +183,6 @@ def check_encoder(
     Args:
         trained: provenance of the features that the run was trained on; None if it is not recorded.
         given: provenance of the features to use now.
-        run: what the run is called.
-        data: what the data are called.
 
     >>> a, b = ({"model": "resnet18", "weights": f"{name}.pth", "sha256": 8 * name} for name in ("aa", "bb"))
     >>> check_encoder(a, a, run="runs/a", data="store")

@@ -66,9 +66,8 @@ def _content(path: Path) -> Any:
     if path.suffix.lower() == ENDING:
         return read_foreign(path)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Detected pickle protocol"
-        )  # of files that it refuses in the next moment
+        # Of files that it refuses in the next moment.
+        warnings.filterwarnings("ignore", "Detected pickle protocol")
         return torch.load(path, map_location="cpu", weights_only=True)
 
 

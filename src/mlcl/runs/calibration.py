@@ -132,9 +132,8 @@ def _is_balanced(learner: Learner) -> bool:
         return False  # its logits are log-odds in the rows of the class's own task
     loss = learner.config.loss
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # of classes without positives; the stream warned of them
+        # Of classes without positives the stream warned.
+        warnings.simplefilter("ignore", UserWarning)
         built = LOSSES.build(loss.kind, learner.counts, **loss.options)
     return bool(getattr(built, "balanced", False))
 

@@ -61,8 +61,6 @@ class Identity:
 
     Attributes:
         run: number of the run, drawn when its folder was made.
-        data: fingerprint of the dataset.
-        tasks: fingerprint of classes and rows of the tasks.
     """
 
     run: str

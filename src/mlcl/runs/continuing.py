@@ -147,9 +147,8 @@ def _start(learner: Learner, base: Base) -> State:
     memory.tasks = tuple(own_rows(memory))
     tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in memory.state().items()}
     for name, value in base.kept.regulariser.items():
-        like = fresh.get(
-            name.split(".", 1)[-1]
-        )  # importance and anchor of a parameter: new classes have none
+        # Importance and anchor of a parameter: new classes have none.
+        like = fresh.get(name.split(".", 1)[-1])
         tensors[f"regulariser.{name}"] = grown(value, None if like is None else torch.zeros_like(like))
     tensors |= with_prefix("exact", base.kept.exact)
     tensors["normaliser.scale"] = base.trained.normaliser.scale.cpu()
@@ -188,7 +187,8 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Be
         *(data.classes[k] for k in columns if data.classes[k] not in past.classes),
     )
     ids = np.array([names.index(data.classes[k]) for k in columns], np.int64)
-    added = _added_task(data, columns, config)
+    stream, seed = config.stream, config.seed if config.stream.seed is None else config.stream.seed
+    (added,) = build_tasks(data, [columns], negatives=stream.negatives, imbalance=stream.imbalance, seed=seed)
     last = Task(
         index=len(past.tasks),
         classes=ids,
@@ -196,13 +196,13 @@ def extended_benchmark(base: Base, config: Config, *, known: bool = False) -> Be
         test=len(past.dataset.test) + added.test,
         counts=added.counts,
     )
-    before = past.dataset.fingerprint or None
+    parts = [base.fingerprint, data.fingerprint, past.dataset.fingerprint or None]
     dataset = Dataset(
         f"{data.name}-extended",
         names,
         _joined(past.dataset.train, data.train, columns=columns, ids=ids, classes=len(names)),
         _joined(past.dataset.test, data.test, columns=columns, ids=ids, classes=len(names)),
-        _digest(base.fingerprint, data.fingerprint, before),
+        hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16],
         augmentation=data.augmentation,
         origin=data.origin,
         encoder=base.trained.encoder,
@@ -291,14 +291,6 @@ def added_classes(base: Base, data: Dataset, *, store: str, known: bool) -> NDAr
     return columns
 
 
-def _added_task(data: Dataset, columns: NDArray[np.int64], config: Config) -> Task:
-    """Return the rows of the new task, by the rules of the stream."""
-    stream = config.stream
-    seed = config.seed if stream.seed is None else stream.seed
-    (task,) = build_tasks(data, [columns], negatives=stream.negatives, imbalance=stream.imbalance, seed=seed)
-    return task
-
-
 def _earlier_tests(base: Base) -> Benchmark | None:
     """Return the benchmark of the run before if its data are still there, to test its tasks too."""
     try:
@@ -348,11 +340,6 @@ def _joined(
         known[len(before) :, ids] = added.known[:, columns]
     inputs = cast("NDArray[Any]", ConcatRows(before.inputs, added.inputs))
     return Split(inputs, *known_labels(wide, known, name="known"))
-
-
-def _digest(*parts: str | None) -> str:
-    """Return one fingerprint of several."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def update(

@@ -217,10 +217,8 @@ class Recorder(Callback):
 
     def on_task_end(self, learner: Learner) -> None:
         """Write the row of the matrix, the per-class values and the pooled measures, then a checkpoint."""
-        measured, task = (
-            learner.evaluations,
-            learner.task_index - 1,
-        )  # the learner stands at the next task already
+        measured = learner.evaluations
+        task = learner.task_index - 1  # the learner stands at the next task already
         lines: list[dict[str, Any]] = [
             {"name": "test/macro_auc", "value": 100 * value, "task": task, "test_task": other}
             for other, value in enumerate(measured.matrix[-1])

@@ -204,22 +204,18 @@ def check_result(content: Mapping[str, Any], *, source: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SavedResult:
-    """A ``result.json`` that was read and checked. AUC values are in points.
+    """A ``result.json`` that was read and checked; what has a name of `Result` means the same.
 
     Attributes:
         matrix: A[t, i], ``[S, T]``.
-        per_class: AUC of each class after each task, ``[S, K]``.
-        positive: P_k of each class, over the rows annotated for it, ``[K]``.
         tasks: class ids of each task, in the order in which they were learnt.
         values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, and ``seconds``, ``steps``, ``rows``,
             ``memory_bytes``; nan if undefined.
-        weights: where the backbone's pre-trained weights come from, if it has any.
         encoder_weights: the same of a committee's encoder.
         features: where the features of the dataset come from, if a model computed them.
         calibration: Brier score, log-loss and calibration error on the test rows, if the run was made with an mlcl that
             measures them.
         input_shape: of one raw input; None in results of mlcl before 0.1.
-        sessions: the measures of each session, in points; none in runs of an earlier version.
         solved: what each solved layer was solved with after the last task, see `describe_solved`; none in others.
         sha256: checksums of the files beside it.
     """

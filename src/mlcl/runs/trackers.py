@@ -158,7 +158,7 @@ class _Reporting(Callback):
         """Report the row of the matrix and the pooled measures, in points."""
         measured = learner.evaluations
         row, learnt = measured.matrix[-1], len(measured.matrix)
-        seen = row if learner.joint else row[:learnt]
+        seen = row if learner.config.joint else row[:learnt]
         values = {f"test/macro_auc_task_{i + 1}": 100 * value for i, value in enumerate(seen)}
         values["test/macro_auc"] = 100 * sum(seen) / len(seen)
         values |= {f"test/pooled_{name}": 100 * value for name, value in measured.pooled[-1].items()}

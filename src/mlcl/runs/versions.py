@@ -35,7 +35,6 @@ class Version:
     Attributes:
         parent: the number of the version that it began from; None for the first, and where that is not known.
         intact: whether the parent is still what this version began from; None without a parent.
-        fingerprint: of its weights and memory; empty if it is not finished.
         kind: ``run``, ``update``, ``extend``, ``forget`` or ``rename``.
         gate: whether it passed its gate; None if there was none. One that came too late did not.
         result: what it measured; None if it is not finished.
@@ -287,13 +286,8 @@ def every_version(folder: Path) -> list[Path]:
 
 def of_one_chain(folders: Sequence[Path]) -> bool:
     """Return whether runs began from one another, or from one run, and at least one of them did."""
-    first = {_ancestor(folder) for folder in folders}
+    first = {os.path.realpath([*chain(folder)][-1]) for folder in folders}
     return len(first) == 1 and any(files.is_run(path) and files.read_extends(path) for path in folders)
-
-
-def _ancestor(folder: Path) -> Path:
-    """Return the run that a chain begins with; a folder that is gone ends it."""
-    return [Path(os.path.realpath(path)) for path in chain(folder)][-1]
 
 
 def chain(folder: Path) -> Iterator[Path]:

@@ -21,10 +21,10 @@ from mlcl.config.schema import Config
 from mlcl.datasets import SOURCES, absolute_data, cache_dir, find_dataset, plan_source, prepare
 from mlcl.datasets.images import IMAGE_SUFFIXES
 from mlcl.datasets.plan import DatasetPlan
-from mlcl.datasets.store import is_store
-from mlcl.datasets.table import has_texts, is_table
+from mlcl.datasets.store import ENCODER, is_store
+from mlcl.datasets.table import has_texts, is_table, names_files
 from mlcl.errors import InputError
-from mlcl.files import slug
+from mlcl.files import is_there, slug
 from mlcl.runs import folder as files
 from mlcl.runs.result import Result, SavedResult
 from mlcl.runs.run import resume, run
@@ -36,8 +36,7 @@ ENDINGS = {
     ".npz": "arrays",
     ".mat": "arrays",
     ".arff": "arff",
-    ".csv": "folder",
-    ".tsv": "folder",
+    **dict.fromkeys((".csv", ".tsv", ".jsonl", ".ndjson"), "table"),
     ".parquet": "parquet",
 }
 PACKED = (".gz", ".bz2", ".xz")
@@ -59,13 +58,8 @@ class Chosen:
 
     def __str__(self) -> str:
         model = "" if self.config.model.head == "exact" else f", {self.config.model.kind}"
-        inputs = (
-            "texts"
-            if self.kind == "table"
-            else "vectors"
-            if data_kind(str(self.store)) == "features"
-            else "images"
-        )
+        vectors = data_kind(str(self.store)) == "features"
+        inputs = "texts" if is_there(self.store / ENCODER) else "vectors" if vectors else "images"
         return f"{inputs} (read as {self.kind}): method {self.config.method}{model}"
 
 
@@ -87,6 +81,8 @@ def source_kind(path: Path) -> str:
             f"{path} is of no kind that is known by its ending; expected a store, a folder of images with a CSV, or a "
             f"file that ends in one of {known}"
         )
+    if kind == "table" and names_files(path):
+        raise InputError(f"{path} names the files of images; expected the folder that it is in")
     return kind
 
 

@@ -210,10 +210,6 @@ class CommitteeHead(TrainedHead):
 
     The member on a fixed encoder depends on nothing that the network learns, so it is solved before the network is
     trained on a task, and can then teach it (`SoftTargets`).
-
-    Attributes:
-        targets: what is taught in this task; None: nothing.
-        ahead: the sums of the encoder's member with those of the task that is being learnt.
     """
 
     def __init__(self, setup: Setup) -> None:

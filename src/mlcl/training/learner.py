@@ -83,11 +83,6 @@ class Learner:
         if pretrained:
             self.load_pretrained()
 
-    @property
-    def joint(self) -> bool:
-        """Return whether all tasks are learnt as one."""
-        return self.config.joint
-
     def load_pretrained(self) -> None:
         """Load pre-trained weights, if the config names any; warn if they were trained on the data."""
         names = (self.data.name, self.config.benchmark)
@@ -258,7 +253,7 @@ class Learner:
         self._update_memory(samples)
         self.parts.regulariser.end_task(self.context)
         self._warn_near_chance(task)
-        learnt = len(self.benchmark.tasks) if self.joint else task.index + 1
+        learnt = len(self.benchmark.tasks) if self.config.joint else task.index + 1
         self.tested = self.head.scores("test", np.arange(len(self.data.test)))
         threshold = self.config.decision_threshold
         self.evaluations.add(self.tested, self.benchmark, learnt=learnt, threshold=threshold)

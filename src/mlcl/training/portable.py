@@ -107,9 +107,8 @@ def deterministic(train: TrainConfig) -> Iterator[None]:
         return
     import torch
 
-    memory: Any = (
-        torch.utils.deterministic
-    )  # its one setting is defined in a way that type checkers cannot see
+    # Its one setting is defined in a way that type checkers cannot see.
+    memory: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills = memory.fill_uninitialized_memory

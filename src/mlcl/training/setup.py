@@ -190,7 +190,6 @@ def training_mode(network: Network, frozen: Sequence[nn.Module], *, statistics: 
     Args:
         frozen: modules that do not learn, of `frozen_layers`: they are as in evaluation, without dropout, and with
             their running statistics; except for those around layers that learn.
-        statistics: whether all batch normalisations of the backbone use, and keep, their running statistics.
     """
     network.train()
     whole = set(frozen)

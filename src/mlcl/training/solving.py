@@ -57,7 +57,6 @@ class ExactSums:
     """The sums of the exact learner behind a linear layer.
 
     Args:
-        linear: the layer, whose weights `write` sets.
         projects: whether its features are principal components already.
         seed: of directions that the first rows do not determine.
 

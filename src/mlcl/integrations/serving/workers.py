@@ -187,10 +187,6 @@ class Lane:
         self.measured = min(self.measured + 1, 2 * AHEAD)
         self.seconds += (seconds - self.seconds) / self.measured
 
-    def wait(self) -> float:
-        """Return the seconds until all that wait are answered, by one process."""
-        return len(self.jobs) * self.seconds
-
 
 class Workers:
     """Processes that answer requests, all with the same model; `start` and `stop` frame their use.
@@ -250,7 +246,13 @@ class Workers:
 
     def wait(self) -> float:
         """Return the seconds that a light request waits."""
-        return self._light.wait() / self.count
+        return self._wait(self._light)
+
+    def _wait(self, lane: Lane) -> float:
+        """Return the seconds until all of a lane are answered, also those that were sent to a process already."""
+        light = lane is self._light
+        begun = sum(len(worker.begun) for worker in self._crew if worker.light == light)
+        return (len(lane.jobs) + begun) * lane.seconds / (self.count if light else 1)
 
     async def ask(self, kind: str, body: bytes, *, gone: Callable[[], Awaitable[bool]]) -> Answer:
         """Return the answer to a request, once it is its turn.
@@ -276,8 +278,7 @@ class Workers:
         return self._heavy if kind == "batch" or size > LARGE else self._light
 
     def _check(self, lane: Lane) -> None:
-        wait = lane.wait() / (self.count if lane is self._light else 1)
-        if wait > self.limits.wait:
+        if (wait := self._wait(lane)) > self.limits.wait:
             raise busy(f"{len(lane.jobs)} requests are waiting already", wait)
 
     def _enter(self, job: Job, lane: Lane) -> None:

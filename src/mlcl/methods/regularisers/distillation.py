@@ -53,7 +53,6 @@ def entropy_penalty(logits: Tensor, strength: float) -> Tensor:
     """Return ``strength * (C/e - H)``, or ``-strength * H`` for a negative strength: at least 0, the same gradient.
 
     Args:
-        logits: [B, C].
         strength: above 0, a high entropy is rewarded; below 0, a low one.
 
     >>> import torch
@@ -70,9 +69,6 @@ def confidence(logits: Tensor) -> Tensor:
 
     ``C/e`` is the largest value of ``H`` for C classes, so this is ``- H`` with another constant, and at least 0. ``H``
     is largest where all ``p_c`` are 1/e, so outputs above that are pulled down, and those below are pulled up.
-
-    Args:
-        logits: [B, C].
 
     >>> import torch
     >>> confidence(torch.tensor([[10.0, -10.0]])) > confidence(torch.tensor([[0.0, 0.0]]))
@@ -236,10 +232,6 @@ class TokenDistillation(Regulariser):
 
 def embedding_drift(embeddings: Tensor, taught: Tensor) -> Tensor:
     """Return the mean of ``1 - cos`` between new and old embeddings of the sessions that both have.
-
-    Args:
-        embeddings: of the new network, [B, sessions, d].
-        taught: of the old network, [B, past sessions, d].
 
     >>> import torch
     >>> e = torch.eye(2)[None]
