@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
-import os
-import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +18,7 @@ from mlcl.config.resolve import Layer
 from mlcl.config.schema import flat
 from mlcl.errors import InputError, check_choice, one_line
 from mlcl.files import read_bounded, write_text
-from mlcl.runs.environment import source_commit
+from mlcl.runs.environment import machine_record
 from mlcl.runs.folder import read_environment
 from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, TableRow, load_yaml
 from mlcl.sweeps.work import Finished
@@ -119,7 +118,6 @@ def make_record(
 ) -> SweepRecord:
     """Describe a sweep that has ended; the command line comes without ``--plugin``, which the runs know."""
     done = [end.run for end in ends if end.result is not None]
-    made = [_environment(run.folder) for run in done]
     return SweepRecord(
         table=experiment.name,
         title=experiment.title,
@@ -134,7 +132,7 @@ def make_record(
         runs=tuple((run.label, run.seed, run.folder.relative_to(out).as_posix()) for run in done),
         failed=tuple((end.run.label, end.run.seed, end.error) for end in ends if end.result is None),
         machine=_machine(),
-        commits=tuple(sorted({str(found["commit"]) for found in made if found.get("commit")})),
+        commits=tuple(sorted({commit for run in done if (commit := _commit(run.folder))})),
         settings=given,
         tuning=tuning,
     )
@@ -229,20 +227,15 @@ def _inside(folder: Any) -> str:
     return path.as_posix()
 
 
-def _environment(folder: Path) -> Mapping[str, Any]:
-    try:
-        return read_environment(folder)
-    except InputError:
-        return {}
+def _commit(folder: Path) -> str:
+    """Return the commit that made a run, or an empty string."""
+    with contextlib.suppress(InputError):
+        return str(read_environment(folder).get("commit") or "")
+    return ""
 
 
 def _machine() -> dict[str, Any]:
     """Return the commit, platform, cores and versions, which are cited with the numbers."""
-    packages = ("mlcl", "torch", "numpy", "scikit-learn", "lightning-fabric", "matplotlib")
-    return {
-        "commit": source_commit(),
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in packages},
-    }
+    record = machine_record()
+    record["versions"] |= {"matplotlib": importlib.metadata.version("matplotlib")}
+    return {name: record[name] for name in ("commit", "platform", "cores", "versions")}
