@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlcl.errors import InputError, check_int
 from mlcl.metrics.columns import Column, each_class, in_threads, mean_defined, split
-from mlcl.metrics.inputs import Bools, Floats, Scores, check_average, check_scores
+from mlcl.metrics.inputs import Bools, Floats, Scores, check_average, check_scores, refuse_cells
 
 Ints = NDArray[np.int64]
 
@@ -306,10 +306,6 @@ class StreamingMacroAUC:
 
 
 def _check_range(values: Scores, known: Bools | None) -> None:
-    if values.dtype == np.float32:
-        return
-    far = np.abs(values) > LARGEST if known is None else (np.abs(values) > LARGEST) & known
-    if far.any():
-        raise InputError(
-            f"scores has the value {values[far][0]}, but magnitudes up to {LARGEST:.0e} were expected"
-        )
+    if values.dtype != np.float32:
+        far = (np.abs(values) > LARGEST) & (True if known is None else known)
+        refuse_cells("scores", values, far, f"magnitudes up to {LARGEST:.0e} were expected")

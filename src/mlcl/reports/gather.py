@@ -134,15 +134,16 @@ def group(
     """
     rows: dict[tuple[str, str], dict[int, Run]] = {}
     for label, run in pairs:
-        runs = rows.setdefault((label, _settings_key(run)), {})
+        kept = {key: value for key, value in run.config.items() if key not in ("seed", "checkpoint")}
+        runs = rows.setdefault((label, json.dumps(kept, sort_keys=True)), {})
         first = runs.setdefault(run.seed, run)
         if first.folder.resolve() != run.folder.resolve():
             problems.append(f"{run.folder} repeats {first.folder} (same settings and seed); it is left out.")
     settings = {key: flat(next(iter(runs.values())).config) for key, runs in rows.items()}
     groups: list[Group] = []
     for (label, own), runs in rows.items():
-        differing = _differing([layer for (name, _), layer in settings.items() if name == label])
-        values = {key.removesuffix(".kind"): settings[label, own].get(key, "default") for key in differing}
+        others = differing([layer for (name, _), layer in settings.items() if name == label])
+        values = {key.removesuffix(".kind"): settings[label, own].get(key, "default") for key in others}
         full = label + "".join(f", {key} {value}" for key, value in values.items())
         groups.append(
             Group(TableRow(full, {}, label, None, full, {}), tuple(runs[seed] for seed in sorted(runs)))
@@ -152,14 +153,10 @@ def group(
     return tuple(replace(each, row=replace(each.row, reference=against)) for each in groups)
 
 
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the settings, except for the seed, that do not have the same value everywhere."""
     keys = sorted({key for layer in settings for key in layer} - {"seed"})
-    return [key for key in keys if len({json.dumps(layer.get(key)) for layer in settings}) > 1]
-
-
-def _settings_key(run: Run) -> str:
-    kept = {key: value for key, value in run.config.items() if key not in ("seed", "checkpoint")}
-    return json.dumps(kept, sort_keys=True)
+    return [key for key in keys if len({json.dumps(each.get(key), sort_keys=True) for each in settings}) > 1]
 
 
 def _sweep(folder: Path, problems: list[str]) -> Section:

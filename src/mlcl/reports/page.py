@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from mlcl.files import write_bytes
 from mlcl.reports import figures
 from mlcl.reports.drawing import Panel, shown, to_file, to_inline
 from mlcl.reports.examine import Examined
-from mlcl.reports.gather import Section, sections
+from mlcl.reports.gather import Section, differing, sections
 from mlcl.reports.look import COUNT, render_look
 from mlcl.reports.records import Run
 from mlcl.reports.rendering import PrintedTable, decimals, page_template, plural, signed
@@ -257,19 +256,14 @@ def _settings(section: Section) -> tuple[str, list[tuple[str, str]]]:
     """Return the settings that all runs share, as YAML, and for each row those in which rows differ."""
     layers = [flat(group.runs[0].config) for group in section.groups]
     keys = list(dict.fromkeys(key for layer in layers for key in layer if key != "seed"))
-    shared = [key for key in keys if _equal(key, layers)]
-    common = merge(*(nested(key, layers[0][key]) for key in shared))
+    own = differing(layers)
+    common = merge(*(nested(key, layers[0][key]) for key in keys if key not in own))
+    settings = [[f"{key} {layer[key]}" for key in keys if key in own and key in layer] for layer in layers]
     rows = [
-        (group.label, ", ".join(f"{key} {layer[key]}" for key in keys if key in layer and key not in shared))
-        for group, layer in zip(section.groups, layers, strict=True)
+        (group.label, ", ".join(those) or "none")
+        for group, those in zip(section.groups, settings, strict=True)
     ]
-    text = yaml.safe_dump(common, sort_keys=False, default_flow_style=None, width=100)
-    return text, [(label, settings or "none") for label, settings in rows]
-
-
-def _equal(key: str, layers: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a setting has the same value in all layers."""
-    return len({json.dumps(layer.get(key), sort_keys=True) for layer in layers}) == 1
+    return yaml.safe_dump(common, sort_keys=False, default_flow_style=None, width=100), rows
 
 
 def _environment(section: Section) -> str:
