@@ -134,7 +134,8 @@ def to_file(figure: ReportFigure, form: str) -> bytes:
         metadata = {"CreationDate": None, "ModDate": None} | named
     buffer = io.BytesIO()
     with _drawn(figure) as drawn:
-        drawn.savefig(buffer, format=form, metadata=metadata, facecolor="white")
+        dots: Any = 150 if form == "png" else "figure"
+        drawn.savefig(buffer, format=form, dpi=dots, metadata=metadata, facecolor="white")
     if form != "svg":
         return buffer.getvalue()
     text = buffer.getvalue().decode()
