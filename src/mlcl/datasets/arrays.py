@@ -17,7 +17,6 @@ from mlcl.errors import InputError, check_int
 from mlcl.files import slug
 from mlcl.labels import Labels, as_labels
 
-KEYS = ("x_train", "y_train", "x_test", "y_test")
 SPLITS = ("train", "test")
 MORE = ("classes", "known", "known_train", "known_test", "ids", "ids_train", "ids_test")
 """Arrays that need not be there."""

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import lzma
 import os
 import re
 import stat
-import struct
 import tarfile
 import tempfile
 import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -40,24 +39,16 @@ _OPENERS: dict[str, Any] = {".gz": gzip.open, ".tgz": gzip.open, ".bz2": bz2.ope
 PACKED = (".gz", ".bz2", ".xz")
 
 
-@dataclass(frozen=True)
-class _Member:
-    """Where a file's bytes lie in its archive; ``packed`` is their number if they are deflated."""
-
-    offset: int
-    size: int
-    packed: int | None = None
-    crc: int | None = None
-
-
-_Members = Iterator[tuple[str, _Member | None]]
+_Place = tuple[int, int]
+"""Where a file of a .tar begins, and its size."""
+_Members = Iterator[tuple[str, zipfile.ZipInfo | _Place | None]]
 """Names with what they stand for; None for a folder."""
 
 
 class Archive:
     """A .zip or .tar; a packed .tar is unpacked once into a temporary file, which is removed with this object.
 
-    Reads open the file each time, so that workers may share this object.
+    It holds no open file, so that workers may share it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +57,7 @@ class Archive:
         if path.suffix.lower() != kind:
             self._path = _unpacked(path)
             weakref.finalize(self, _remove, self._path, os.getpid())
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, zipfile.ZipInfo | _Place] = {}
         with parsing(f"{path} is not a readable {kind} archive"):
             for name, member in (_zipped if kind == ".zip" else _tarred)(self._path, self.label):
                 name = clean_name(name, where=self.label)
@@ -86,7 +77,7 @@ class Archive:
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if there is no such file."""
         member = self._members.get(clean_name(name, where=self.label))
-        return None if member is None else member.size
+        return member.file_size if isinstance(member, zipfile.ZipInfo) else member and member[1]
 
     def where(self, name: str) -> str:
         """Return the name of a file for error messages."""
@@ -94,25 +85,27 @@ class Archive:
 
     def read(self, name: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
         """Return the content of a file, its checksum verified if there is one."""
-        where, member = self.where(name), self._members.get(clean_name(name, where=self.label))
-        if member is None:
+        where, size = self.where(name), self.size(name)
+        if size is None:
             raise InputError(f"{where} was looked for and does not exist")
-        _check_size(where, member.size, limit)
+        _check_size(where, size, limit)
+        member = self._members[clean_name(name, where=self.label)]
         with parsing(f"{where} cannot be read"):
-            with self._path.open("rb", buffering=0) as file:
-                file.seek(member.offset)
-                if member.crc is not None:  # of a .zip: name and extra field stand before the content
-                    header = file.read(30)
-                    if header[:4] != b"PK\3\4":
-                        raise ValueError("its local header is missing")
-                    file.seek(sum(struct.unpack("<HH", header[26:30])), os.SEEK_CUR)
-                data = file.read(member.size if member.packed is None else member.packed)
-            if member.packed is not None:
-                # One byte over the promised size is enough to know that the promise was false.
-                data = zlib.decompressobj(-15).decompress(data, member.size + 1)
-            if len(data) != member.size or member.crc not in (None, zlib.crc32(data)):
-                raise ValueError("its size or checksum is wrong")
+            if isinstance(member, zipfile.ZipInfo):
+                data = _opened_zip(self._path, self._path.stat().st_mtime_ns, os.getpid()).read(member)
+            else:
+                with self._path.open("rb", buffering=0) as file:
+                    file.seek(member[0])
+                    data = file.read(size)
+            if len(data) != size:
+                raise ValueError("it is cut off")
         return data
+
+
+@functools.lru_cache(maxsize=16)
+def _opened_zip(path: Path, _modified: int, _process: int) -> zipfile.ZipFile:
+    """Return an archive with its directory, which is read once per process."""
+    return zipfile.ZipFile(path)
 
 
 def _zipped(path: Path, where: str) -> _Members:
@@ -127,9 +120,7 @@ def _zipped(path: Path, where: str) -> _Members:
                     f"{where} has {info.filename!r} encrypted or packed by method {info.compress_type}, "
                     f"but stored or deflated members were expected"
                 )
-            packed = info.compress_size if info.compress_type == zipfile.ZIP_DEFLATED else None
-            member = _Member(info.header_offset, info.file_size, packed, info.CRC)
-            yield info.filename, None if info.is_dir() else member
+            yield info.filename, None if info.is_dir() else info
 
 
 def _tarred(path: Path, where: str) -> _Members:
@@ -139,7 +130,7 @@ def _tarred(path: Path, where: str) -> _Members:
                 raise InputError(
                     f"{where} has the link or special file {info.name!r}, but only files and folders are allowed"
                 )
-            yield info.name, None if info.isdir() else _Member(info.offset_data, info.size)
+            yield info.name, None if info.isdir() else (info.offset_data, info.size)
 
 
 def _unpacked(path: Path) -> Path:

@@ -138,7 +138,7 @@ def test_a_zip_that_lies_about_sizes_is_refused(tmp_path):
     place = data.rfind(b"PK\1\2")
     struct.pack_into("<I", data, place + 24, 100)  # the uncompressed size in the central directory
     path.write_bytes(data)
-    with pytest.raises(InputError, match="size or checksum is wrong"):
+    with pytest.raises(InputError, match=r"a in .*bomb\.zip cannot be read: Bad CRC"):
         open_tree(path).read("a")
 
 
@@ -147,7 +147,7 @@ def test_a_zip_with_another_method_or_a_wrong_checksum_is_refused(tmp_path):
         open_tree(write_zip(tmp_path / "b.zip", {"a": b"1"}, zipfile.ZIP_BZIP2))
     path = write_zip(tmp_path / "c.zip", {"a": b"hello"}, 0)
     path.write_bytes(path.read_bytes().replace(b"hello", b"jello"))
-    with pytest.raises(InputError, match="checksum"):
+    with pytest.raises(InputError, match=r"a in .*c\.zip cannot be read: Bad CRC"):
         open_tree(path).read("a")
 
 
