@@ -89,7 +89,7 @@ def read_sums(arrays: Mapping[str, NDArray[Any]]) -> Sums:
     nothing = Moments.zeros(d, diagonal=shared)
     own = tuple(nothing if place < 0 else unique[place] for place in places[1 + blocks :])
     found = Sums(total, tuple(block_of.tolist()), tuple(rest), own, shared)
-    for k, own in enumerate(found.positive):
-        if not own.count <= found.annotated_for(k).count * (1 + NOISE) <= total.count * (1 + NOISE) ** 2:
+    for k, one in enumerate(found.positive):
+        if not one.count <= found.annotated_for(k).count * (1 + NOISE) <= total.count * (1 + NOISE) ** 2:
             raise InputError(f"the sums have more positives of class {k} than rows annotated for it, or rows")
     return found

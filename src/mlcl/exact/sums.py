@@ -126,12 +126,13 @@ class Sums:
             return self
         return replace(self, positive=tuple(one.diagonal() for one in self.positive), shared=True)
 
-    def counts(self, k: int, unlabelled: float) -> tuple[float, float]:
-        """Return the numbers of rows in the two of `sides`, without their moments."""
-        positive, annotated, total = self.positive[k].count, self.annotated_for(k).count, self.total.count
-        negative, rest = annotated - positive, total - annotated
-        known = negative if negative > NOISE * annotated else 0.0
-        return positive, known + (unlabelled * rest if rest > NOISE * total else 0.0)
+    def counts(self, unlabelled: float) -> tuple[Floats, Floats]:
+        """Return the numbers of rows in the two of `sides` of every class, ``[K]``, without their moments."""
+        positive = np.array([one.count for one in self.positive])
+        annotated = np.array([one.count for one in self.annotated])[list(self.block_of)]
+        known, rest = annotated - positive, self.total.count - annotated
+        known = np.where(known > NOISE * annotated, known, 0.0)
+        return positive, known + unlabelled * np.where(rest > NOISE * self.total.count, rest, 0.0)
 
     def grown(self, classes: int) -> Sums:
         """Return the same sums with more classes, for which no row was annotated."""
