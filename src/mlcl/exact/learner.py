@@ -18,7 +18,7 @@ from mlcl.exact.counting import Positives
 from mlcl.exact.digits import WIDEST, Seen, check_weights, narrow, too_wide
 from mlcl.exact.features import FeatureMap, blocks, first_large, fit_map
 from mlcl.exact.moments import Floats, Growing, Moments, check_parts
-from mlcl.exact.storing import read_sums, sums_arrays
+from mlcl.exact.storing import ARRAYS, PEAKS, SQUARES, read_sums, sums_arrays
 from mlcl.exact.sums import Sums, label_pairs
 
 Form = Literal["shared", "full", "auto"]
@@ -191,8 +191,8 @@ class Learner:
                 "the feature map is not one of a learner: its shapes, types or values do not fit"
             )
         features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
-        own = (name for name in arrays if name.startswith("sums."))
-        sums = read_sums({name.removeprefix("sums."): arrays[name] for name in own})
+        names = [*ARRAYS, *(name for name in (PEAKS, SQUARES) if f"sums.{name}" in arrays)]
+        sums = read_sums({name: arrays[f"sums.{name}"] for name in names})
         if sums.dimension != features.dimension:
             raise InputError(f"the sums have {sums.dimension} numbers; expected {features.dimension}")
         return cls(features, sums)

@@ -25,6 +25,8 @@ UNLABELLED = (0.0, 0.03, 0.1, 0.3, 1.0)
 """The weights of unlabelled rows to choose from."""
 RIDGE = 1.0
 """Taken where no class has two positives and two negatives."""
+DOUBT, POINT = 0.5, 0.03
+"""Predictions for classes with P positives may be wrong by `DOUBT` / P relative to each other, by `POINT` at most."""
 BETTER = 0.005
 """Another exponent than the first must be predicted to be better by so much."""
 RARE = 10.0
@@ -198,14 +200,16 @@ def _best(
         sums, classes, choice, ridges, choice.unlabelled if measured is None else measured, solved
     )
     positive = np.array([sums.positive[k].count for k in classes])
-    shares = np.where(np.isfinite(found[0, 0]), positive / (positive + RARE), 0.0)
+    shares = np.where(np.isfinite(found[0]).any(axis=0), positive / (positive + RARE), 0.0)
     if not shares.any():
         nearest = float(min(ridges, key=lambda ridge: abs(ridge - RIDGE)))
         return replace(choice, ridge=nearest, expected=float("nan"), precision=float("nan"))
-    auc, precision = np.nan_to_num(found) @ shares / shares.sum()
+    auc, precision = np.nan_to_num(found, nan=0.0) @ shares / shares.sum()
     worth = {"auc": auc, "ap": precision, "both": (auc + precision) / 2}[choice.goal]
-    # Rounding is tolerated, and the larger ridge is the safer one.
-    best = int(np.flatnonzero(worth >= worth.max() - 1e-9)[-1])
+    # The larger ridge is the safer one: within rounding, and up to `RIDGE` within what few positives leave in doubt.
+    doubt = min(DOUBT * float(shares @ (1.0 / np.maximum(positive, 1.0)) / shares.sum()), POINT)
+    safe = (worth >= worth.max() - 1e-9) | ((worth >= worth.max() - doubt) & (ridges <= RIDGE))
+    best = int(np.flatnonzero(safe)[-1])
     return replace(
         choice, ridge=float(ridges[best]), expected=float(auc[best]), precision=float(precision[best])
     )

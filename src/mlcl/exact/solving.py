@@ -21,7 +21,7 @@ from mlcl.exact.solution import Solved, groups, quadratic
 from mlcl.exact.sums import Sums
 from mlcl.exact.unseen import unseen
 from mlcl.metrics.decisions import Goal
-from mlcl.metrics.scaling import share_of_positives
+from mlcl.metrics.scaling import log_odds, share_of_positives
 
 MEASURED = {"in-task": 0.0, "pooled": 1.0}
 TRUSTED, LEAST_TRUST = 10.0, 0.02
@@ -127,8 +127,12 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
         fewest = np.minimum(*sums.counts(choice.unlabelled))
         weights, moments = _scored(sums, choice, centre, fewest, solved)
     prior = _prior(sums)
-    trust = np.clip((fewest - 1.0) / TRUSTED, LEAST_TRUST, 1.0)
-    slope, offset = log_odds_line(moments, prior, trust=trust)
+    slope, offset = log_odds_line(moments, prior)
+    # And nothing is surer than the number of rows allows.
+    gap = slope * (moments.positive_mean - moments.negative_mean)
+    surest = 2 * np.log1p(sum(sums.counts(choice.unlabelled)))
+    trust = np.clip((fewest - 1.0) / TRUSTED, LEAST_TRUST, 1.0) * surest / np.maximum(surest, gap)
+    slope, offset = trust * slope, trust * offset + (1 - trust) * log_odds(prior)
     weights *= slope[:, None]
     folded = learner.features.fold(weights)
     return Solution(

@@ -26,6 +26,9 @@ LEAST_COUNT = 1.5
 LEAST_REST = 1e-6
 """The least value of one minus a leverage, against rounding alone. It is small wherever rows are fewer than dimensions
 and the ridge is small: a larger bound would make the scores of unseen rows look like those of seen ones there."""
+MOST_FITTED = 0.9
+"""With a larger mean leverage, as of fewer rows than dimensions and a small ridge, rows are fitted one by one, and
+nothing is known of others."""
 LEAST_SPREAD = 0.05
 """The least variance of negatives beside that of all rows: it is the rest that an estimate for positives leaves."""
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(21)
@@ -38,7 +41,8 @@ class Unseen:
 
     Attributes:
         weights: ``[k, d]``, from all rows.
-        gap: mean score of unseen positives minus mean score of unseen negatives, ``[k]``; nan without a row to spare.
+        gap: mean score of unseen positives minus mean score of unseen negatives, ``[k]``; nan if
+            nothing is known of them.
         positive_variance: of the scores of unseen positives, ``[k]``.
         negative_variance: of the scores of unseen negatives, ``[k]``.
     """
@@ -74,30 +78,31 @@ def unseen(
             those the weights were made from, and the variance of their scores; by default they are the same.
     """
     scored = _ridge_regression(group, ridge) if group.own is None else _pairs(group, ridge)
-    weights, gap, variances, rests, added = scored
+    weights, gap, variances, rests, added, fit = scored
     if judged is not None:
         lower, other = judged(weights)
         gap, variances = gap + lower, (variances[0], other)
     positive, negative = (
         one / rest**2 + more for one, rest, more in zip(variances, rests, added, strict=True)
     )
-    known = np.minimum(group.positives, group.negatives) >= LEAST_COUNT
+    known = (np.minimum(group.positives, group.negatives) >= LEAST_COUNT) & (fit <= MOST_FITTED)
     return Unseen(weights, np.where(known, gap, np.nan), positive, negative)
 
 
-_Scored: TypeAlias = tuple[
-    Floats, Floats, tuple[Floats, Floats], tuple[Floats, Floats], tuple[Floats, Floats]
-]
+_Pair: TypeAlias = tuple[Floats, Floats]
+_Scored: TypeAlias = tuple[Floats, Floats, _Pair, _Pair, _Pair, Floats]
 
 
 def _ridge_regression(group: Group, ridge: Floats | float) -> _Scored:
-    """Return weights, gap, variances of seen rows, one minus their leverages, and further variances.
+    """Return weights, gap, variances of seen rows, one minus their leverages, further variances, and the leverage.
 
     Of a row x with the label y, without their means, the score without the row is ``(f - h y) / (1 - h)`` in ridge
     regression, where ``h = x'M^-1 x / n`` is its leverage.
     """
     values, spread, n = group.values, group.spread, group.positives + group.negatives
-    shrunk = 1.0 / group.shifted(ridge)
+    # The positives' spread is that of all rows, times a number as it were: regression on rows that are so much wider.
+    wide = 1.0 + group.weight * spread.sum(axis=1, keepdims=True) / max(values.sum(), np.finfo(float).tiny)
+    shrunk = wide / group.shifted(ridge)
     scores = shrunk * group.gap
     gap = (scores * group.gap).sum(axis=1)
     p = group.positives / n
@@ -109,12 +114,18 @@ def _ridge_regression(group: Group, ridge: Floats | float) -> _Scored:
     narrower = np.maximum((1 - p * wider) / (1 - p), LEAST_SPREAD)
     among, beside = (one * inside / (p * wider + (1 - p) * narrower) for one in (wider, narrower))
     other = ((shrunk * values).sum(axis=1) - p * trace - p * (1 - p) * gap) / (1 - p)
-    leverage = [(np.maximum(trace, 0.0) + (1 - p) ** 2 * gap) / n, (np.maximum(other, 0.0) + p**2 * gap) / n]
-    high, low = (np.maximum(1.0 - one, LEAST_REST) for one in leverage)
-    unseen_gap = ((1 - p) * gap - leverage[0] / p) / high + (p * gap - leverage[1] / (1 - p)) / low
+    # Each side's own share of the fit; 1 is that of the mean of all rows.
+    parts = ((trace, (1 - p) ** 2), (other, p**2))
+    mean = (1.0 + (shrunk * values).sum(axis=1)) / n
+    # The mean leverage is exact, and 1 where as many dimensions as rows fit everything; that of a side is an estimate.
+    rest = np.maximum(1.0 - mean, LEAST_REST)
+    high, low = (rest ** ((1.0 + np.maximum(one, 0.0) + share * gap) / (n * mean)) for one, share in parts)
+    unseen_gap = ((1 - p) * gap - (1 - high) / p) / high + (p * gap - (1 - low) / (1 - p)) / low
+    # The mean that is left without a row moves its score, but not the ranking.
+    unseen_gap += 1 / (p * (1 - p) * np.maximum(n - 1, 1.0))
     weights = np.asarray(scores @ group.vectors.T)
     nothing = np.zeros_like(gap)
-    return weights, unseen_gap, (among, beside), (high, low), (nothing, nothing)
+    return weights, unseen_gap, (among, beside), (high, low), (nothing, nothing), mean
 
 
 def _pairs(group: Group, ridge: Floats | float) -> _Scored:
@@ -139,7 +150,16 @@ def _pairs(group: Group, ridge: Floats | float) -> _Scored:
         rests.append(rest)
         # The weights without the row differ, and so does the variance of the other side under them.
         added.append(np.maximum(mixed, 0.0) * share**2 * (1.0 + weight**2 * spread) / rest**2)
-    return np.asarray(scores @ group.vectors.T), gap, spreads, (rests[0], rests[1]), (added[1], added[0])
+    # Rows that were not seen are no further apart than those that were.
+    gap = np.minimum(gap, (scores * group.gap).sum(axis=1))
+    return (
+        np.asarray(scores @ group.vectors.T),
+        gap,
+        spreads,
+        (rests[0], rests[1]),
+        (added[1], added[0]),
+        1.0 - np.minimum(rests[0], rests[1]),
+    )
 
 
 def _ratio(value: Floats, scale: Floats) -> Floats:
