@@ -130,7 +130,7 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
     slope, offset = log_odds_line(moments, prior)
     # And nothing is surer than the number of rows allows.
     gap = slope * (moments.positive_mean - moments.negative_mean)
-    surest = 2 * np.log1p(sum(sums.counts(choice.unlabelled)))
+    surest = 2 * np.log1p(1.0 + sum(sums.counts(choice.unlabelled)))
     trust = np.clip((fewest - 1.0) / TRUSTED, LEAST_TRUST, 1.0) * surest / np.maximum(surest, gap)
     slope, offset = trust * slope, trust * offset + (1 - trust) * log_odds(prior)
     weights *= slope[:, None]

@@ -86,7 +86,9 @@ def _restore(
     if learner.classes != len(classes):
         raise InputError(f"the sums have {learner.classes} classes; expected {len(classes)}")
     names = read_feature_names(header["feature_names"], learner.features.features)
-    return learner, {"form": "full"} | upgraded(header["params"]), classes, names
+    params = upgraded(header["params"])
+    params.setdefault("form", "full")  # of version 0.1
+    return learner, params, classes, names
 
 
 def _read_beside(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Beside | None:
