@@ -19,9 +19,9 @@ def pairs(marks):
     return tuple(np.nonzero(marks)[i].astype(np.int64) for i in (0, 1))
 
 
-def counted(features, rows, positive, annotated, everything, *, step):
+def counted(features, rows, positive, annotated, everything, *, step, shared):
     """Count rows in batches; ``everything`` marks rows that were annotated for all labels."""
-    counter = Counter(features)
+    counter = Counter(features, shared=shared)
     for start in range(0, len(rows), step):
         piece = slice(start, start + step)
         some = ~everything[piece]
@@ -54,8 +54,9 @@ def equal(part, sums):
     d=st.sampled_from([1, 3, 24]),
     step=st.integers(1, 30),
     share=st.sampled_from([0.0, 0.5, 1.0]),
+    shared=st.booleans(),
 )
-def test_batches_and_parts_equal_all_rows_at_once(seed, n, d, step, share):
+def test_batches_and_parts_equal_all_rows_at_once(seed, n, d, step, share, shared):
     rng = np.random.default_rng(seed)
     rows = rng.normal(1, 1, (n, d))
     everything = rng.random(n) >= share
@@ -63,12 +64,12 @@ def test_batches_and_parts_equal_all_rows_at_once(seed, n, d, step, share):
     positive = (rng.random((n, 5)) < 0.3) & annotated
     features = fit_map(rows[:5])
     rest = np.hstack([annotated, everything[:, None]])
-    whole = Sums.of(features(rows), np.hstack([positive, np.zeros((n, 1), bool)]), rest)
-    part = counted(features, rows, positive, annotated, everything, step=step)
+    whole = Sums.of(features(rows), np.hstack([positive, np.zeros((n, 1), bool)]), rest, shared=shared)
+    part = counted(features, rows, positive, annotated, everything, step=step, shared=shared)
     equal(part, whole)
     cut = int(rng.integers(0, n + 1))
     both = [
-        counted(features, rows[p], positive[p], annotated[p], everything[p], step=step)
+        counted(features, rows[p], positive[p], annotated[p], everything[p], step=step, shared=shared)
         for p in (slice(cut), slice(cut, None))
     ]
     equal(both[0] + both[1], whole)

@@ -117,13 +117,3 @@ def test_extreme_moments_stay_finite():
     assert np.isfinite(offset).all()
     assert (slope > 0).all()
     assert np.isfinite(best_thresholds(*moments(*cases))).all()
-
-
-def test_trust_draws_log_odds_towards_the_prior():
-    scores, prior = moments((1.0, 0.0, 0.5, 2.0, 0.2))
-    slope, offset = log_odds_line(scores, prior)
-    for trust in (1.0, 0.5, 0.02):
-        less = log_odds_line(scores, prior, trust=np.array([trust]))
-        for score in (-1.0, 0.0, 3.0):
-            by_hand = trust * (slope * score + offset) + (1 - trust) * np.log(prior / (1 - prior))
-            np.testing.assert_allclose(less[0] * score + less[1], by_hand, rtol=1e-12)

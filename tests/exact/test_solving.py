@@ -10,7 +10,7 @@ from scipy.special import expit
 from exact_taggers import real
 from mlcl.errors import InputError
 from mlcl.exact import Learner, Options, solve
-from mlcl.exact.solution import class_ridge, direction, feature_scale
+from mlcl.exact.solution import groups
 
 
 def problem(seed=0, *, n=400, d=6, classes=3):
@@ -24,11 +24,9 @@ def test_the_weights_are_those_of_the_closed_form_on_the_rows_as_they_came(dimen
     rows, labels = problem()
     learner = Learner.begin(rows, dimensions=dimensions).learn(rows, labels, range(3))
     found = solve(learner, Options(ridge=0.2, exponent=1.0))
-    scale = feature_scale(learner.sums.total.variances, 1.0)
     for k, weights in enumerate(found.weights):
-        positive, negative = learner.sums.sides(k, 1.0)
-        ridge = class_ridge(0.2, positive.count, len(scale))
-        w = direction(positive, negative, ridge=ridge, scale=scale)
+        group = next(iter(groups(learner.sums, [k], unlabelled=1.0, spread=0.3, exponent=1.0)))
+        w = group.weights(0.2)[0]
         expected = w if dimensions is None else learner.features.projection @ w
         np.testing.assert_allclose(
             weights / np.linalg.norm(weights), expected / np.linalg.norm(expected), rtol=1e-8
@@ -95,7 +93,7 @@ def test_options_and_what_is_chosen():
     choice = solve(learner, Options(ridge=0.5, exponent=0.5, unlabelled=0.3)).choice
     assert (choice.ridge, choice.exponent, choice.unlabelled) == (0.5, 0.5, 0.3)
     for goal in ("in-task", "pooled"):
-        auto = solve(learner, Options(unlabelled="auto", goal=goal, exponent=1.0)).choice
+        auto = solve(learner, Options(unlabelled=goal, exponent=1.0)).choice
         assert auto.exponent == 1.0
         assert 0 <= auto.unlabelled <= 1
         assert 0.5 < auto.expected < 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from mlcl.errors import InputError
 from mlcl.exact import Moments, Sums
@@ -112,7 +113,53 @@ def test_counts_are_those_of_the_sides():
     rows, labels, known = rng.normal(size=(40, 3)), rng.random((40, 5)) < 0.4, rng.random((40, 5)) < 0.6
     labels[:, 3], known[:, 4] = True, True
     for sums in (Sums.of(rows, labels, known, rng.random(40)), Sums.of(rows, labels), Sums.zeros(3, 5)):
-        for k in range(5):
-            for u in (0.0, 0.3, 1.0):
-                expected = [side.count for side in sums.sides(k, u)]
-                np.testing.assert_allclose(sums.counts(k, u), expected, rtol=1e-12)
+        for u in (0.0, 0.3, 1.0):
+            expected = [[side.count for side in sums.sides(k, u)] for k in range(5)]
+            np.testing.assert_allclose(np.transpose(sums.counts(u)), expected, rtol=1e-12)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0, 1, 3]), st.booleans())
+@settings(max_examples=30)
+def test_the_shared_form_is_the_diagonal_of_the_full_one(seed, ids, weighted):
+    """In all that is done with sums: add, place, forget, remove, save; with known cells, weights and any scale."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(60, 3)) * [1.0, 1e5, 1e-4]
+    labels, known = rng.random((60, 4)) < 0.4, rng.random((60, 4)) < 0.7
+    weights = rng.random(60) + 0.5 if weighted else None
+    done = []
+    for shared in (False, True):
+        parts = [
+            Sums.of(rows[p], labels[p], known[p], None if weights is None else weights[p], shared=shared)
+            for p in (slice(0, 20), slice(20, 50), slice(50, 60))
+        ]
+        sums = (parts[2] + parts[0] + parts[1]).without(parts[0]).grown(6).removed(ids)
+        done.append(read_sums(sums_arrays(sums + sums.placed([4, 2, 0, 1, 3], 5))))
+    full, short = done
+    diagonal, shift = np.diag([2.0, 3.0, 0.5]), np.full(3, 1e-3)
+    there, moved = full.mapped(diagonal, shift).as_shared(), short.mapped(diagonal, shift)
+    assert short.shared
+    assert not full.shared
+    check = full.as_shared()
+    assert (check.block_of, check.total.count) == (short.block_of, short.total.count)
+    for one, other in zip(
+        (*check.annotated, *check.positive), (*short.annotated, *short.positive), strict=True
+    ):
+        assert one.count == pytest.approx(other.count)
+        np.testing.assert_allclose(one.sum, other.sum, rtol=1e-9, atol=1e-9 * np.abs(one.sum).max(initial=0))
+        np.testing.assert_allclose(
+            one.second, other.second, rtol=1e-9, atol=1e-9 * np.abs(one.second).max(initial=0)
+        )
+    for one, other in zip(there.positive, moved.positive, strict=True):
+        size = 1e-9 * one.mean_squares.max(initial=0)
+        np.testing.assert_allclose(one.mean, other.mean, atol=size**0.5 * 1e-4)
+        np.testing.assert_allclose(one.variances, other.variances, rtol=1e-6, atol=size)
+
+
+def test_a_sparse_matrix_of_labels_gives_the_same_sums():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(40, 3)), rng.random((40, 50)) < 0.05
+    for shared in (False, True):
+        dense, found = (Sums.of(rows, one, shared=shared) for one in (labels, sparse.csr_matrix(labels)))
+        for one, other in zip(dense.positive, found.positive, strict=True):
+            assert one.count == other.count
+            np.testing.assert_allclose(one.second, other.second)

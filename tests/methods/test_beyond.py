@@ -18,10 +18,10 @@ from mlcl.methods.augment import AUGMENTATIONS
 from mlcl.methods.labels import TrustedNegatives, lowest_share
 from mlcl.methods.regularisers.distillation import DarkReplay
 from mlcl.methods.step import Step, TaskContext
-from mlcl.models import RunningAverage, build_model
+from mlcl.models import build_model
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
-from mlcl.training.optimisation import learning_rate
+from mlcl.training.optimisation import RunningAverage, learning_rate
 
 ALL = {
     "method": "rldam-wru",

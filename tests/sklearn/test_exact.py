@@ -181,7 +181,8 @@ def test_parameters():
     tagger = ExactTagger(unlabelled=0.1)
     assert clone(tagger).get_params() == tagger.get_params()
     assert set(tagger.get_params()) == {
-        "unlabelled", "goal", "ridge", "exponent", "dimensions", "decide", "decide_value", "random_state",
+        "form", "spread", "goal", "unlabelled", "ridge", "exponent", "dimensions", "decide", "decide_value",
+        "random_state",
     }  # fmt: skip
 
 
@@ -206,8 +207,8 @@ def test_a_changed_parameter_is_used_at_once():
     ("params", "sentence"),
     [
         ({"unlabelled": 1.5}, "unlabelled is 1.5; expected a number from 0 to 1"),
-        ({"unlabelled": "atuo"}, "unlabelled is 'atuo'; expected one of: auto. Did you mean 'auto'?"),
-        ({"goal": "pool"}, "goal is 'pool'; expected one of: in-task, pooled"),
+        ({"unlabelled": "atuo"}, "unlabelled is 'atuo'; expected one of: in-task, pooled"),
+        ({"goal": "pool"}, "goal is 'pool'; expected one of: auc, ap, both"),
         ({"ridge": -1}, "ridge is -1; expected a number of at least 0"),
         ({"ridge": float("nan")}, "ridge is nan"),
         ({"exponent": "one"}, "exponent is 'one'"),

@@ -81,5 +81,4 @@ def test_sums_are_those_of_the_known_labels(known, tmp_path):
     found = Learner.from_arrays({name: value.numpy() for name, value in kept.exact.items()})
     x, y = small_arrays()
     expected = Learner.begin(x).learn(x, y, list(range(CLASSES)), annotated=known)
-    for k in range(CLASSES):
-        assert found.sums.counts(k, 0.0) == expected.sums.counts(k, 0.0)
+    np.testing.assert_array_equal(found.sums.counts(0.0), expected.sums.counts(0.0))

@@ -20,7 +20,9 @@ from mlcl.training.loop import train
 
 
 def exact_config(**changes):
-    return config_from(merge({"method": "exact", "exact": {"ridge": 0.3, "exponent": 0.0}}, changes))
+    return config_from(
+        merge({"method": "exact", "exact": {"ridge": 0.3, "exponent": 0.0, "spread": 1.0}}, changes)
+    )
 
 
 def learnt(benchmark, **changes):
@@ -146,7 +148,10 @@ def test_no_epochs_are_refused_with_any_other_head():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"unlabelled": 1.5}, "exact.unlabelled is 1.5; expected a number from 0 to 1, or 'auto'"),
+        (
+            {"unlabelled": 1.5},
+            "exact.unlabelled is 1.5; expected a number from 0 to 1, or 'in-task' or 'pooled'",
+        ),
         ({"unlabelled": float("nan")}, "exact.unlabelled is nan"),
         ({"ridge": -1.0}, "exact.ridge is -1.0; expected a number of at least 0, or 'auto'"),
         ({"exponent": 2.0}, "exact.exponent is 2.0; expected a number from 0 to 1"),

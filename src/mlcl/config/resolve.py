@@ -151,6 +151,17 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: not UTF-8 text; expected a YAML config file.") from None
 
 
+def upgraded(exact: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of the exact learner as they are now: of version 0.1, ``goal`` was of the unlabelled rows alone.
+
+    >>> upgraded({"unlabelled": "auto", "goal": "in-task"}), upgraded({"unlabelled": 0.1, "goal": "pooled"})
+    ({'unlabelled': 'in-task'}, {'unlabelled': 0.1})
+    """
+    found = dict(exact)
+    old = found.pop("goal") if found.get("goal") in ("in-task", "pooled") else "pooled"
+    return found | ({"unlabelled": old} if found.get("unlabelled") == "auto" else {})
+
+
 def checked(layer: Mapping[Any, Any], source: str) -> Layer:
     """Check names and types of a layer and bring short forms (``loss: ru``) to full ones."""
     out: Layer = {}
@@ -163,6 +174,7 @@ def checked(layer: Mapping[Any, Any], source: str) -> Layer:
         if key in SECTIONS:
             if not isinstance(value, Mapping):
                 raise InputError(f"{source}: {key} is {value!r}; expected a mapping of settings.")
+            value = upgraded(value) if key == "exact" else value
             for name in value:
                 if f"{key}.{name}" not in known:
                     raise InputError(

@@ -324,9 +324,14 @@ class ExactConfig:
         solver: what is solved: ``pairs``, the square loss over pairs; or ``l3a``, weighted ridge regression with
             pseudo-labels, which uses ``ridge`` and ``pseudo`` alone. Not set: ``pairs``.
         pseudo: of ``l3a``: an old class is a pseudo-label where the sigmoid of its score is above this. Not set: 0.7.
-        unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1; or ``auto``: the
-            best for unseen rows, as far as the sums can predict. 0 suits the in-task measure, 1 the pooled one.
-        goal: what ``auto`` is chosen for: the AUC over all rows (``pooled``), or over the rows of a class's own task.
+        unlabelled: weight of rows that nobody annotated for a class, as its negatives, from 0 to 1; or the best for
+            unseen rows of the class's own task (``in-task``), or for all unseen rows (``pooled``), as far as the sums
+            can predict. 0 suits the in-task measure, 1 the pooled one.
+        goal: what is chosen is chosen for: AUC (``auc``), average precision (``ap``), or the mean of both.
+        form: ``shared``: one covariance for all classes of a task, and three vectors per class; ``full``: a covariance
+            per class; ``auto``: ``full`` for up to 64 dimensions.
+        spread: weight, from 0 to 1, of the spread of a class's positives beside that of its negatives; ``auto``: by the
+            goal.
         dimensions: more features than this are projected to so many principal components of the first task's. Not set:
             256, and ``patches`` as many as it has.
         ridge: strength of the ridge, or ``auto``: the best for unseen rows.
@@ -334,8 +339,10 @@ class ExactConfig:
             standardised; or ``auto``: the best for unseen rows.
     """
 
-    unlabelled: float | Literal["auto"] = 0.1
-    goal: Literal["in-task", "pooled"] = "pooled"
+    unlabelled: float | Literal["in-task", "pooled"] = 0.1
+    goal: Literal["auc", "ap", "both"] = "both"
+    form: Literal["shared", "full", "auto"] = "auto"
+    spread: float | Literal["auto"] = "auto"
     dimensions: int | None = None
     ridge: float | Literal["auto"] = "auto"
     exponent: float | Literal["auto"] = "auto"
@@ -348,7 +355,7 @@ class ExactConfig:
             raise InputError(
                 f"exact.ridge is {self.ridge!r}; expected a number above 0 with exact.solver 'l3a'."
             )
-        for name in ("unlabelled", "goal", "dimensions", "exponent"):
+        for name in ("unlabelled", "goal", "form", "spread", "dimensions", "exponent"):
             default = next(f.default for f in dataclasses.fields(self) if f.name == name)
             if (value := getattr(self, name)) != default:
                 raise InputError(f"exact.{name} is {value!r}, which exact.solver 'l3a' does not use.")
@@ -362,11 +369,12 @@ class ExactConfig:
                 f"exact.pseudo is {self.pseudo}; expected {expected} with exact.solver {self.solver!r}."
             )
         _at_least("exact.", self, dimensions=1)
-        for name, high in (("unlabelled", 1.0), ("ridge", math.inf), ("exponent", 1.0)):
+        for name, high in (("unlabelled", 1.0), ("ridge", math.inf), ("exponent", 1.0), ("spread", 1.0)):
             value = getattr(self, name)
-            if value != "auto" and not (math.isfinite(value) and 0 <= value <= high):
+            if not isinstance(value, str) and not (math.isfinite(value) and 0 <= value <= high):
                 expected = "a number of at least 0" if math.isinf(high) else f"a number from 0 to {high:g}"
-                raise InputError(f"exact.{name} is {value}; expected {expected}, or 'auto'.")
+                other = "'in-task' or 'pooled'" if name == "unlabelled" else "'auto'"
+                raise InputError(f"exact.{name} is {value}; expected {expected}, or {other}.")
 
 
 @dataclass(frozen=True)

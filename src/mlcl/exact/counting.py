@@ -6,9 +6,8 @@ positives of, and a class waits until it has so many that a matrix product pays.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from mlcl.exact.features import FeatureMap, first_large
 from mlcl.exact.held_rows import HeldRows, held_out, of_rows
 from mlcl.exact.moments import FEW, Floats, Growing, Moments
 from mlcl.exact.parts import Part
-from mlcl.exact.sums import Sums
+from mlcl.exact.sums import Sums, by_label, diagonal_moments, diagonals, firsts
 
 Ints = NDArray[np.int64]
 Key = TypeVar("Key", bound=Hashable)
@@ -35,6 +34,7 @@ class Counter:
         usual: sums of squares of some rows, after the feature map, which say what is too large for a column
             (`mlcl.exact.digits`): the same for all parts, whatever rows they have. None: the rows of each batch say it.
         held_out: the share of the rows that are held out of the sums, see `mlcl.exact.held_rows`.
+        shared: the form of the sums.
 
     >>> from mlcl.exact.features import fit_map
     >>> rows = np.array([[1.0], [3.0], [5.0]])
@@ -45,13 +45,15 @@ class Counter:
     (('cat', 'dog'), [2.0, 1.0, 0.0])
     """
 
-    def __init__(self, features: FeatureMap, usual: Seen | None = None, *, held_out: float = 0.0) -> None:
-        self.features, self.share = features, held_out
+    def __init__(
+        self, features: FeatureMap, usual: Seen | None = None, *, held_out: float = 0.0, shared: bool = False
+    ) -> None:
+        self.features, self.share, self.shared = features, held_out, shared
         self._usual = usual or Seen(np.zeros(features.dimension), 0)
         self._held = HeldRows.none()
         self._total = Growing(features.dimension)
-        self._positive: dict[str, Growing] = {}
-        self._open = Part.empty(features.dimension)
+        self._positive: Positives[str] = Positives(features.dimension, shared=shared)
+        self._open = Part.empty(features.dimension, shared=shared)
 
     def add(
         self,
@@ -89,56 +91,95 @@ class Counter:
             annotated = None if annotated is None else of_rows(annotated, rest)
         # As one number each, pairs sort by label and then by row; np.unique takes ten times as long.
         keys = np.sort(tags[1] * len(z) + tags[0])
-        pairs = np.stack(np.divmod(keys[_firsts(keys)], max(len(z), 1)))
+        pairs = np.stack(np.divmod(keys[firsts(keys)], max(len(z), 1)))
         if annotated is not None and len(annotated[0]):
             marked = np.zeros(len(z), np.bool_)
             marked[annotated[0]] = True
-            self._open += _partly(z, marked, pairs, annotated, names)
+            self._open += _partly(z, marked, pairs, annotated, names, shared=self.shared)
             pairs = pairs[:, ~marked[pairs[1]]]
             self._total.add(z[~marked])
         else:
             self._total.add(z)
-        add_positives(self._positive, z, pairs, names)
+        self._positive.add(z, pairs, names)
 
     def part(self) -> Part:
         """Return the sums of all rows so far, labels in sorted order; this is the end of counting."""
-        names = tuple(sorted(self._positive))
-        total, nothing = self._total.moments(), Moments.zeros(self.features.dimension)
-        positive = (*(self._positive.pop(name).moments() for name in names), nothing)
-        closed = Part(names, Sums(total, (0,) * len(positive), (total,), positive), self._held)
+        names = tuple(sorted(self._positive.keys()))
+        total = self._total.moments()
+        positive = (
+            *self._positive.moments(names),
+            Moments.zeros(self.features.dimension, diagonal=self.shared),
+        )
+        sums = Sums(total, (0,) * len(positive), (total,), positive, self.shared)
+        closed = Part(names, sums, self._held)
         if not self._open.rows:
             return closed
         both = closed + self._open
         return both.over(sorted(both.names))
 
 
-def add_positives(growing: dict[Key, Growing], z: Floats, pairs: Ints, keys: Sequence[Key]) -> None:
-    """Add the positives of each class among rows to its moments.
+class Positives(Generic[Key]):
+    """Moments of the positives of each class, added in place; a class takes space from its first positive on.
 
     Args:
-        growing: moments by key, with classes that have positives only; new ones are added.
-        z: rows, ``[n, d]``.
-        pairs: numbers of classes, ascending, and of the rows that are their positives, ``[2, m]``.
-        keys: of the classes, by number.
+        d: numbers per row.
+        shared: the form: diagonal moments, one row of a table per class, or whole ones.
     """
-    d = z.shape[1]
-    for start, stop in itertools.pairwise([*_firsts(pairs[0]), len(pairs[0])]):
-        key = keys[pairs[0, start]]
-        if key not in growing:
-            # So many rows make a product worth its result, and take half the space of a class's sums.
-            growing[key] = Growing(d, patience=max(FEW + 1, d // 4))
-        growing[key].add(z[pairs[1, start:stop]])
 
+    def __init__(self, d: int, *, shared: bool) -> None:
+        self.d, self.shared = d, shared
+        self._growing: dict[Key, Growing] = {}
+        self._place: dict[Key, int] = {}
+        self._count, self._sums = np.zeros(0), np.zeros((0, 2 * d))
 
-def _firsts(ordered: Ints) -> list[int]:
-    """Return where each value of a sorted array comes first."""
-    if not len(ordered):
-        return []
-    return [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist()]
+    def keys(self) -> Iterable[Key]:
+        """Return the classes with positives."""
+        return self._place if self.shared else self._growing
+
+    def add(self, z: Floats, pairs: Ints, keys: Sequence[Key]) -> None:
+        """Add the positives of each class among rows.
+
+        Args:
+            z: rows, ``[n, d]``.
+            pairs: of `mlcl.exact.sums.label_pairs`.
+            keys: of the classes, by number.
+        """
+        if not self.shared:
+            for k, rows in by_label(pairs):
+                # So many rows make a product worth its result, and take half the space of a class's sums.
+                patience = max(FEW + 1, self.d // 4)
+                self._growing.setdefault(keys[k], Growing(self.d, patience=patience)).add(z[rows])
+            return
+        labels, counts, sums = diagonals(z, pairs)
+        places = np.array(
+            [self._place.setdefault(keys[k], len(self._place)) for k in labels.tolist()], np.int64
+        )
+        if (missing := len(self._place) - len(self._count)) > 0:
+            missing = max(missing, len(self._count) // 2)
+            self._count = np.concatenate([self._count, np.zeros(missing)])
+            self._sums = np.concatenate([self._sums, np.zeros((missing, 2 * self.d))])
+        self._count[places] += counts
+        self._sums[places] += sums
+
+    def moments(self, keys: Iterable[Key]) -> tuple[Moments, ...]:
+        """Return the moments of classes, also of those without positives; this is the end of adding."""
+        nothing = Moments.zeros(self.d, diagonal=self.shared)
+        if not self.shared:
+            return tuple(
+                self._growing.pop(key).moments() if key in self._growing else nothing for key in keys
+            )
+        found = (self._place.get(key, -1) for key in keys)
+        return tuple(nothing if k < 0 else diagonal_moments(self._count[k], self._sums[k]) for k in found)
 
 
 def _partly(
-    z: Floats, marked: NDArray[np.bool_], pairs: Ints, annotated: Pairs, names: Sequence[str]
+    z: Floats,
+    marked: NDArray[np.bool_],
+    pairs: Ints,
+    annotated: Pairs,
+    names: Sequence[str],
+    *,
+    shared: bool,
 ) -> Part:
     """Return the sums of the marked rows, which were annotated for some labels only."""
     own = pairs[:, marked[pairs[1]]]
@@ -149,5 +190,5 @@ def _partly(
     positive[own[1], np.searchsorted(labels, own[0])] = True
     named = annotated[1] >= 0
     known[annotated[0][named], np.searchsorted(labels, annotated[1][named])] = True
-    sums = Sums.of(z[marked], positive[marked], known[marked])
+    sums = Sums.of(z[marked], positive[marked], known[marked], shared=shared)
     return Part(tuple(names[k] for k in labels.tolist()), sums)

@@ -8,18 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import LARGEST, InputError
-from mlcl.exact.counting import add_positives
+from mlcl.exact.counting import Positives
 from mlcl.exact.digits import WIDEST, Seen, check_weights, narrow, too_wide
 from mlcl.exact.features import FeatureMap, blocks, first_large, fit_map
 from mlcl.exact.moments import Floats, Growing, Moments, check_parts
-from mlcl.exact.storing import ARRAYS, PEAKS, read_sums, sums_arrays
-from mlcl.exact.sums import Sums
+from mlcl.exact.storing import ARRAYS, PEAKS, SQUARES, read_sums, sums_arrays
+from mlcl.exact.sums import Sums, label_pairs
+
+Form = Literal["shared", "full", "auto"]
+FORMS: tuple[Form, ...] = ("shared", "full", "auto")
+NARROW = 64
+"""Up to so many dimensions the form ``auto`` keeps whole second moments per class: they take little space, and a few
+hundred positives determine them."""
+
+
+def is_shared(form: Form, dimensions: int) -> bool:
+    """Return whether sums of so many dimensions are in the shared form.
+
+    >>> is_shared("auto", 64), is_shared("auto", 65), is_shared("full", 512)
+    (False, True, False)
+    """
+    return form == "shared" or (form == "auto" and dimensions > NARROW)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +58,17 @@ class Learner:
     sums: Sums
 
     @classmethod
-    def begin(cls, rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Learner:
+    def begin(cls, rows: Any, *, dimensions: int | None = 256, seed: int = 0, form: Form = "full") -> Learner:
         """Return a learner that has seen nothing, with the feature map that these rows determine.
 
         Args:
             rows: the first rows ``[n, D]``, n at least 1: an array or a CSR matrix.
             dimensions: rows of more features are projected to so many principal components; None: never.
             seed: of random directions, where the rows determine fewer than ``dimensions``.
+            form: of the sums; ``auto``: ``full`` for up to `NARROW` dimensions, else ``shared``.
         """
         features = fit_map(rows, dimensions=dimensions, seed=seed)
-        return cls(features, Sums.zeros(features.dimension))
+        return cls(features, Sums.zeros(features.dimension, shared=is_shared(form, features.dimension)))
 
     @property
     def classes(self) -> int:
@@ -66,7 +82,7 @@ class Learner:
 
     def empty(self) -> Learner:
         """Return a learner with the same feature map and classes that has seen nothing: it can be merged later."""
-        return replace(self, sums=Sums.zeros(self.features.dimension, self.classes))
+        return replace(self, sums=Sums.zeros(self.features.dimension, self.classes, shared=self.sums.shared))
 
     def learn(
         self,
@@ -175,10 +191,8 @@ class Learner:
                 "the feature map is not one of a learner: its shapes, types or values do not fit"
             )
         features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
-        given_sums = {name: arrays[f"sums.{name}"] for name in ARRAYS}
-        if f"sums.{PEAKS}" in arrays:
-            given_sums[PEAKS] = arrays[f"sums.{PEAKS}"]
-        sums = read_sums(given_sums)
+        names = [*ARRAYS, *(name for name in (PEAKS, SQUARES) if f"sums.{name}" in arrays)]
+        sums = read_sums({name: arrays[f"sums.{name}"] for name in names})
         if sums.dimension != features.dimension:
             raise InputError(f"the sums have {sums.dimension} numbers; expected {features.dimension}")
         return cls(features, sums)
@@ -194,7 +208,7 @@ class Learner:
         """Return the sums of these rows, for all classes."""
         ids = list(range(self.classes)) if ids is None else [int(k) for k in ids]
         classes = max(self.classes, max(ids, default=-1) + 1)
-        marks = positive.astype(np.bool_, copy=False)
+        marks, shared = positive.astype(np.bool_, copy=False), self.sums.shared
         pieces = list(blocks(rows.shape[0], max(self.features.features, self.features.dimension)))
         if annotated is None and weights is None and len(pieces) > 1:
             return _finite(self._counted(rows, marks, pieces)).placed(ids, classes)
@@ -205,10 +219,11 @@ class Learner:
                 marks[piece],
                 None if annotated is None else annotated[piece],
                 None if weights is None else weights[piece],
+                shared=shared,
             )
             seen = part if seen is None else seen + part
         if seen is None:
-            seen = Sums.zeros(self.features.dimension, len(ids))
+            seen = Sums.zeros(self.features.dimension, len(ids), shared=shared)
         return _finite(seen).placed(ids, classes)
 
     def _of_one_scale(self, sums: Sums) -> Sums:
@@ -217,17 +232,16 @@ class Learner:
             check_scales(sums.total, self.features.centre)
         return sums
 
-    def _counted(self, rows: Any, marks: NDArray[np.bool_], pieces: Sequence[slice]) -> Sums:
+    def _counted(self, rows: Any, marks: Any, pieces: Sequence[slice]) -> Sums:
         """Return the sums of rows that were annotated for all classes of ``marks``, added in place block by block."""
-        d, classes = self.features.dimension, range(marks.shape[1])
-        total, positive = Growing(d), dict[int, Growing]()
+        d, classes, shared = self.features.dimension, range(marks.shape[1]), self.sums.shared
+        total, positive = Growing(d), Positives[int](d, shared=shared)
         for piece in pieces:
             z = self.features(rows[piece])
             total.add(z)
-            add_positives(positive, z, np.stack(np.nonzero(marks[piece].T)), classes)
-        every, nothing = total.moments(), Moments.zeros(d)
-        own = tuple(positive.pop(k).moments() if k in positive else nothing for k in classes)
-        return Sums(every, (0,) * len(own), (every,) * min(len(own), 1), own)
+            positive.add(z, label_pairs(marks[piece]), classes)
+        every, own = total.moments(), positive.moments(classes)
+        return Sums(every, (0,) * len(own), (every,) * min(len(own), 1), own, shared)
 
 
 def check_scales(total: Moments, centre: Floats) -> None:

@@ -1,7 +1,7 @@
 """Counts, sums and second moments of rows: what the exact learner keeps instead of rows.
 
 Moments of two sets of rows add, and those of a subset can be subtracted again. All numbers are float64. The second
-moment is symmetric and is stored packed, its upper triangle column by column as LAPACK does.
+moment is symmetric and is stored packed, its upper triangle column by column as LAPACK does; or its diagonal alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Moments:
     Attributes:
         count: the number of rows, or the sum of their weights.
         sum: sum of the rows, ``[d]``.
-        second: sum of ``z z'`` over the rows ``z``, packed, ``[d (d + 1) / 2]``.
+        second: sum of ``z z'`` over the rows ``z``, packed, ``[d (d + 1) / 2]``; or its diagonal, ``[d]``.
         peak: the largest that its diagonal has been, ``[d]``: its rounding is that of the peak, whatever was taken away
             since. None: nothing was.
 
@@ -52,9 +52,9 @@ class Moments:
     peak: Floats | None = None
 
     @classmethod
-    def zeros(cls, d: int) -> Moments:
+    def zeros(cls, d: int, *, diagonal: bool = False) -> Moments:
         """Return the moments of no rows of ``d`` numbers."""
-        return cls(0.0, np.zeros(d), np.zeros(packed_size(d)))
+        return cls(0.0, np.zeros(d), np.zeros(d if diagonal else packed_size(d)))
 
     @classmethod
     def of(cls, rows: Floats, weights: Floats | None = None) -> Moments:
@@ -83,7 +83,7 @@ class Moments:
     @property
     def squares(self) -> Floats:
         """Return the sum of squares of each column, ``[d]``."""
-        return packed_diagonal(self.second)
+        return self.second if len(self.second) == self.dimension else packed_diagonal(self.second)
 
     @property
     def peaks(self) -> Floats:
@@ -120,13 +120,17 @@ class Moments:
         """Return the covariance (divided by the count), ``[d, d]``."""
         return unpack(self.packed_covariance())
 
+    def diagonal(self) -> Moments:
+        """Return the same with the diagonal of the second moment alone."""
+        return replace(self, second=self.squares)
+
     def __add__(self, other: Moments) -> Moments:
         if not other.count:
             return self
         if not self.count:
             return other
         second = self.second + other.second
-        peak = None if self.peak is None and other.peak is None else _highest(self, other, second)
+        peak = None if self.peak is None and other.peak is None else _highest(self, other)
         return Moments(self.count + other.count, self.sum + other.sum, second, peak)
 
     def scaled(self, factor: float) -> Moments:
@@ -158,7 +162,7 @@ class Moments:
         if count <= NOISE * self.count:
             if (np.abs(after) > slack).any() or (left.sum**2 > slack * self.count).any():
                 raise InputError("as many rows are to be forgotten as were learnt, but not the same rows")
-            return Moments.zeros(self.dimension)
+            return self._nothing()
         if possible := bool((after >= -slack).all()):
             _check_digits(left, self.count, ORDINARY * max(float(after.sum()), usual * count))
         if not possible or not _is_positive(left, slack / count):
@@ -171,8 +175,11 @@ class Moments:
             return self
         count = self.count - other.count
         if count <= NOISE * self.count:
-            return Moments.zeros(self.dimension)
+            return self._nothing()
         return self._minus(other)
+
+    def _nothing(self) -> Moments:
+        return Moments(0.0, np.zeros_like(self.sum), np.zeros_like(self.second))
 
     def _minus(self, other: Moments) -> Moments:
         return Moments(self.count - other.count, self.sum - other.sum, self.second - other.second)
@@ -309,8 +316,9 @@ def check_parts(one: Moments, other: Moments) -> None:
         )
 
 
-def _highest(one: Moments, other: Moments, second: Floats) -> Floats:
-    return np.maximum(np.maximum(one.peaks, other.peaks), packed_diagonal(second))
+def _highest(one: Moments, other: Moments) -> Floats:
+    squares = one.squares + other.squares
+    return np.maximum(np.maximum(one.peaks, other.peaks), squares)
 
 
 def _check_digits(left: Moments, before: float, ordinary: float) -> None:
@@ -335,6 +343,8 @@ def _check_digits(left: Moments, before: float, ordinary: float) -> None:
 
 def _is_positive(moments: Moments, slack: Floats) -> bool:
     """Return whether no direction has a negative variance, with ``slack`` added to that of each column."""
+    if len(moments.second) == moments.dimension:
+        return bool((moments.mean_squares - moments.mean**2 + slack >= 0).all())
     upper = unpack_upper(moments.packed_covariance())
     diagonal = np.diag(upper) + slack
     if (diagonal < 0).any():

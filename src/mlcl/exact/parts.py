@@ -43,9 +43,9 @@ class Part:
     held: HeldRows = field(default_factory=HeldRows.none)
 
     @classmethod
-    def empty(cls, d: int) -> Part:
+    def empty(cls, d: int, *, shared: bool = False) -> Part:
         """Return the part of no rows."""
-        return cls((), Sums.zeros(d, 1))
+        return cls((), Sums.zeros(d, 1, shared=shared))
 
     @classmethod
     def of(cls, names: Sequence[str], sums: Sums, rest: Moments, held: HeldRows) -> Part:
@@ -57,11 +57,8 @@ class Part:
             rest: moments of the rows that were annotated for all labels, also for those that nobody has named yet.
             held: rows that are not in the sums.
         """
-        whole = Sums(
-            sums.total,
-            (*sums.block_of, len(sums.annotated)),
-            (*sums.annotated, rest),
-            (*sums.positive, Moments.zeros(sums.dimension)),
+        whole = sums.tidy(
+            (*sums.block_of, len(sums.annotated)), (*sums.positive, sums.nothing), (*sums.annotated, rest)
         )
         return cls(tuple(names), whole, held)
 
@@ -79,17 +76,12 @@ class Part:
         """Return the same sums for more labels, or in another order; every name of this part must be among them."""
         if tuple(names) == self.names:
             return self
-        nothing, rest = Moments.zeros(self.sums.dimension), len(self.names)
+        nothing, rest = self.sums.nothing, len(self.names)
         place = {name: k for k, name in enumerate(self.names)}
         found = [place.get(name, rest) for name in names]
         blocks = [self.sums.block_of[k] for k in (*found, rest)]
-        order = {block: number for number, block in enumerate(dict.fromkeys(blocks))}
-        sums = Sums(
-            self.sums.total,
-            tuple(order[block] for block in blocks),
-            tuple(self.sums.annotated[block] for block in order),
-            (*(nothing if k == rest else self.sums.positive[k] for k in found), nothing),
-        )
+        own = [nothing if k == rest else self.sums.positive[k] for k in found]
+        sums = self.sums.tidy(blocks, [*own, nothing], self.sums.annotated)
         return Part(tuple(names), sums, self.held)
 
     def __add__(self, other: Part) -> Part:

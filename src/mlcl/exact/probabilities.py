@@ -65,9 +65,7 @@ class ScoreMoments:
         )
 
 
-def log_odds_line(
-    scores: ScoreMoments, prior: Floats, *, trust: Floats | float = 1.0
-) -> tuple[Floats, Floats]:
+def log_odds_line(scores: ScoreMoments, prior: Floats) -> tuple[Floats, Floats]:
     """Return slope and offset per class, such that ``slope * score + offset`` are the log-odds.
 
     The slope is positive, though it may be small, wherever scores vary: the order of rows is kept. Where they do not,
@@ -76,7 +74,6 @@ def log_odds_line(
     Args:
         scores: moments of the scores.
         prior: the share of positives, strictly between 0 and 1, ``[K]``.
-        trust: the share of the scores in the log-odds, above 0, ``[K]``; the rest is the prior's.
 
     >>> one = np.ones(1)
     >>> slope, offset = log_odds_line(ScoreMoments(2 * one, 0 * one, one, one), one / 2)
@@ -99,7 +96,7 @@ def log_odds_line(
     useless = slope < LEAST_SLOPE
     slope = np.where(scores.varies, np.maximum(slope, LEAST_SLOPE), 0.0) / unit
     offset = np.where(useless, prior_odds, offset) - slope * middle
-    return trust * slope, trust * offset + (1 - trust) * prior_odds
+    return slope, offset
 
 
 def best_thresholds(scores: ScoreMoments, prior: Floats, goal: Goal | None = None) -> Floats:

@@ -1,39 +1,41 @@
-"""The ridge, and the weight of unlabelled rows, chosen by how unseen rows would score: from sums, without a search.
+"""The ridge, its exponent and the weight of unlabelled rows, by how unseen rows would score: from sums alone.
 
-One eigendecomposition per class and exponent serves all ridges (`mlcl.exact.leave_one_out`).
+One eigendecomposition per group of classes and exponent serves all ridges (`mlcl.exact.unseen`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mlcl.exact.leave_one_out import LEAST_COUNT, unseen
-from mlcl.exact.moments import Floats
-from mlcl.exact.solution import class_ridge, feature_scale
+from mlcl.exact.moments import NOISE, Floats, Moments
+from mlcl.exact.solution import Group, Solved, all_rows, groups, quadratic
 from mlcl.exact.sums import Sums
+from mlcl.exact.unseen import LEAST_COUNT, unseen
 
+Wanted = Literal["auc", "ap", "both"]
 RIDGES: Floats = np.logspace(-4, 3, 15)
 """The ridges to choose from."""
-EXPONENTS = (0.0, 0.5, 1.0)
-"""The exponents a of the features' variances to choose from."""
+EXPONENTS = (0.5, 0.0, 1.0)
+"""The exponents a of the features' variances to choose from; the first is best on most datasets tried."""
 UNLABELLED = (0.0, 0.03, 0.1, 0.3, 1.0)
 """The weights of unlabelled rows to choose from."""
-RIDGE, EXPONENT = 1.0, 0.0
+RIDGE = 1.0
 """Taken where no class has two positives and two negatives."""
-EQUAL = 0.002
-"""Predicted AUCs that differ by less are taken for equal; then the largest ridge is chosen, as the safer one."""
+DOUBT, POINT = 0.5, 0.03
+"""Predictions for classes with P positives may be wrong by `DOUBT` / P relative to each other, by `POINT` at most."""
+BETTER = 0.005
+"""Another exponent than the first must be predicted to be better by so much."""
 RARE = 10.0
 """The prediction for a class with so many positives counts half: with few of them it is mostly noise."""
-DOUBT, ENOUGH, POINT = 0.6, 50.0, 0.01
-"""Predicted AUCs of classes with P positives may be wrong by `DOUBT` / P beyond what they may be at `ENOUGH`, and by
-`POINT` at most. Within that a ridge of up to `RIDGE` is preferred: it is close to the best on every dataset tried."""
-MOST, FEW = 48, 12
-"""The ridge is judged by no more classes than this, spread evenly from the rarest to the most frequent; exponent and
-weight of unlabelled rows, before it, by fewer."""
+MANY, SPREADS = 200.0, {"auc": 1.0, "both": 0.3, "ap": 0.1}
+"""The spread for each goal; it is 1 only for classes with more than so many positives."""
+MOST, FEW = {False: 48, True: 512}, {False: 12, True: 128}
+"""The ridge is judged by no more classes than this, in the full and in the shared form, spread evenly from the rarest
+to the most frequent; exponent and weight of unlabelled rows, before it, by fewer."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,34 @@ class Choice:
         exponent: a, of the features' variances in the ridge.
         unlabelled: the weight of rows that were not annotated for a class, as its negatives.
         expected: the mean AUC that the sums predict for unseen rows; nan where they cannot.
+        precision: the same for the average precision.
+        goal: what was wanted.
+        spread: s, the weight of the positives' spread; None: by the goal and the positives of each class.
     """
 
     ridge: float
     exponent: float
     unlabelled: float
     expected: float
+    precision: float = float("nan")
+    goal: Wanted = "both"
+    spread: float | None = None
+
+    @property
+    def worth(self) -> float:
+        """Return what is predicted of the goal; 0 where nothing is."""
+        found = {"auc": self.expected, "ap": self.precision, "both": (self.expected + self.precision) / 2}
+        return found[self.goal] if np.isfinite(self.expected) else 0.0
+
+    def spreads(self, positives: Floats) -> Floats:
+        """Return s for classes with so many positives.
+
+        >>> Choice(1.0, 0.0, 1.0, 0.9, goal="auc").spreads(np.array([10, 500]))
+        array([0.3, 1. ])
+        """
+        usual = SPREADS[self.goal] if self.spread is None else self.spread
+        few = min(usual, SPREADS["both"]) if self.spread is None else usual
+        return np.where(positives > MANY, usual, few)
 
 
 def choose(
@@ -60,8 +84,11 @@ def choose(
     measured: float | None = None,
     ridges: Floats = RIDGES,
     exponents: Sequence[float] = EXPONENTS,
+    goal: Wanted = "both",
+    spread: float | None = None,
+    solved: Solved | None = None,
 ) -> Choice:
-    """Return the exponent, the weight of unlabelled rows and the ridge with the best mean of predicted AUCs, in turn.
+    """Return the exponent, the weight of unlabelled rows and the ridge with the best mean of predictions, in turn.
 
     Args:
         sums: of all rows.
@@ -70,72 +97,122 @@ def choose(
             annotated rows (in-task), 1 for the AUC over all rows (pooled). By default the same as in learning.
         ridges: the ridges to choose from.
         exponents: the exponents to choose from.
+        goal: what is predicted: AUC, average precision, or the mean of both.
+        spread: s; None: by the goal.
+        solved: what was decomposed before; what the choice needs again is left there.
     """
-    exponent, u = exponents[0], unlabelled[-1]
-    few, many = judging(sums, FEW), judging(sums, MOST)
+    solved = {} if solved is None else solved
+    first = Choice(float(ridges[0]), exponents[0], unlabelled[-1], float("nan"), goal=goal, spread=spread)
+    few, many = (judging(sums, most[sums.shared]) for most in (FEW, MOST))
+    tried = [first]
     if len(exponents) > 1:
-        tried = [_judged(sums, few, (u, measured), ridges, one).max() for one in exponents]
-        exponent = exponents[_best(tried)[0]]
+        tried = [_best(sums, few, first, ridges, measured, solved, exponent=one) for one in exponents]
+    best = max(tried, key=lambda one: one.worth - (BETTER if one.exponent != exponents[0] else 0.0))
     if len(unlabelled) > 1:
-        tried = [_judged(sums, few, (one, measured), ridges, exponent).max() for one in unlabelled]
-        u = unlabelled[_best(tried)[0]]
-    mean = _judged(sums, many, (u, measured), ridges, exponent)
-    if np.isnan(mean).any():
-        return Choice(_nearest(ridges, RIDGE), _nearest(exponents, EXPONENT), u, float("nan"))
-    tolerated = _best(mean, doubt([sums.positive[k].count for k in many]))
-    best = max([_best(mean, EQUAL)[-1], *(i for i in tolerated if ridges[i] <= RIDGE)])
-    return Choice(float(ridges[best]), float(exponent), float(u), float(mean[best]))
+        tried = [_best(sums, few, best, ridges, measured, solved, unlabelled=one) for one in unlabelled]
+        best = max(tried, key=lambda one: one.worth)
+    for key in [key for key in solved if key[1:] != (best.unlabelled, best.exponent)]:
+        del solved[key]
+    return _best(sums, many, best, ridges, measured, solved)
 
 
-def doubt(positives: Sequence[float]) -> float:
-    """Return by how much predicted AUCs may be wrong relative to each other where positives are few.
-
-    Predictions come from means and variances, which of a few rows, some of them long, say little of how most rows
-    score. The error favours small ridges.
+def predicted(
+    sums: Sums,
+    classes: Sequence[int],
+    choice: Choice,
+    ridges: Floats,
+    measured: float,
+    solved: Solved | None = None,
+) -> Floats:
+    """Return predicted AUC and average precision of unseen rows, ``[2, ridges, classes]``; nan without a prediction.
 
     Args:
-        positives: the number of positives of each class that judges.
-
-    >>> doubt([200, 1000]), round(doubt([30, 40]), 4), doubt([5, 20])
-    (0.0, 0.0054, 0.01)
+        sums: the sums.
+        classes: numbers of classes.
+        choice: exponent, weight of unlabelled rows, and spread.
+        ridges: ``[R]``.
+        measured: the weight of unlabelled rows among the negatives to compare with.
+        solved: what was decomposed before.
     """
-    counts = np.asarray(positives, np.float64)
-    if not len(counts):
-        return 0.0
-    weights = counts / (counts + RARE)  # as in the mean of predictions
-    typical = weights.sum() / (weights / counts).sum()
-    return float(min(DOUBT * max(0.0, 1.0 / typical - 1.0 / ENOUGH), POINT))
+    found = np.full((2, len(ridges), sums.classes), np.nan)
+    positive, negative = sums.counts(measured)
+    prior = positive / np.maximum(positive + negative, 1.0)
+    spread = choice.spreads(positive)
+    u, exponent = choice.unlabelled, choice.exponent
+    for group in groups(sums, classes, unlabelled=u, spread=spread, exponent=exponent, solved=solved):
+        if not negative[group.classes].all():
+            continue
+        judged = None
+        if measured != choice.unlabelled:
+            judged = _judged(sums, group, choice.unlabelled, measured)
+        # In the full form a group is one class, and its ridges are solved at once.
+        for number, ridge in enumerate(ridges if sums.shared else [ridges]):
+            scored = unseen(group, ridge, judged)
+            place = (number, group.classes) if sums.shared else (slice(None), group.classes[0])
+            found[(0, *place)] = scored.auc
+            found[(1, *place)] = scored.average_precision(
+                np.broadcast_to(prior[group.classes], scored.gap.shape)
+            )
+    chosen: Floats = found[:, :, list(classes)]
+    return chosen
 
 
 def _judged(
-    sums: Sums, classes: Sequence[int], weights: tuple[float, float | None], ridges: Floats, exponent: float
-) -> Floats:
-    """Return the mean of predicted AUCs over classes, ``[ridges]``; nan without one."""
-    unlabelled, measured = weights
-    found = predicted_auc(
-        sums,
-        classes,
-        unlabelled=unlabelled,
-        measured=unlabelled if measured is None else measured,
-        ridges=ridges,
-        exponents=[exponent],
-    )[:, 0]
-    positives = np.array([sums.positive[k].count for k in classes])
-    shares = np.where(np.isfinite(found[:, 0]), positives / (positives + RARE), 0.0)
+    sums: Sums, group: Group, unlabelled: float, measured: float
+) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """Return what `unseen` takes for other negatives than those of learning."""
+    block = sums.block_of[int(group.classes[0])]
+    before, every = all_rows(sums, block, unlabelled), all_rows(sums, block, measured)
+    own = [sums.positive[k] for k in group.classes.tolist()]
+    count = np.array([one.count for one in own])
+    total, positive = np.stack([one.sum for one in own]), np.stack([one.mean for one in own])
+
+    def negative_mean(rows: Moments) -> Floats:
+        return np.asarray((rows.sum - total) / np.maximum(rows.count - count, NOISE)[:, None])
+
+    shift, gap = negative_mean(before) - negative_mean(every), positive - negative_mean(every)
+    share = count / every.count
+
+    def judge(weights: Floats) -> tuple[Floats, Floats]:
+        if group.own is None:
+            spread = ((weights @ group.back) ** 2 * group.spread).sum(axis=1)
+        else:
+            spread = quadratic(weights, own[0])
+        between = share * (1 - share) * (weights * gap).sum(axis=1) ** 2
+        rest = (quadratic(weights, every) - share * spread - between) / (1 - share)
+        return np.asarray((weights * shift).sum(axis=1)), np.asarray(np.maximum(rest, 0.0))
+
+    return judge
+
+
+def _best(
+    sums: Sums,
+    classes: Sequence[int],
+    choice: Choice,
+    ridges: Floats,
+    measured: float | None,
+    solved: Solved,
+    **changes: Any,
+) -> Choice:
+    """Return the choice with changes and the ridge that is predicted to be the best."""
+    choice = replace(choice, **changes)
+    found = predicted(
+        sums, classes, choice, ridges, choice.unlabelled if measured is None else measured, solved
+    )
+    positive = np.array([sums.positive[k].count for k in classes])
+    shares = np.where(np.isfinite(found[0]).any(axis=0), positive / (positive + RARE), 0.0)
     if not shares.any():
-        return np.full(len(ridges), np.nan)
-    return np.asarray(shares @ np.nan_to_num(found) / shares.sum())
-
-
-def _best(values: Sequence[float] | Floats, tolerance: float = 0.0) -> list[int]:
-    """Return the places of the values within a tolerance of the largest; rounding is always tolerated.
-
-    >>> _best([0.7, 0.9, 0.9 + 1e-15]), _best([0.7, 0.9, 0.8], 0.15), _best([np.nan, np.nan])
-    ([1, 2], [1, 2], [0, 1])
-    """
-    if not np.isfinite(values).all():
-        return list(range(len(values)))
-    return [int(i) for i in np.flatnonzero(np.asarray(values) >= max(values) - max(tolerance, 1e-9))]
+        nearest = float(min(ridges, key=lambda ridge: abs(ridge - RIDGE)))
+        return replace(choice, ridge=nearest, expected=float("nan"), precision=float("nan"))
+    auc, precision = np.nan_to_num(found, nan=0.0) @ shares / shares.sum()
+    worth = {"auc": auc, "ap": precision, "both": (auc + precision) / 2}[choice.goal]
+    # The larger ridge is the safer one: within rounding, and up to `RIDGE` within what few positives leave in doubt.
+    doubt = min(DOUBT * float(shares @ (1.0 / np.maximum(positive, 1.0)) / shares.sum()), POINT)
+    safe = (worth >= worth.max() - 1e-9) | ((worth >= worth.max() - doubt) & (ridges <= RIDGE))
+    best = int(np.flatnonzero(safe)[-1])
+    return replace(
+        choice, ridge=float(ridges[best]), expected=float(auc[best]), precision=float(precision[best])
+    )
 
 
 def judging(sums: Sums, most: int) -> list[int]:
@@ -145,36 +222,3 @@ def judging(sums: Sums, most: int) -> list[int]:
     if len(order) <= most:
         return order
     return [order[i] for i in np.linspace(0, len(order) - 1, most).round().astype(int)]
-
-
-def predicted_auc(
-    sums: Sums,
-    classes: Sequence[int],
-    *,
-    unlabelled: float,
-    measured: float,
-    ridges: Floats = RIDGES,
-    exponents: Sequence[float] = EXPONENTS,
-) -> NDArray[np.float64]:
-    """Return the AUC that the sums predict for unseen rows, ``[classes, exponents, ridges]``; nan where they cannot."""
-    found = np.full((len(classes), len(exponents), len(ridges)), np.nan)
-    variances = sums.total.variances
-    for row, k in zip(found, classes, strict=True):
-        positive, negative = sums.sides(k, unlabelled)
-        judged = None if measured == unlabelled else sums.sides(k, measured)[1]
-        if judged is not None and not judged.count > 0:
-            continue
-        for values, exponent in zip(row, exponents, strict=True):
-            scale = feature_scale(variances, exponent)
-            features = int(np.count_nonzero(scale))
-            own = ridges * class_ridge(1.0, positive.count, features)
-            scored = unseen(positive, negative, ridges=own, scale=scale, judged=judged)
-            if scored is not None:
-                # Standardised components of a few rows, their own: each is as far from all others, whatever its labels.
-                fitted = scored.constant & (positive.count + negative.count <= 2 * features)
-                values[:] = np.where(fitted, 0.5, scored.auc)
-    return found
-
-
-def _nearest(values: Sequence[float] | Floats, wanted: float) -> float:
-    return float(min(values, key=lambda value: abs(value - wanted)))

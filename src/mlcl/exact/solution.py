@@ -1,27 +1,44 @@
-"""The weights of one class from the moments of its positives and negatives, for one ridge or for many.
+"""The matrix of each class, its eigenvalues, and its weights for any ridge.
 
 For positives with mean ``mu+`` and covariance ``S+`` and negatives with ``mu-`` and ``S-``::
 
-    w = (S+ + S- + r t diag(v)^a)^-1 (mu+ - mu-)
+    w = (C + r t diag(v)^a)^-1 (mu+ - mu-)
 
 where ``v`` are the variances of the features, and t makes the ridge r free of their scale: the mean of the diagonal of
-``diag(v)^(-a/2) (S+ + S-) diag(v)^(-a/2)``. Up to its length, w minimises the mean of ``(1 - w.(z+ - z-))^2`` over all
-pairs of a positive and a negative, plus the ridge: the squared surrogate of the class's AUC.
+``diag(v)^(-a/2) C diag(v)^(-a/2)``. The spread s is the weight of the positives' covariance:
+
+* in the full form ``C = S- + s S+``. With s = 1, w minimises, up to its length, the mean of ``(1 - w.(z+ - z-))^2``
+  over all pairs of a positive and a negative, plus the ridge: the squared surrogate of the class's AUC;
+* in the shared form ``C = T + s V``, where T is the covariance of all rows that count for the class, and V that of the
+  positives if they are correlated as those rows are: T, with each eigenvalue times the ratio of the variances in its
+  direction. With s = 0, w is ridge regression on the label. One eigendecomposition serves all classes of a block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
-from scipy.linalg import blas, eigh, lapack
+from numpy.typing import NDArray
+from scipy.linalg import blas, eigh
 
 from mlcl.errors import InputError
-from mlcl.exact.moments import ROUNDING, Floats, Moments, mirrored, unpack_upper
+from mlcl.exact.moments import ROUNDING, Floats, Moments, unpack, unpack_upper
+from mlcl.exact.sums import Sums
 
 NOTHING = 1e-26
 """Below this share of the largest variance, a variance is the rounding of sums over features: 1e-16 squared, and more
 for many terms. Features in units that differ by a factor of 1e12 are above it."""
+FEWER = {False: 1.0, True: 0.3}
+"""How much more ridge a class needs that has few positives, in the full and in the shared form (`class_ridge`)."""
+Decomposed: TypeAlias = tuple[Floats, Floats, float, float]
+"""Eigenvalues and scaled eigenvectors of a covariance in scaled features, t, and the least ridge."""
+Solved: TypeAlias = dict[tuple[int, float, float], Decomposed]
+"""The same of the blocks of the shared form, by block, weight of unlabelled rows and exponent."""
+CHUNK = 2048
+"""So many classes are solved at once."""
 
 
 def feature_scale(variances: Floats, exponent: float) -> Floats:
@@ -38,95 +55,169 @@ def feature_scale(variances: Floats, exponent: float) -> Floats:
     return found
 
 
-def class_ridge(ridge: float, positives: float, dimensions: int) -> float:
-    """Return the ridge of a class: more where its positives are few for the number of features, ``r (1 + d / P)``.
+def class_ridge(ridge: Floats, positives: Floats, dimensions: int, *, shared: bool) -> Floats:
+    """Return the ridge of classes: more where positives are few for the number of features, ``r (1 + f d / P)``.
 
-    The noise in the mean and the covariance of P rows falls as d / P, and one ridge must do for rare and for frequent
-    classes.
+    The noise in the mean of P rows, and in their covariance, falls as d / P, and one ridge must do for rare and for
+    frequent classes; f is `FEWER`.
 
-    >>> class_ridge(0.1, positives=1000, dimensions=100), class_ridge(0.1, positives=10, dimensions=90)
-    (0.11000000000000001, 1.0)
+    >>> class_ridge(np.array([0.1]), np.array([1000, 10]), 90, shared=False)
+    array([0.109, 1.   ])
     """
-    return ridge * (1.0 + dimensions / positives)
-
-
-def direction(positive: Moments, negative: Moments, *, ridge: float, scale: Floats) -> Floats:
-    """Return w for one ridge, ``[d]``; zeros without positives or without negatives.
-
-    Args:
-        positive: moments of the positives.
-        negative: moments of the negatives.
-        ridge: r.
-        scale: of `feature_scale`.
-
-    >>> positive, negative = Moments.of(np.array([[1.0], [3.0]])), Moments.of(np.array([[0.0], [0.0]]))
-    >>> direction(positive, negative, ridge=1.0, scale=np.ones(1))  # (1 + 0 + 1)^-1 (2 - 0)
-    array([1.])
-    """
-    if not (positive.count > 0 and negative.count > 0):
-        return np.zeros(positive.dimension)
-    matrix, gap, level, floor = _problem(positive, negative, scale)
-    added = max(ridge * level, floor)
-    matrix[np.diag_indices_from(matrix)] += added
-    factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1)
-    if failed:  # a ridge of 0, or close to it, on dependent features
-        return np.asarray(directions(positive, negative, ridges=np.array([ridge]), scale=scale)[0])
-    return scale * np.asarray(lapack.dpotrs(factor, gap, lower=0)[0], np.float64)
-
-
-def inverted(
-    positive: Moments, negative: Moments, *, ridge: float, scale: Floats
-) -> tuple[Floats | None, Floats, float]:
-    """Return the inverse of the scaled ``S+ + S- + r t``, the scaled gap of the means, and what was added to S.
-
-    The inverse is None if the matrix has none in floating point: then `Spectrum` must do.
-    """
-    matrix, gap, level, floor = _problem(positive, negative, scale)
-    added = max(ridge * level, floor)
-    matrix[np.diag_indices_from(matrix)] += added
-    factor, failed = lapack.dpotrf(matrix, lower=0, overwrite_a=1)
-    if failed:
-        return None, gap, added
-    inverse, _ = lapack.dpotri(factor, lower=0, overwrite_c=1)
-    return mirrored(inverse), gap, added
-
-
-def directions(positive: Moments, negative: Moments, *, ridges: Floats, scale: Floats) -> Floats:
-    """Return w for many ridges, ``[len(ridges), d]``, by one eigendecomposition; as `direction` otherwise."""
-    if not (positive.count > 0 and negative.count > 0):
-        return np.zeros((len(ridges), positive.dimension))
-    spectrum = Spectrum.of(positive, negative, scale)
-    return np.asarray((spectrum.gap / spectrum.shifted(ridges)) @ spectrum.vectors.T * scale)
+    return np.asarray(ridge * (1.0 + FEWER[shared] * dimensions / np.maximum(positives, 1e-12)))
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum:
-    """The eigendecomposition of the scaled ``S+ + S-``, which serves all ridges.
+class Group:
+    """Classes that are solved with one eigendecomposition, of the scaled matrix C without what differs by class.
 
     Attributes:
-        values: its eigenvalues, ascending, ``[d]``.
-        vectors: its eigenvectors as columns, ``[d, d]``.
-        gap: the scaled ``mu+ - mu-`` in these vectors, ``[d]``.
-        level: t, the mean of the eigenvalues.
-        floor: the least that is added to them, so that rounding is not divided by rounding.
+        classes: their numbers, ``[k]``.
+        positives: their counts, ``[k]``.
+        negatives: the same.
+        gap: the scaled ``mu+ - mu-`` in the eigenvectors, ``[k, d]``.
+        negative_mean: ``mu-``, ``[k, d]``.
+        values: eigenvalues, ascending, ``[d]``.
+        vectors: eigenvectors as columns, times the scale of the features, ``[d, d]``.
+        level: t.
+        floor: the least that is added to eigenvalues, so that rounding is not divided by rounding.
+        spread: the variances of the positives along the eigenvectors, ``[k, d]``.
+        own: in the full form the whole covariance of the positives there, ``[d, d]``.
+        weight: s, ``[k, 1]``.
+        scale: of the features, ``[d]``; 0 for those that do not vary.
     """
 
+    classes: NDArray[np.int64]
+    positives: Floats
+    negatives: Floats
+    gap: Floats
+    negative_mean: Floats
     values: Floats
     vectors: Floats
-    gap: Floats
     level: float
     floor: float
+    spread: Floats
+    own: Floats | None
+    weight: Floats
+    scale: Floats
 
-    @classmethod
-    def of(cls, positive: Moments, negative: Moments, scale: Floats) -> Spectrum:
-        """Return it for the positives and negatives of a class, at least one of each."""
-        matrix, gap, level, floor = _problem(positive, negative, scale)
-        values, vectors = eigh(matrix, lower=False, overwrite_a=True, check_finite=False)
-        return cls(np.maximum(values, 0.0), vectors, vectors.T @ gap, level, floor)
+    @property
+    def back(self) -> Floats:
+        """Return the matrix that brings weights ``[k, d]`` back to the eigenvectors."""
+        inverse = np.divide(1.0, self.scale**2, out=np.zeros_like(self.scale), where=self.scale > 0)
+        return self.vectors * inverse[:, None]
 
-    def shifted(self, ridges: Floats) -> Floats:
-        """Return the eigenvalues of ``S+ + S- + r t``, ``[R, d]``."""
-        return np.asarray(self.values + np.maximum(ridges * self.level, self.floor)[:, None])
+    def shifted(self, ridge: Floats | float) -> Floats:
+        """Return the eigenvalues of C and the ridge, ``[k, d]``; in the full form for many ridges ``[R]``."""
+        own = class_ridge(
+            np.asarray(ridge), self.positives, int(np.count_nonzero(self.scale)), shared=self.own is None
+        )
+        added = np.maximum(own * self.level, self.floor)[:, None]
+        return self.values + (self.weight * self.spread if self.own is None else 0.0) + added
+
+    def weights(self, ridge: float) -> Floats:
+        """Return w of each class, ``[k, d]``."""
+        return np.asarray((self.gap / self.shifted(ridge)) @ self.vectors.T)
+
+
+def groups(
+    sums: Sums,
+    classes: Sequence[int],
+    *,
+    unlabelled: float,
+    spread: Floats | float,
+    exponent: float,
+    solved: Solved | None = None,
+) -> Iterator[Group]:
+    """Yield classes that have positives and negatives, in groups.
+
+    Args:
+        sums: the sums.
+        classes: numbers of classes.
+        unlabelled: the weight of rows that were not annotated for a class, as its negatives.
+        spread: s, one for all or ``[K]``.
+        exponent: a, of the features' variances in the ridge.
+        solved: what was decomposed before of the same sums; more is added.
+    """
+    positive, negative = sums.counts(unlabelled)
+    scale, solved = feature_scale(sums.total.variances, exponent), {} if solved is None else solved
+    weight = np.broadcast_to(np.asarray(spread, np.float64), positive.shape)
+    used = np.array([k for k in classes if positive[k] > 0 and negative[k] > 0], np.int64)
+    blocks = np.array(sums.block_of, np.int64)[used]
+    for block in dict.fromkeys(blocks.tolist()):
+        chosen = used[blocks == block]
+        if sums.shared:
+            every = all_rows(sums, block, unlabelled)
+            if (key := (block, unlabelled, exponent)) not in solved:
+                solved[key] = _decomposed(every.packed_covariance(), every.mean_squares, scale)
+            yield from _shared(sums, every, chosen, weight, scale, solved[key])
+        else:
+            for k in chosen.tolist():
+                yield _full(sums, k, unlabelled, weight[k], scale)
+
+
+def _full(sums: Sums, k: int, unlabelled: float, weight: float, scale: Floats) -> Group:
+    positive, negative = sums.sides(k, unlabelled)
+    values, vectors, level, floor = _decomposed(
+        negative.packed_covariance() + weight * positive.packed_covariance(),
+        weight * positive.mean_squares + negative.mean_squares,
+        scale,
+    )
+    own = vectors.T @ unpack(positive.packed_covariance()) @ vectors
+    return Group(
+        np.array([k]),
+        np.array([positive.count]),
+        np.array([negative.count]),
+        ((positive.mean - negative.mean) @ vectors)[None],
+        negative.mean[None],
+        values,
+        vectors,
+        level,
+        floor,
+        np.maximum(np.diag(own), 0.0)[None],
+        own,
+        np.array([[weight]]),
+        scale,
+    )
+
+
+def _shared(
+    sums: Sums, every: Moments, classes: NDArray[np.int64], weight: Floats, scale: Floats, found: Decomposed
+) -> Iterator[Group]:
+    values, vectors, level, floor = found
+    usual = every.variances
+    inverse = np.divide(1.0, usual, out=np.zeros_like(usual), where=usual > 0)
+    # Squares of the entries of eigenvectors, as if the scale were 1: shares of a direction that sum to 1.
+    shares = np.divide(vectors, scale[:, None], out=np.zeros_like(vectors), where=scale[:, None] > 0) ** 2
+    for start in range(0, len(classes), CHUNK):
+        chosen = classes[start : start + CHUNK]
+        own = [sums.positive[k] for k in chosen.tolist()]
+        count = np.array([one.count for one in own])[:, None]
+        total = np.stack([one.sum for one in own])
+        rest = every.count - count
+        negative = (every.sum - total) / rest
+        ratio = np.stack([one.variances for one in own]) * inverse
+        yield Group(
+            chosen,
+            count[:, 0],
+            rest[:, 0],
+            (total / count - negative) @ vectors,
+            negative,
+            values,
+            vectors,
+            level,
+            floor,
+            values * (ratio @ shares),
+            None,
+            weight[chosen, None],
+            scale,
+        )
+
+
+def all_rows(sums: Sums, block: int, unlabelled: float) -> Moments:
+    """Return the moments of the rows that count for a block: the annotated ones, and u times the others."""
+    annotated = sums.annotated[block]
+    return annotated + sums.total.remainder(annotated).scaled(unlabelled) if unlabelled else annotated
 
 
 def quadratic(weights: Floats, moments: Moments) -> Floats:
@@ -140,21 +231,25 @@ def quadratic(weights: Floats, moments: Moments) -> Floats:
     return np.asarray(np.maximum(np.einsum("rd,dr->r", weights, products), 0.0))
 
 
-def _problem(positive: Moments, negative: Moments, scale: Floats) -> tuple[Floats, Floats, float, float]:
-    """Return the upper triangle of the scaled ``S+ + S-``, the scaled gap of the means, t, and the least ridge."""
-    upper = unpack_upper(positive.packed_covariance() + negative.packed_covariance())
+def _decomposed(packed: Floats, mean_squares: Floats, scale: Floats) -> tuple[Floats, Floats, float, float]:
+    """Return eigenvalues and scaled eigenvectors of a covariance in scaled features, t, and the least ridge.
+
+    Args:
+        packed: the covariance.
+        mean_squares: of the features, which rounding follows.
+        scale: of `feature_scale`.
+    """
+    upper = unpack_upper(packed)
     upper *= scale[:, None]
-    upper *= scale[None, :]
-    gap = (positive.mean - negative.mean) * scale
-    level = float(np.trace(upper)) / max(len(gap), 1)
+    upper *= scale
+    level = float(np.trace(upper)) / max(len(scale), 1)
     if not np.isfinite(level):  # LAPACK may never return from such a matrix
         raise InputError(
             "the variances of the features are too large, or differ too much, to be solved in floating point; expected "
             "features in units that differ less, or a smaller exponent"
         )
-    floor = ROUNDING * float((scale**2 * (positive.mean_squares + negative.mean_squares)).mean())
-    if (
-        level <= floor
-    ):  # one positive and one negative, as it were: S is zero up to rounding, and only the gap counts
-        return np.zeros_like(upper), gap, 0.0, 1.0
-    return upper, gap, level, floor
+    floor = ROUNDING * float((scale**2 * mean_squares).mean()) if len(scale) else 0.0
+    if level <= floor:  # one positive and one negative, as it were: only the gap of the means counts
+        return np.zeros(len(scale)), np.diag(scale), 0.0, 1.0
+    values, vectors = eigh(upper, lower=False, overwrite_a=True, check_finite=False)
+    return np.maximum(values, 0.0), vectors * scale[:, None], level, floor

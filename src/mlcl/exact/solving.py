@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -14,14 +14,14 @@ from threadpoolctl import ThreadpoolController
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.exact.features import blocks, dense
 from mlcl.exact.learner import Learner
-from mlcl.exact.leave_one_out import unseen_at
 from mlcl.exact.moments import Floats
 from mlcl.exact.probabilities import ScoreMoments, best_thresholds, log_odds_line
-from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, choose
-from mlcl.exact.solution import class_ridge, direction, feature_scale, quadratic
+from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, Wanted, choose
+from mlcl.exact.solution import Solved, groups, quadratic
 from mlcl.exact.sums import Sums
+from mlcl.exact.unseen import unseen
 from mlcl.metrics.decisions import Goal
-from mlcl.metrics.scaling import share_of_positives
+from mlcl.metrics.scaling import log_odds, share_of_positives
 
 MEASURED = {"in-task": 0.0, "pooled": 1.0}
 TRUSTED, LEAST_TRUST = 10.0, 0.02
@@ -34,27 +34,31 @@ class Options:
     """How to solve.
 
     Attributes:
-        unlabelled: the weight, from 0 to 1, of rows that were not annotated for a class, as its negatives; ``auto``:
-            the best for ``goal``, as far as the sums can predict.
-        goal: what ``auto`` wants: the AUC within the rows annotated for a class, or over all rows.
+        unlabelled: the weight, from 0 to 1, of rows that were not annotated for a class, as its negatives; or the one
+            that is best, as far as the sums can predict, over the rows annotated for a class (``in-task``), or over
+            all rows (``pooled``).
+        goal: what ridge, exponent, spread and weight are chosen for: the AUC (``auc``), the average precision (``ap``),
+            or the mean of both.
         ridge: r; ``auto``: the best for unseen rows, as far as the sums can predict.
         exponent: a, of the features' variances in the ridge: 0, as the features are; 1, as if they were
             standardised; ``auto``: the best of 0, 0.5 and 1 for unseen rows.
+        spread: s, the weight of the spread of the positives; ``auto``: by the goal (`mlcl.exact.ridge.SPREADS`).
     """
 
-    unlabelled: float | Literal["auto"] = 1.0
-    goal: Literal["in-task", "pooled"] = "pooled"
+    unlabelled: float | Literal["in-task", "pooled"] = 1.0
+    goal: Wanted = "both"
     ridge: float | Literal["auto"] = "auto"
     exponent: float | Literal["auto"] = "auto"
+    spread: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, most in (("unlabelled", 1.0), ("ridge", np.inf), ("exponent", 1.0)):
+        for name, most in (("unlabelled", 1.0), ("ridge", np.inf), ("exponent", 1.0), ("spread", 1.0)):
             value = getattr(self, name)
             if isinstance(value, str):
-                check_choice(name, value, ("auto",))
+                check_choice(name, value, tuple(MEASURED) if name == "unlabelled" else ("auto",))
             else:
                 check_number(name, value, high=most)
-        check_choice("goal", self.goal, tuple(MEASURED))
+        check_choice("goal", self.goal, ("auc", "ap", "both"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +122,17 @@ def solve(learner: Learner, options: Options | None = None) -> Solution:
     sums, centre = learner.sums, learner.sums.total.mean
     # One class after another, each too small for two threads: on two cores they made d 256 three times slower.
     with _blas().limit(limits=1, user_api="blas"):
-        choice = _chosen(sums, options or Options())
-        weights, moments = _scored(sums, choice, centre)
+        solved: Solved = {}
+        choice = _chosen(sums, options or Options(), solved)
+        fewest = np.minimum(*sums.counts(choice.unlabelled))
+        weights, moments = _scored(sums, choice, centre, fewest, solved)
     prior = _prior(sums)
-    fewest = _fewest(sums, choice.unlabelled)
-    trust = np.clip((fewest - 1.0) / TRUSTED, LEAST_TRUST, 1.0)
-    slope, offset = log_odds_line(moments, prior, trust=trust)
+    slope, offset = log_odds_line(moments, prior)
+    # And nothing is surer than the number of rows allows.
+    gap = slope * (moments.positive_mean - moments.negative_mean)
+    surest = 2 * np.log1p(1.0 + sum(sums.counts(choice.unlabelled)))
+    trust = np.clip((fewest - 1.0) / TRUSTED, LEAST_TRUST, 1.0) * surest / np.maximum(surest, gap)
+    slope, offset = trust * slope, trust * offset + (1 - trust) * log_odds(prior)
     weights *= slope[:, None]
     folded = learner.features.fold(weights)
     return Solution(
@@ -143,48 +152,46 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _chosen(sums: Sums, options: Options) -> Choice:
+def _chosen(sums: Sums, options: Options, solved: Solved) -> Choice:
     u, ridge, exponent = options.unlabelled, options.ridge, options.exponent
+    spread = None if isinstance(options.spread, str) else float(options.spread)
     if not any(isinstance(value, str) for value in (u, ridge, exponent)):
-        return Choice(float(ridge), float(exponent), float(u), float("nan"))
+        chosen = Choice(float(ridge), float(exponent), float(u), float("nan"))
+        return replace(chosen, goal=options.goal, spread=spread)
     return choose(
         sums,
         unlabelled=UNLABELLED if isinstance(u, str) else (float(u),),
-        measured=MEASURED[options.goal] if isinstance(u, str) else None,
+        measured=MEASURED[u] if isinstance(u, str) else None,
         ridges=RIDGES if isinstance(ridge, str) else np.array([float(ridge)]),
         exponents=EXPONENTS if isinstance(exponent, str) else (float(exponent),),
+        goal=options.goal,
+        spread=spread,
+        solved=solved,
     )
 
 
-def _scored(sums: Sums, choice: Choice, centre: Floats) -> tuple[Floats, ScoreMoments]:
+def _scored(
+    sums: Sums, choice: Choice, centre: Floats, fewest: Floats, solved: Solved
+) -> tuple[Floats, ScoreMoments]:
     """Return the weights of all classes, and the moments of the scores ``w.(z - centre)`` of unseen rows."""
-    scale = feature_scale(sums.total.variances, choice.exponent)
-    weights = np.zeros((sums.classes, sums.dimension))
-    found = np.zeros((4, sums.classes))
-    for k in range(sums.classes):
-        positive, negative = sums.sides(k, choice.unlabelled)
-        if not (positive.count > 0 and negative.count > 0):
-            continue
-        ridge = class_ridge(choice.ridge, positive.count, int(np.count_nonzero(scale)))
-        scored = unseen_at(positive, negative, ridge=ridge, scale=scale)
-        if scored is None:  # a single positive or negative: nothing is known of unseen ones
-            weights[k] = direction(positive, negative, ridge=ridge, scale=scale)
-            spread = quadratic(weights[k : k + 1], positive + negative)[0]
-            above = 0.0, 0.0, spread, spread
-        else:
-            weights[k] = scored.weights[0]
-            above = scored.gap[0], 0.0, scored.positive_variance[0], scored.negative_variance[0]
-        mean = weights[k] @ (negative.mean - centre)
-        found[:, k] = np.array(above) + np.array([mean, mean, 0.0, 0.0])
+    weights, found = np.zeros((sums.classes, sums.dimension)), np.zeros((4, sums.classes))
+    spread = choice.spreads(sums.counts(choice.unlabelled)[0])
+    classes = np.flatnonzero(fewest > 0).tolist()
+    u, exponent = choice.unlabelled, choice.exponent
+    for group in groups(sums, classes, unlabelled=u, spread=spread, exponent=exponent, solved=solved):
+        scored, k = unseen(group, choice.ridge), group.classes
+        weights[k] = scored.weights
+        mean = ((group.negative_mean - centre) * scored.weights).sum(axis=1)
+        # With a single positive or negative nothing is known of unseen ones.
+        alone = np.isnan(scored.gap)
+        spreads = [scored.positive_variance, scored.negative_variance]
+        if alone.any():
+            usual = quadratic(scored.weights, sums.total)
+            spreads = [np.where(alone, usual, one) for one in spreads]
+        found[:, k] = np.nan_to_num(scored.gap) + mean, mean, *spreads
     return weights, ScoreMoments(*found)
 
 
-def _fewest(sums: Sums, unlabelled: float) -> Floats:
-    """Return the number of rows on the rarer side of each class, ``[K]``."""
-    return np.array([min(sums.counts(k, unlabelled)) for k in range(sums.classes)])
-
-
 def _prior(sums: Sums) -> Floats:
-    positive = np.array([one.count for one in sums.positive])
-    annotated = np.array([sums.annotated_for(k).count for k in range(sums.classes)])
-    return share_of_positives(positive, annotated)
+    positive, negative = sums.counts(0.0)
+    return share_of_positives(positive, positive + negative)

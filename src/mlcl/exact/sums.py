@@ -4,15 +4,21 @@ Rows may be annotated for any of the classes. The annotated rows of a class are 
 annotated for the same rows so far, usually those of one task, share it: they form a *block*. So there are one set of
 moments for all rows, one per block and one per class, however many rows there are and however their labels are cut
 into tasks or are missing cell by cell.
+
+In the *full* form a class keeps the whole second moment of its positives. In the *shared* form it keeps the diagonal
+alone, so that a class is 2 d + 1 numbers, and all classes of a block share the second moment of its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from mlcl.errors import InputError
 from mlcl.exact.moments import NOISE, Floats, Moments
@@ -28,44 +34,56 @@ class Sums:
         total: moments of all rows, annotated or not.
         block_of: the block of each class.
         annotated: moments of the annotated rows of each block.
-        positive: moments of the positives of each class, among the rows annotated for it.
+        positive: moments of the positives of each class, among the rows annotated for it; diagonal in the shared form.
+        shared: whether this is the shared form.
     """
 
     total: Moments
     block_of: tuple[int, ...]
     annotated: tuple[Moments, ...]
     positive: tuple[Moments, ...]
+    shared: bool = False
 
     @classmethod
-    def zeros(cls, d: int, classes: int = 0) -> Sums:
+    def zeros(cls, d: int, classes: int = 0, *, shared: bool = False) -> Sums:
         """Return the sums of no rows."""
-        nothing = Moments.zeros(d)
-        return cls(nothing, (0,) * classes, (nothing,) * min(classes, 1), (nothing,) * classes)
+        nothing, own = Moments.zeros(d), Moments.zeros(d, diagonal=shared)
+        return cls(nothing, (0,) * classes, (nothing,) * min(classes, 1), (own,) * classes, shared)
 
     @classmethod
     def of(
-        cls, rows: Floats, positive: Marks, annotated: Marks | None = None, weights: Floats | None = None
+        cls,
+        rows: Floats,
+        positive: Any,
+        annotated: Marks | None = None,
+        weights: Floats | None = None,
+        *,
+        shared: bool = False,
     ) -> Sums:
         """Return the sums of rows.
 
         Args:
             rows: ``[n, d]``, float64.
-            positive: which labels are present, ``[n, K]``.
+            positive: which labels are present, ``[n, K]``; a sparse matrix without ``annotated`` only.
             annotated: which labels are known, ``[n, K]``; all by default. Unknown labels are not read.
             weights: a weight of at least 0 per row; 1 each by default.
+            shared: the form.
         """
-        nothing = Moments.zeros(rows.shape[1])
         if annotated is None:
             total = Moments.of(rows, weights)
             block_of, parts = (0,) * positive.shape[1], (total,) * min(positive.shape[1], 1)
         else:
             positive = positive & annotated
             total, block_of, parts = _by_block(rows, annotated, weights)
-        own = tuple(
-            _subset(rows, column, weights) if any_of else nothing
-            for column, any_of in zip(positive.T, np.any(positive, axis=0).tolist(), strict=True)
-        )
-        return cls(total, block_of, parts, own)
+        own = [Moments.zeros(rows.shape[1], diagonal=shared)] * positive.shape[1]
+        pairs = label_pairs(positive)
+        if shared:
+            for k, count, sums in zip(*diagonals(rows, pairs, weights), strict=True):
+                own[k] = diagonal_moments(count, sums)
+        else:
+            for k, chosen in by_label(pairs):
+                own[k] = Moments.of(rows[chosen], None if weights is None else weights[chosen])
+        return cls(total, block_of, parts, tuple(own), shared)
 
     @property
     def classes(self) -> int:
@@ -94,45 +112,58 @@ class Sums:
             k: number of the class.
             unlabelled: the weight of rows that were not annotated for the class, as negatives.
         """
-        annotated = self.annotated_for(k)
+        total, annotated = self.total, self.annotated_for(k)
+        if self.shared:
+            total, annotated = total.diagonal(), annotated.diagonal()
         negative = annotated.remainder(self.positive[k])
         if unlabelled:
-            negative = negative + self.total.remainder(annotated).scaled(unlabelled)
+            negative = negative + total.remainder(annotated).scaled(unlabelled)
         return self.positive[k], negative
 
-    def counts(self, k: int, unlabelled: float) -> tuple[float, float]:
-        """Return the numbers of rows in the two of `sides`, without their moments."""
-        positive, annotated, total = self.positive[k].count, self.annotated_for(k).count, self.total.count
-        negative, rest = annotated - positive, total - annotated
-        known = negative if negative > NOISE * annotated else 0.0
-        return positive, known + (unlabelled * rest if rest > NOISE * total else 0.0)
+    def as_shared(self) -> Sums:
+        """Return the same sums in the shared form."""
+        if self.shared:
+            return self
+        return replace(self, positive=tuple(one.diagonal() for one in self.positive), shared=True)
+
+    def counts(self, unlabelled: float) -> tuple[Floats, Floats]:
+        """Return the numbers of rows in the two of `sides` of every class, ``[K]``, without their moments."""
+        positive = np.array([one.count for one in self.positive])
+        annotated = np.array([one.count for one in self.annotated])[list(self.block_of)]
+        known, rest = annotated - positive, self.total.count - annotated
+        known = np.where(known > NOISE * annotated, known, 0.0)
+        return positive, known + unlabelled * np.where(rest > NOISE * self.total.count, rest, 0.0)
 
     def grown(self, classes: int) -> Sums:
         """Return the same sums with more classes, for which no row was annotated."""
         more = classes - self.classes
         if not more:
             return self
-        nothing = Moments.zeros(self.dimension)
-        block = len(self.annotated)
-        return Sums(
-            self.total,
-            (*self.block_of, *(block,) * more),
-            (*self.annotated, nothing),
-            (*self.positive, *(nothing,) * more),
+        return replace(
+            self,
+            block_of=(*self.block_of, *(len(self.annotated),) * more),
+            annotated=(*self.annotated, Moments.zeros(self.dimension)),
+            positive=(*self.positive, *(self.nothing,) * more),
         )
+
+    @property
+    def nothing(self) -> Moments:
+        """Return the moments of a class without positives."""
+        return Moments.zeros(self.dimension, diagonal=self.shared)
 
     def placed(self, ids: Sequence[int], classes: int) -> Sums:
         """Return the sums with class i as class ``ids[i]`` of ``classes``; the others were not annotated."""
         if list(ids) == list(range(classes)):
             return self
-        nothing = Moments.zeros(self.dimension)
         block_of = [len(self.annotated)] * classes
-        positive = [nothing] * classes
+        positive = [self.nothing] * classes
         for i, k in enumerate(ids):
             block_of[k], positive[k] = self.block_of[i], self.positive[i]
-        return _tidy(self.total, block_of, (*self.annotated, nothing), tuple(positive))
+        return self.tidy(block_of, positive, (*self.annotated, Moments.zeros(self.dimension)))
 
     def __add__(self, other: Sums) -> Sums:
+        if self.shared != other.shared:
+            return self.as_shared() + other.as_shared()
         block_of, pairs = _common(self, other)
         total = self.total + other.total
         # Where every row was annotated for a block in both, its moments are the total: one object, added once.
@@ -143,7 +174,7 @@ class Sums:
             for a, b in pairs
         )
         positive = tuple(a + b for a, b in zip(self.positive, other.positive, strict=True))
-        return Sums(total, block_of, parts, positive)
+        return Sums(total, block_of, parts, positive, self.shared)
 
     def without(self, other: Sums, names: Sequence[object] | None = None) -> Sums:
         """Return the sums without some of the rows; an `InputError` if they cannot have been learnt so.
@@ -152,6 +183,8 @@ class Sums:
             other: the sums of these rows.
             names: of the classes, for the error.
         """
+        if self.shared:
+            other = other.as_shared()
         block_of, pairs = _common(self, other)
         shown = names or range(self.classes)
         total = _checked(self.total, other.total, "", 0.0)
@@ -174,23 +207,102 @@ class Sums:
                 raise InputError(
                     f"these rows were not learnt as they are given: {shown[k]!r} would have more positives than rows"
                 )
-        return Sums(total, block_of, tuple(parts), tuple(positive))
+        return Sums(total, block_of, tuple(parts), tuple(positive), self.shared)
 
     def removed(self, k: int) -> Sums:
         """Return the sums without class k; its rows stay, as rows of the other classes and unlabelled ones."""
-        drop = [i for i in range(self.classes) if i != k]
-        block_of = [self.block_of[i] for i in drop]
-        return _tidy(self.total, block_of, self.annotated, tuple(self.positive[i] for i in drop))
+        block_of = list(self.block_of)
+        del block_of[k]
+        return self.tidy(block_of, [one for i, one in enumerate(self.positive) if i != k], self.annotated)
 
     def mapped(self, matrix: Floats, shift: Floats) -> Sums:
-        """Return the sums of the rows ``A z + b``; see `Moments.mapped`."""
-        done = {id(one): one.mapped(matrix, shift) for one in (self.total, *self.annotated, *self.positive)}
+        """Return the sums of the rows ``A z + b``; see `Moments.mapped`.
+
+        In the shared form the variances of positives are mapped as if they were correlated as all rows are: exact
+        where A is diagonal, as for a shift.
+        """
+        done = {id(one): one.mapped(matrix, shift) for one in (self.total, *self.annotated)}
+        total = done[id(self.total)]
+        if self.shared:
+            table = matrix**2
+            usual, now = table @ self.total.variances, total.variances
+            table *= np.divide(now, usual, out=np.ones_like(now), where=usual > 0)[:, None]
+            done |= {id(one): _mapped_diagonal(one, matrix, shift, table) for one in self.positive}
+        else:
+            done |= {id(one): one.mapped(matrix, shift) for one in self.positive if id(one) not in done}
         return Sums(
-            done[id(self.total)],
+            total,
             self.block_of,
             tuple(done[id(one)] for one in self.annotated),
             tuple(done[id(one)] for one in self.positive),
+            self.shared,
         )
+
+    def tidy(
+        self, block_of: Sequence[int], positive: Sequence[Moments], annotated: Sequence[Moments]
+    ) -> Sums:
+        """Return sums of other classes, whose blocks are numbered in the order of their first class.
+
+        Args:
+            block_of: the block of each class; those that no class has are left out.
+            positive: moments of the positives of each class.
+            annotated: moments of each block.
+        """
+        order = {block: number for number, block in enumerate(dict.fromkeys(block_of))}
+        places = tuple(order[block] for block in block_of)
+        return replace(
+            self, block_of=places, annotated=tuple(annotated[b] for b in order), positive=tuple(positive)
+        )
+
+
+def label_pairs(positive: Any) -> NDArray[np.int64]:
+    """Return the cells of a matrix of labels, ``[2, m]``: numbers of classes, ascending, and rows."""
+    if sparse.issparse(positive):
+        columns = positive.tocsc().sorted_indices()
+        numbers = np.repeat(np.arange(columns.shape[1]), np.diff(columns.indptr))
+        return np.stack([numbers, columns.indices.astype(np.int64)])[:, columns.data != 0]
+    return np.stack(np.nonzero(positive.T))
+
+
+def by_label(pairs: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield the number of each class in `label_pairs`, and its rows."""
+    for start, stop in pairwise([*firsts(pairs[0]), len(pairs[0])]):
+        yield int(pairs[0, start]), pairs[1, start:stop]
+
+
+def diagonals(
+    rows: Floats, pairs: NDArray[np.int64], weights: Floats | None = None
+) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return the classes in `label_pairs`, their counts, and sums of rows and of squares, ``[., 2 d]``."""
+    starts = firsts(pairs[0])
+    cells = np.ones(len(pairs[1])) if weights is None else weights[pairs[1]]
+    bounds = np.array([*starts, len(pairs[1])], np.int64)
+    marks = sparse.csr_array((cells, pairs[1], bounds), (len(starts), len(rows)))
+    return pairs[0, starts], marks.sum(axis=1), np.hstack([marks @ rows, marks @ rows**2])
+
+
+def diagonal_moments(count: float, sums: Floats) -> Moments:
+    """Return the moments of one class of `diagonals`."""
+    d = len(sums) // 2
+    return Moments(float(count), sums[:d], sums[d:])
+
+
+def firsts(ordered: NDArray[np.int64]) -> list[int]:
+    """Return where each value of a sorted array comes first."""
+    if not len(ordered):
+        return []
+    return [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist()]
+
+
+def _mapped_diagonal(one: Moments, matrix: Floats, shift: Floats, table: Floats) -> Moments:
+    """Return diagonal moments of the rows ``A z + b``, where ``table`` maps variances."""
+    mean = matrix @ one.mean + shift
+    peak = (
+        None
+        if one.peak is None
+        else (np.abs(matrix) @ np.sqrt(one.peak) + np.sqrt(one.count) * np.abs(shift)) ** 2
+    )
+    return Moments(one.count, one.count * mean, one.count * (table @ one.variances + mean**2), peak)
 
 
 def _subset(rows: Floats, chosen: Marks, weights: Floats | None) -> Moments:
@@ -233,14 +345,6 @@ def _common(one: Sums, other: Sums) -> tuple[tuple[int, ...], list[tuple[int, in
         numbers.setdefault(pair, len(numbers)) for pair in zip(one.block_of, other.block_of, strict=True)
     )
     return block_of, list(numbers)
-
-
-def _tidy(
-    total: Moments, block_of: Sequence[int], annotated: Sequence[Moments], positive: tuple[Moments, ...]
-) -> Sums:
-    """Return sums whose blocks are numbered in the order of their first class; unused ones are left out."""
-    order = {block: number for number, block in enumerate(dict.fromkeys(block_of))}
-    return Sums(total, tuple(order[b] for b in block_of), tuple(annotated[b] for b in order), positive)
 
 
 def _checked(before: Moments, rows: Moments, which: str, usual: float) -> Moments:

@@ -12,7 +12,6 @@ from torch import nn
 
 from mlcl.errors import InputError
 from mlcl.models.attention import IncrementalAttentionHead
-from mlcl.models.average import RunningAverage
 from mlcl.models.committee import Committee, CommitteeMember, build_committee
 from mlcl.models.graph import GraphHead
 from mlcl.models.lanes import LaneHead
@@ -49,7 +48,6 @@ __all__ = [
     "LinearHead",
     "Network",
     "Outputs",
-    "RunningAverage",
     "build_committee",
     "build_model",
     "fast_layout",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -94,7 +94,7 @@ def summarise(learner: Learner, calibrated: Calibrated, folder: Path | None = No
         seconds=tuple(measured.task_seconds),
         steps=learner.steps,
         rows=learner.rows,
-        memory_bytes=kept_bytes(learner),
+        memory_bytes=sum(value.nbytes for value in kept_arrays(learner).values()),
         learner=learner,
         calibrated=calibrated,
         folder=folder,
@@ -113,11 +113,6 @@ def kept_arrays(learner: Learner) -> dict[str, NDArray[Any]]:
     tensors = with_prefix("regulariser", learner.parts.regulariser.state())
     tensors |= with_prefix("exact", learner.head.state())
     return found | {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
-
-
-def kept_bytes(learner: Learner) -> int:
-    """Return the size of `kept_arrays` in bytes: what methods can be compared by that remember in different ways."""
-    return sum(value.nbytes for value in kept_arrays(learner).values())
 
 
 def describe_solved(solved: Mapping[str, Mapping[str, float]]) -> str:
@@ -257,24 +252,25 @@ class SavedResult:
         pooled, thirds = _mapping(content, "pooled"), _mapping(content, "thirds")
         sessions = _optional(content, "sessions") or {}  # runs of an earlier version have none
         means, last = _optional(sessions, "mean") or {}, _optional(sessions, "last") or {}
+        own = ("macro_auc", "forgetting", "seconds", "steps", "rows", "memory_bytes")
+        places: tuple[tuple[str, Mapping[str, Any], Sequence[str]], ...] = (
+            ("{}", content, own),
+            ("pooled_{}", pooled, ("macro_auc", "map")),
+            ("{}", sessions, ("map_forgetting",)),
+            ("{}", thirds, ("head", "medium", "tail")),
+            ("{}_avg", means, SESSION_MEASURES),
+            ("{}_last", last, SESSION_MEASURES),
+        )
         values = {
-            "macro_auc": _number(content["macro_auc"]),
-            "forgetting": _number(content.get("forgetting")),
-            "pooled_macro_auc": _number(pooled.get("macro_auc")),
-            "pooled_map": _number(pooled.get("map")),
-            "seconds": _number(content.get("seconds")),
-            "steps": _number(content.get("steps")),
-            "rows": _number(content.get("rows")),
-            "memory_bytes": _number(content.get("memory_bytes")),
-            "map_forgetting": _number(sessions.get("map_forgetting")),
-        } | {part: _number(thirds.get(part)) for part in ("head", "medium", "tail")}
-        values |= {f"{name}_avg": _number(means.get(name)) for name in SESSION_MEASURES}
-        values |= {f"{name}_last": _number(last.get(name)) for name in SESSION_MEASURES}
+            form.format(name): _number(place.get(name)) for form, place, names in places for name in names
+        }
+        records = ("weights", "encoder_weights", "features", "calibration")
+        as_they_are: dict[str, Any] = {
+            name: content[name] for name in ("benchmark", "method", "seed", "config")
+        }
+        as_they_are |= {name: _optional(content, name) for name in records}
         return cls(
-            benchmark=content["benchmark"],
-            method=content["method"],
-            seed=content["seed"],
-            config=content["config"],
+            **as_they_are,
             matrix=ResultMatrix(_matrix(content, "matrix", None)),
             per_class=_matrix(content, "per_class", len(classes)),
             classes=classes,
@@ -282,10 +278,6 @@ class SavedResult:
             tasks=tuple(tuple(_integer(k, "tasks") for k in task) for task in _list(content, "tasks")),
             values=values,
             task_seconds=np.array([_number(value) for value in _list(content, "task_seconds")]),
-            weights=_optional(content, "weights"),
-            encoder_weights=_optional(content, "encoder_weights"),
-            features=_optional(content, "features"),
-            calibration=_optional(content, "calibration"),
             input_shape=_shape(content.get("input_shape")),
             sessions=tuple(_session(each) for each in sessions.get("each") or ()),
             solved={

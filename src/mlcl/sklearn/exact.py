@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,8 +16,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mlcl.arrays import ENDING
-from mlcl.errors import InputError, check_int, one_line
+from mlcl.errors import InputError, check_choice, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
+from mlcl.exact.learner import FORMS, Form
+from mlcl.exact.ridge import Wanted
 from mlcl.metrics import Goal, macro_auc
 from mlcl.metrics.decisions import GoalKind
 from mlcl.sklearn.array_files import names_of_features, set_features
@@ -53,10 +55,15 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     hardly change which direction is best; 0 takes annotated rows only.
 
     Args:
-        unlabelled: the weight, from 0 to 1, of rows that were not annotated for a class, as its negatives; ``auto``:
-            the best for ``goal``, as far as the sums can predict.
-        goal: what ``auto`` wants: the AUC within the rows annotated for a class (``in-task``), or over all rows
-            (``pooled``).
+        form: what is kept: ``shared``, one second moment for all classes that were annotated together, and count, sum
+            and sum of squares of each class; ``full``, a second moment per class; ``auto``: ``full`` for up to 64
+            dimensions.
+        spread: the weight, from 0 to 1, of the spread of a class's positives beside that of its negatives; ``auto``: by
+            the goal.
+        goal: what is chosen is chosen for, as far as the sums can predict: the AUC (``auc``), the average precision
+            (``ap``), or the mean of both.
+        unlabelled: the weight, from 0 to 1, of rows that were not annotated for a class, as its negatives; or the best
+            over the rows annotated for a class (``in-task``), or over all rows (``pooled``).
         ridge: a number of at least 0, relative to the variance of the features; ``auto``: the best for unseen rows.
         exponent: how the ridge follows the variance of each feature: 0, not at all; 1, as if features were
             standardised; ``auto``: the best of 0, 0.5 and 1 for unseen rows.
@@ -100,8 +107,10 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     def __init__(
         self,
         *,
-        unlabelled: float | Literal["auto"] = 1.0,
-        goal: Literal["in-task", "pooled"] = "pooled",
+        form: Form = "auto",
+        spread: float | Literal["auto"] = "auto",
+        goal: Wanted = "both",
+        unlabelled: float | Literal["in-task", "pooled"] = 1.0,
         ridge: float | Literal["auto"] = "auto",
         exponent: float | Literal["auto"] = "auto",
         dimensions: int | None = 256,
@@ -109,8 +118,10 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         decide_value: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.unlabelled = unlabelled
+        self.form = form
+        self.spread = spread
         self.goal = goal
+        self.unlabelled = unlabelled
         self.ridge = ridge
         self.exponent = exponent
         self.dimensions = dimensions
@@ -364,6 +375,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             tuple(str(name) for name in names),
             self._options(),
             self.dimensions,
+            self.form,
             goal_of(self.decide, self.decide_value),
             numbers,
             None if features is None else tuple(features),
@@ -396,10 +408,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         found = read_sums(path)
         options, goal = found.options, found.goal
         tagger = cls(
-            unlabelled=options.unlabelled,
-            goal=options.goal,
-            ridge=options.ridge,
-            exponent=options.exponent,
+            **asdict(options),
+            form=found.form,
             dimensions=found.dimensions,
             decide=goal.kind,
             decide_value=goal.value,
@@ -435,7 +445,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     def _begin(self, rows: Any) -> Learner:
         """Return a learner with the feature map of the first rows."""
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        learner = Learner.begin(rows, dimensions=self.dimensions, seed=seed)
+        learner = Learner.begin(rows, dimensions=self.dimensions, seed=seed, form=self.form)
         if learner.features.random:
             warnings.warn(
                 f"the first call has {rows.shape[0]} rows, which determine "
@@ -486,5 +496,6 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         """Check the parameters: by scikit-learn's conventions when fitting, not in ``__init__``."""
         if self.dimensions is not None:
             check_int("dimensions", self.dimensions, 1)
+        check_choice("form", self.form, FORMS)
         goal_of(self.decide, self.decide_value)
-        return Options(self.unlabelled, self.goal, self.ridge, self.exponent)
+        return Options(**{one.name: getattr(self, one.name) for one in fields(Options)})

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mlcl.arrays import Format
+from mlcl.config.resolve import upgraded
 from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.sklearn.array_files import (
@@ -85,7 +86,9 @@ def _restore(
     if learner.classes != len(classes):
         raise InputError(f"the sums have {learner.classes} classes; expected {len(classes)}")
     names = read_feature_names(header["feature_names"], learner.features.features)
-    return learner, dict(header["params"]), classes, names
+    params = upgraded(header["params"])
+    params.setdefault("form", "full")  # of version 0.1
+    return learner, params, classes, names
 
 
 def _read_beside(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Beside | None:

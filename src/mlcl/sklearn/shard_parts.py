@@ -54,6 +54,7 @@ class Job:
         features: the feature map.
         usual: the size of columns, see `Counter`.
         held_out: the share of the rows that are held out.
+        shared: the form of the sums.
     """
 
     shards: tuple[Shard, ...]
@@ -61,6 +62,7 @@ class Job:
     features: FeatureMap
     usual: Seen | None = None
     held_out: float = 0.0
+    shared: bool = False
 
     @property
     def name(self) -> str:
@@ -71,7 +73,7 @@ class Job:
 
 def count(job: Job) -> tuple[Part, list[Counted]]:
     """Count shards, batch by batch; a shard that is not as it was described is an `InputError`."""
-    counter = Counter(job.features, job.usual, held_out=job.held_out)
+    counter = Counter(job.features, job.usual, held_out=job.held_out, shared=job.shared)
     counted = []
     for shard in job.shards:
         start, where = 0, f"column {job.columns.vectors!r} of {shard.address}"

@@ -75,7 +75,8 @@ def begin(
     tagger = check_params(params)
     learner = tagger._begin(rows)
     d, seen = learner.features.dimension, Seen(squares_of(learner.features, rows), float(len(rows)))
-    group = RATIO * 8 * (labels + 2) * (1 + d + packed_size(d))
+    own = d if learner.sums.shared else packed_size(d)
+    group = RATIO * 8 * (2 * (1 + d + packed_size(d)) + labels * (1 + d + own))
     share = min(held_out, MOST_HELD / sum(shard.rows for shard in shards))
     params, width = tagger.get_params(), rows.shape[1]
     begun = Begun(learner, params, columns, first.kind, width, group, first.address, seen, share)

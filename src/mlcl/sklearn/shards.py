@@ -199,6 +199,7 @@ class _State:
                     features,
                     usual,
                     begun.held_out,
+                    begun.learner.sums.shared,
                 )
                 for node in bundle
             ]

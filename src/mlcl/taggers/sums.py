@@ -12,7 +12,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import counted_data
 from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
+from mlcl.exact.learner import Form
 from mlcl.labels import LabelCounts, Labels
 from mlcl.memories import Memory, TaskSamples
 from mlcl.metrics import (
@@ -74,6 +75,7 @@ class Learnt:
         classes: names of the classes.
         options: how the weights are solved.
         dimensions: more features than this were projected; None: never.
+        form: of the sums.
         goal: what thresholds are chosen for.
         numbers: whether the names of the classes stand for whole numbers.
         features: names of the features, if they have names.
@@ -90,6 +92,7 @@ class Learnt:
     classes: tuple[str, ...]
     options: Options
     dimensions: int | None = 256
+    form: Form = "auto"
     goal: Goal = field(default_factory=Goal)
     numbers: bool = False
     features: tuple[str, ...] | None = None
@@ -178,8 +181,9 @@ def read_sums(folder: str | Path) -> Learnt:
     return Learnt(
         learner,
         result.classes,
-        Options(exact.unlabelled, exact.goal, exact.ridge, exact.exponent),
+        Options(**{field.name: getattr(exact, field.name) for field in fields(Options)}),
         exact.dimensions,
+        exact.form,
         thresholds.goal or Goal(),
         numbers,
         features,
@@ -201,12 +205,7 @@ def merge_sums(first: Learnt, second: Learnt) -> Learnt:
 
 def _config(learnt: Learnt) -> Config:
     options = learnt.options
-    exact = {
-        "unlabelled": options.unlabelled,
-        "goal": options.goal,
-        "ridge": options.ridge,
-        "exponent": options.exponent,
-    }
+    exact = asdict(options) | {"form": learnt.form}
     if learnt.dimensions is not None:
         exact["dimensions"] = learnt.dimensions
     given = {

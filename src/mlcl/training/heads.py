@@ -354,5 +354,5 @@ def _log_odds(
     """
     found, kept = sums.solution(learner), learner.sums
     bias = found.intercepts + (prior_shift(found.prior, np.full_like(found.prior, 0.5)) if balanced else 0.0)
-    counts = [[side.count for side in kept.sides(k, found.choice.unlabelled)] for k in range(kept.classes)]
-    return found.weights.astype(np.float32), bias.astype(np.float32), np.min(counts, axis=1) > 1
+    counts = kept.counts(found.choice.unlabelled)
+    return found.weights.astype(np.float32), bias.astype(np.float32), np.minimum(*counts) > 1

@@ -6,6 +6,7 @@ are solved anew: see docs/specification.md#exact. The layer is the head of a net
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -92,7 +93,9 @@ class ExactSums:
             labels: of the task's classes, ``[n, len(classes)]``.
             known: which of these labels are known; all by default.
         """
-        learner = self.learner or ExactLearner.begin(features, dimensions=self.dimensions, seed=self.seed)
+        learner = self.learner or ExactLearner.begin(
+            features, dimensions=self.dimensions, seed=self.seed, form=self.config.form
+        )
         if (total := self.linear.out_features) > learner.classes:
             # All classes at once: those that no row was annotated for yet then share their empty sums.
             learner = learner.learn(features[:0], np.zeros((0, total), np.uint8), range(total))
@@ -129,10 +132,8 @@ class ExactSums:
     def solution(self, learner: ExactLearner) -> Solution:
         """Return the solution for a learner's sums; that of the last learner is kept, not solved again."""
         if self._solved is None or self._solved[0] is not learner:
-            config = self.config
-            options = Options(
-                unlabelled=config.unlabelled, goal=config.goal, ridge=config.ridge, exponent=config.exponent
-            )
+            fields = (field.name for field in dataclasses.fields(Options))
+            options = Options(**{name: getattr(self.config, name) for name in fields})
             self._solved = learner, solve(learner, options)
         return self._solved[1]
 
