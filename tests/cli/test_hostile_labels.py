@@ -87,7 +87,7 @@ COMMANDS = (
     "check {p}/run",
     "learn --data {p}/shard.parquet --out {p}/learnt --jobs 1",
 )
-NAMING = tuple(COMMANDS[n] for n in (0, 4, 5, 13, 17))
+NAMING = tuple(COMMANDS[n] for n in (0, 4, 5, 6, 14, 18))
 """Commands that show all labels."""
 
 

@@ -132,7 +132,8 @@ def thresholds(
     names = [name for name in KINDS if wanted.get(name) is not None or flags.get(name)]
     if len(names) > 1:
         raise InputError(f"--{names[0]} and --{names[1]} were given; expected one goal.")
-    goal = Goal(names[0], wanted.get(names[0]), confidence) if names and names[0] in wanted else Goal(*names)
+    kind = names[0] if names else "f1"
+    goal = Goal(kind, wanted[kind], confidence) if kind in wanted else Goal(kind)
     found = set_thresholds(folder, goal, data=data)
     console = make_console(sys.stdout)
     console.print(_threshold_table(found))
