@@ -108,12 +108,13 @@ RENAMED = {
 
 
 def difference(values: Values, above: str, below: str) -> str:
-    """Return a paired difference with its interval, bold where the interval excludes zero; "-" without two seeds.
+    """Return a paired difference with its interval, bold where the interval excludes zero; "-" below three seeds.
 
-    >>> difference({"a": {0: 2.0, 1: 2.2}, "b": {0: 1.0, 1: 1.1}}, "a", "b")
-    '**+1.05 [+0.41, +1.69]**'
+    >>> difference({"a": {0: 2.0, 1: 2.2, 2: 2.1}, "b": {0: 1.0, 1: 1.1, 2: 1.2}}, "a", "b")
+    '**+1.00 [+0.75, +1.25]**'
     """
-    gain = paired_by_seed(values.get(above, {}), values.get(below, {}))
+    a, b = values.get(above, {}), values.get(below, {})
+    gain = paired_by_seed(a, b) if len(set(a) & set(b)) > 2 else None
     if gain is None or math.isnan(gain.low):
         return "-"
     return f"**{interval(gain)}**" if gain.low > 0 or gain.high < 0 else interval(gain)
@@ -300,18 +301,26 @@ def peaks(columns: Mapping[str, Sweep]) -> Iterator[str]:
 def rows(sweep: Sweep) -> Iterator[str]:
     """Yield the table of one benchmark: chosen rate, both measures, and the differences to ER at either choice."""
     values = {metric: sweep.values(metric) for metric in (*METRICS, "pooled_map")}
+    common = set.intersection(*(set(seeds) for seeds in values["macro_auc"].values()))
     older, chosen = at_one_rate(sweep.record["benchmark"]), sweep.record["tuning"]["chosen"]
     yield "| row | rate | in-task | pooled | mAP | minus ER, in-task | minus ER, pooled | at one rate, in-task |"
     yield "|---|---:|---:|---:|---:|---|---|---|"
     for row in sweep.record["rows"]:
         label = row["label"]
         if label in values["macro_auc"]:
-            means = [f"{fmean(found[label].values()):.2f}" for found in values.values()]
+            means = [f"{fmean(found[label][seed] for seed in common):.2f}" for found in values.values()]
             gains = [difference(values[metric], label, "er") for metric in METRICS]
             gains.append(first_difference(older, "macro_auc", label, "er"))
             shown = ["" if label == "er" else gain for gain in gains]
             rate = chosen.get(label, {}).get("train.lr", "-")
             yield f"| {label} | {rate} | {' | '.join(means)} | {' | '.join(shown)} |"
+
+
+def done(sweep: Sweep) -> str:
+    """Return the number of seeds of a table; where rows lack some, the number that all have is what means are of."""
+    least = min(len(seeds) for seeds in sweep.values("macro_auc").values())
+    wanted = int(sweep.record["seeds"])
+    return f"{wanted} seeds" if least == wanted else f"not complete: {least} of {wanted} seeds"
 
 
 def section(name: str, sweep: Sweep) -> Iterator[str]:
@@ -321,7 +330,7 @@ def section(name: str, sweep: Sweep) -> Iterator[str]:
     commits = ", ".join(str(commit)[:7] for commit in record["commits"])
     yield from ("", f"## {NAMES[name]}", "", f"    {command(record)}", "")
     yield (
-        f"{record['seeds']} seeds; rates chosen on validation rows at seed {seeds}; commits {commits}; files: "
+        f"{done(sweep)}; rates chosen on validation rows at seed {seeds}; commits {commits}; files: "
         f"`results/{sweep.folder.name}`"
     )
     yield from ("", *rows(sweep))

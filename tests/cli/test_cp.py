@@ -23,7 +23,7 @@ def test_cp_gives_a_config_to_change(capsys, tmp_path):
     ("arguments", "words"),
     [
         (["cp", "c-digts", "x.yaml"], "unknown config 'c-digts'"),
-        (["cp", "c-digits"], "required: file"),
+        (["cp", "c-digits"], "required: FILE"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, capsys, monkeypatch, tmp_path):

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from mlcl.cli.helping import COMMON, SHORT, short
 from mlcl.cli.main import VERBS, main
+from mlcl.cli.settings import COMMON, SHORT, short
 from mlcl.config.resolve import read_yaml, settings, shipped
 from mlcl.sweeps.experiment import experiments
 
@@ -94,7 +94,7 @@ def test_explain_says_what_is_known_of_a_name(name, words, capsys):
 
 
 def test_every_setting_is_explained(capsys, monkeypatch):
-    monkeypatch.setattr("mlcl.cli.explain.read_yaml", cache(read_yaml))  # the shipped configs are read once
+    monkeypatch.setattr("mlcl.cli.look.read_yaml", cache(read_yaml))  # the shipped configs are read once
     for name in settings():
         first = shown(["explain", name], capsys).splitlines()[0]
         assert first.startswith(f"{name}: "), first

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from helpers import SMALL, small_arrays, small_benchmark
-from mlcl.cli.estimates import TimeLeft
 from mlcl.cli.main import main
+from mlcl.cli.progress import TimeLeft
 from mlcl.cli.terminal import Terminal, result_lines, result_table
 from mlcl.datasets import prepare_source
 from mlcl.runs.continuing import update
@@ -154,15 +154,15 @@ def test_many_notes_are_one_line_and_a_file(tmp_path, capsys):
 
 
 def test_a_warning_is_shown_once(capsys, monkeypatch):
-    from mlcl.cli import ls
+    from mlcl.cli import look
 
-    def warn_twice(_):
+    def warn_twice(what=None, pattern=None):
         for _ in range(2):
             with warnings.catch_warnings():
                 warnings.warn("beware", UserWarning, stacklevel=1)
         return 0
 
-    monkeypatch.setattr(ls, "main", warn_twice)
+    monkeypatch.setattr(look, "ls", warn_twice)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert main(["ls"]) == 0

@@ -133,7 +133,7 @@ def test_a_store_with_labels_serves_where_nothing_was_held_out(finished, tmp_pat
     [
         (["thresholds", "{held}", "--precision", "90"], "precision is 90.0"),
         (["thresholds", "{held}", "--cost", "0"], "cost is 0.0"),
-        (["thresholds", "{held}", "--f1", "--recall", "0.5"], "not allowed with"),
+        (["thresholds", "{held}", "--f1", "--recall", "0.5"], "expected one goal"),
         (["thresholds", "{held}", "--data", "no-such-store"], "no-such-store"),
         (["predict", "{held}", "{x}"], "--out is missing"),
         (["predict", "{held}", "{x}", "--tags", "--logits"], "--tags and --logits were given"),

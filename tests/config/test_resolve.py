@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(given, words):
         ("memory: {sise: 3}", "my.yaml: unknown field 'memory.sise'. Did you mean 'memory.size'"),
         ("memry: {size: 3}", "my.yaml: unknown field 'memry'. Did you mean 'memory'"),
         ("train: {epochs: many}", "my.yaml: train.epochs is 'many'; expected int"),
-        ("train: {epochs: 2.5}", "my.yaml: train.epochs is '2.5'; expected int"),
+        ("train: {epochs: 2.5}", "my.yaml: train.epochs is 2.5; expected int"),
         ("stream: {setting: both}", "stream.setting is 'both'; expected 'overlap', 'disjoint'"),
         ("loss: {margin: big}", "loss.margin is 'big'; expected float"),
         ("train: 3", "my.yaml: train is 3; expected a mapping"),

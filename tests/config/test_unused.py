@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
+from helpers import command_config
 from mlcl import run
 from mlcl.cli.main import main
 from mlcl.config.resolve import checked, config_from, merge, resolve, shipped, to_yaml
@@ -125,17 +126,11 @@ def test_what_a_shipped_config_its_copy_or_a_run_sets_for_all_methods_is_no_mist
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         config = config_from({"benchmark": name, "method": method})
-        assert main_config([str(copy), "--method", method]) == main_config([name, "--method", method])
+        assert command_config([str(copy), "--method", method]) == command_config([name, "--method", method])
         again.write_text(to_yaml(config))
         assert config_from(again) == config
         assert config_from(to_dict(config)) == config
-        assert main_config([str(again)]) == config
-
-
-def main_config(words):
-    from mlcl.cli.options import parse_run
-
-    return parse_run(words).config
+        assert command_config([str(again)]) == config
 
 
 def warned(capsys):
@@ -186,13 +181,13 @@ def test_a_short_file_is_by_hand_unless_the_command_line_chooses_the_method(tmp_
     with pytest.warns(UserWarning, match="memory.size is 100, which has no effect"):
         config_from(file)
     with pytest.warns(UserWarning, match="memory.size is 100, which has no effect"):
-        main_config([str(file)])
+        command_config([str(file)])
     assert main(["validate", str(file)]) == 0
     assert len(warned(capsys)) == 1
     file.write_text("method: er\nmemory: {size: 100}\n")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert main_config([str(file), "--method", "exact"]).model.head == "exact"
+        assert command_config([str(file), "--method", "exact"]).model.head == "exact"
 
 
 def test_a_sweep_warns_of_what_changes_none_of_its_rows(tmp_path):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlcl.cli.ls import listing
+from mlcl.cli.look import listing
 from mlcl.engines.batch_norm import share_statistics
 from mlcl.errors import InputError
 from mlcl.models import MODELS, LinearHead, Network, build_model

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import small_arrays
+from helpers import command_config, small_arrays
 from mlcl.cli.main import main
-from mlcl.cli.report import main as report
 from mlcl.config.resolve import config_from
 from mlcl.datasets import open_store, prepare_source
 from mlcl.errors import InputError
@@ -134,7 +133,7 @@ def test_a_whole_life_with_one_fetch(fetched, store, tmp_path):
     assert json.loads((tmp_path / "c" / "result.json").read_text())["weights"] == record
     assert extended.matrix.shape == (3, 3)
     assert len(fetched) == 2
-    report([str(tmp_path / "a"), str(tmp_path / "c"), "--out", str(tmp_path / "page.html")])
+    main(["report", str(tmp_path / "a"), str(tmp_path / "c"), "--out", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text()
     assert "fake 1.2 net, weights coco.pth, trained on MS-COCO" in page
     assert "no measure of continual learning" in page
@@ -196,10 +195,8 @@ def test_our_own_models_take_no_weights(store):
     ("text", "value"), [("true", True), ("false", False), ("a1_in1k", "a1_in1k"), ("x/w.pth", "x/w.pth")]
 )
 def test_the_command_line_takes_truth_names_and_files(text, value):
-    from mlcl.cli.options import parse_run
-
     words = ["--model", "timm:resnet18", "--model.pretrained", text, "--model.resize", "64"]
-    model = parse_run(words).config.model
+    model = command_config(words).model
     assert (model.kind, model.options) == ("timm:resnet18", {"pretrained": value, "resize": 64})
 
 
@@ -226,7 +223,7 @@ def test_features_remember_their_weights_in_every_run(fetched, store, tmp_path, 
     assert record["features"] == result.learner.data.origin
     of = {"name": "my-coco", "fingerprint": open_store(store).fingerprint, "options": {}}
     assert record["features"]["of"] == of
-    report([str(tmp_path / "a"), "--out", str(tmp_path / "page.html")])
+    main(["report", str(tmp_path / "a"), "--out", str(tmp_path / "page.html")])
     assert "Features" in (tmp_path / "page.html").read_text()
     assert main(["data", "info", str(out), "--stream.tasks", "2"]) == 0
     told = " ".join(capsys.readouterr().out.split())
@@ -267,7 +264,7 @@ def test_a_pretrained_encoder_in_a_committee_is_fetched_once_and_recorded(fetche
     assert trained.committee.encoder.provenance == record["encoder_weights"]
     inputs = open_store(store).test.inputs
     assert np.array_equal(trained.logits(inputs), whole.learner.predict(inputs))
-    report([str(tmp_path / "b"), "--out", str(tmp_path / "page.html")])
+    main(["report", str(tmp_path / "b"), "--out", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text()
     assert "Encoder weights" in page
     assert "no measure of continual learning" in page

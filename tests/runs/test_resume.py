@@ -29,7 +29,7 @@ HOST = """
 import json, os, signal, sys
 from pathlib import Path
 import torch
-import mlcl.cli.run, mlcl.cli.resume
+import mlcl.cli.run
 from mlcl.training.learner import Learner
 from mlcl.cli.main import main
 from mlcl.training.evaluation import Evaluations

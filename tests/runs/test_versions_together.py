@@ -146,7 +146,7 @@ def test_a_label_is_not_forgotten_in_a_version_that_is_not_in_use_without_a_word
         release(root / "versions" / "7")
         return receipt
 
-    monkeypatch.setattr("mlcl.cli.forget.forget", meanwhile)
+    monkeypatch.setattr("mlcl.taggers.forget.forget", meanwhile)
     assert main(["forget", str(root), "--label", "bee"]) == 4
     assert "version 7 came into use meanwhile" in capsys.readouterr().err
     assert current_number(root) == 7
@@ -223,7 +223,7 @@ def test_a_resumed_update_is_judged_by_its_gate(place, tmp_path, monkeypatch, ca
 
     def begin(store, *more):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mlcl.cli.update.update", stopped)
+            patch.setattr("mlcl.runs.continuing.update", stopped)
             with pytest.raises(Interrupted):
                 main(["update", str(root), "--data", str(place / store), "--quiet", *more])
         return max((root / "versions").iterdir())

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 from typing import Any
 
 import numpy as np
 
+from mlcl.cli.settings import config_of, split_settings
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.files import json_digest
 from mlcl.streams import Benchmark
+
+
+def command_config(words):
+    """The config of ``mlcl run`` with these words: a name or a file first, if any, then settings."""
+    rest, given = split_settings(argparse.ArgumentParser(), words)
+    return config_of(rest[0] if rest else None, given)
 
 
 def small_arrays(*, images=False, n=120, classes=6, seed=0):

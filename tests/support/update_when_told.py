@@ -39,5 +39,5 @@ def update_later(*arguments: Any, callback: Callback, **options: Any) -> Result:
 
 
 if __name__ == "__main__":
-    with mock.patch("mlcl.cli.update.update", update_later):
+    with mock.patch("mlcl.runs.continuing.update", update_later):
         sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcl.cli.reproduce import parse_reproduce
+from mlcl.cli.main import main
 from mlcl.config.resolve import merge, resolve
 from mlcl.errors import InputError
 from mlcl.files import slug
@@ -111,15 +111,14 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", [*OWN, "core"])
-def test_a_table_runs_on_its_own_benchmark_unless_another_is_chosen(name, tmp_path):
-    own = OWN.get(name, "c-digits")
-    command = parse_reproduce([name])
-    assert command is not None
+def test_a_table_runs_on_its_own_benchmark_unless_another_is_chosen(name, tmp_path, monkeypatch):
+    own, commands = OWN.get(name, "c-digits"), []
+    monkeypatch.setattr("mlcl.cli.reproduce._reproduce", commands.append)
+    assert main(["reproduce", name]) == main(["reproduce", name, "--benchmark", "c-scene"])
+    command, chosen = commands
     assert (command.benchmark, command.out) == (own, Path("results") / f"{name}-{own}")
     _, runs = plan_runs(command.experiment, benchmark=command.benchmark, seeds=1, out=tmp_path)
     assert {run.config.benchmark for run in runs} == {own}
-    chosen = parse_reproduce([name, "--benchmark", "c-scene"])
-    assert chosen is not None
     assert chosen.benchmark == "c-scene"
 
 

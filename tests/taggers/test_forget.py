@@ -179,3 +179,12 @@ def test_forgetting_of_which_too_few_digits_are_left_changes_nothing(place, tmp_
     )
     with pytest.raises(InputError, match=r"too few digits are left.*learnt anew"):
         learner.forget(np.full((1, d), huge) + learner.features.centre, np.zeros((1, classes), np.uint8))
+
+
+def test_decisions_are_measured_at_the_threshold_of_the_run(place, tmp_path):
+    settings = label_settings(place / "first", "exact", **SETTINGS, threshold=0.05)
+    run(settings, out=tmp_path / "run")
+    (tmp_path / "rows.txt").write_text(read_ids(place / "first")[0])
+    forget(tmp_path / "run", out=tmp_path / "forgot", rows=tmp_path / "rows.txt")
+    before, after = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("run", "forgot"))
+    assert after["pooled"]["or"] == pytest.approx(before["pooled"]["or"], abs=2)  # at 0.5 it is far lower

@@ -87,7 +87,7 @@ def test_arrays_become_a_table_with_a_column_a_class(trained, tmp_path, capsys):
     assert main([*arguments, str(out), "--overwrite"]) == 0
 
 
-def test_a_store_is_scored_whole(trained, tmp_path):
+def test_a_store_is_scored_whole(trained, tmp_path, capsys):
     result = trained["features"]
     data = result.learner.data
     arrays = {"x_train": data.train.inputs, "y_train": data.train.labels}
@@ -98,6 +98,11 @@ def test_a_store_is_scored_whole(trained, tmp_path):
     assert scores.ids[0] == "train-0"
     assert scores.ids[-1] == f"test-{len(data.test) - 1}"
     assert np.array_equal(scores.values[len(data.train) :], result.learner.predict(data.test.inputs))
+    words = ["predict", str(result.folder), str(tmp_path / "store"), "--out", str(tmp_path / "scores.npz")]
+    capsys.readouterr()
+    assert main(words) == 0
+    parts = f"first its {len(data.train)} training rows, then its {len(data.test)} test rows"
+    assert parts in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode on this machine")

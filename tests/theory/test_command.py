@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.cli.main import main
-from mlcl.cli.theory import FILES
+from mlcl.cli.report import FILES
 from mlcl.config.resolve import merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError

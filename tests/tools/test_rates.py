@@ -50,11 +50,12 @@ def test_a_curve_is_the_mean_over_seeds_of_the_values_that_did_not_diverge(tmp_p
 
 def test_a_difference_is_of_the_first_table_that_has_both_rows():
     tables = [
-        sweep(er=[1.0, 1.0]),
-        sweep(er=[1.0, 1.0], new=[3.0, 3.1]),
-        sweep(er=[0.0, 0.0], new=[9.0, 9.0]),
+        sweep(er=[1.0, 1.0, 1.0]),
+        sweep(er=[1.0, 1.0, 1.0], new=[5.0, 5.1]),  # two seeds are too few
+        sweep(er=[1.0, 1.0, 1.0], new=[3.0, 3.1, 3.2]),
+        sweep(er=[0.0, 0.0, 0.0], new=[9.0, 9.0, 9.0]),
     ]
-    assert rates.first_difference(tables, "macro_auc", "new", "er") == "**+2.05 [+1.41, +2.69]**"
+    assert rates.first_difference(tables, "macro_auc", "new", "er") == "**+2.10 [+1.85, +2.35]**"
     assert rates.first_difference(tables, "macro_auc", "new", "nobody") == "-"
 
 
@@ -80,7 +81,9 @@ def test_a_table_is_tuned_or_at_one_rate_and_an_earlier_one_still_counts(tmp_pat
         record = {"table": "ewc", "benchmark": "c-enron", "tuning": tuning}
         (folder / "sweep.yaml").write_text(yaml.safe_dump(record))
         (folder / "table.md").write_text("")
-        lines = [f'"{label}",{seed},{value + seed / 100}' for label, value in rows.items() for seed in (0, 1)]
+        lines = [
+            f'"{label}",{seed},{value + seed / 100}' for label, value in rows.items() for seed in (0, 1, 2)
+        ]
         (folder / "runs.csv").write_text("\n".join(["label,seed,macro_auc", *lines]) + "\n")
 
     table("ewc-c-enron", {"ewc": 70.0, "ewc-rldam": 75.0}, tuning={"chosen": {}})

@@ -1,1 +1,1 @@
-"""The command line: one file per verb, each a few lines that call one function of the library (`main` finds them)."""
+"""The command line: a verb is a function whose signature has the options of the command (`main` finds them)."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mlcl.arrays import ENDING
 from mlcl.cli.messages import say
-from mlcl.cli.verbs import verb_parser
 from mlcl.datasets import open_store, read_ids
 from mlcl.datasets.store import MANIFEST
 from mlcl.errors import InputError
@@ -22,30 +21,25 @@ from mlcl.taggers.check import Finding, check_run, in_turn, left_behind, looks_l
 _LEFT_BY_LEARN = re.compile(r"\w+\.safetensors\.tmp")
 
 
-def main(arguments: list[str]) -> int:
-    """Check: ``mlcl check DIR [--repair]``."""
-    parser = verb_parser(
-        "check",
-        "Say what is wrong with the folder of a run and its versions, of a sweep, of a tagger (`mlcl learn`, or the "
-        "file of a saved one) or of a store: damaged and missing files, unfinished versions, an unreadable "
-        "current.json, links, and what killed commands left. Exit code 0: all is sound; 2: something is wrong.",
-    )
-    parser.add_argument("path", type=Path, metavar="DIR", help="the folder, or the file of a tagger")
-    parser.add_argument(
-        "--repair",
-        action="store_true",
-        help="mend what follows from other files: current.json, and what killed commands left; all else stays",
-    )
-    given = parser.parse_args(arguments)
-    found = _check(given.path, repair=given.repair)
+def check(path: Path, *, repair: bool = False) -> int:
+    """Say what is wrong with the folder of a run and its versions, of a sweep, of a tagger, or of a store.
+
+    Damaged and missing files, unfinished versions, an unreadable current.json, links, and what killed commands left.
+    Exit code 0: all is sound; 2: something is wrong.
+
+    Args:
+        path (DIR): the folder, or the file of a tagger.
+        repair: mend what follows from other files: current.json, and what killed commands left; all else stays.
+    """
+    found = _check(path, repair=repair)
     for finding in found:
         after = finding.mended or finding.remedy
         say(f"{finding.path}: {finding.what}{f'; {after}' if after else ''}")
     left = [finding for finding in found if finding.wrong and not finding.mended]
     if left:
-        say(f"{given.path}: {len(left)} of {len(found)} to be put right")
+        say(f"{path}: {len(left)} of {len(found)} to be put right")
         return 2
-    say(f"{given.path} is sound")
+    say(f"{path} is sound")
     return 0
 
 

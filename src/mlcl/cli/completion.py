@@ -1,23 +1,20 @@
 """``mlcl completion``: a script that completes commands, options and names in bash or zsh.
 
-Options are read off the help of the verbs and names off the registries, so the script knows what mlcl knows.
+Options are those of the verbs and names those of the registries, so the script knows what mlcl knows.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
-import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args, get_origin
 
-from mlcl.cli import ls
-from mlcl.cli.helping import short
-from mlcl.cli.main import VERBS
+from mlcl.cli import data
+from mlcl.cli.look import LISTS
+from mlcl.cli.main import VERBS, find_verb
 from mlcl.cli.messages import page
-from mlcl.cli.verbs import verb_parser
+from mlcl.cli.settings import short
+from mlcl.cli.verbs import takes_settings, verb_parser
 from mlcl.config.parts import REGISTRIES
 from mlcl.config.resolve import settings, shipped
 from mlcl.datasets import SOURCES
@@ -54,13 +51,12 @@ complete -o bashdefault -o default -F _mlcl mlcl
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Print the script: ``mlcl completion bash | zsh``."""
-    parser = verb_parser(
-        "completion", "Print a script that completes commands: source <(mlcl completion bash)"
-    )
-    parser.add_argument("shell", choices=tuple(USE), help="the shell")
-    shell = parser.parse_args(arguments).shell
+def completion(shell: Literal["bash", "zsh"]) -> int:
+    """Print a script that completes commands: source <(mlcl completion bash).
+
+    Args:
+        shell: the shell.
+    """
     page(f"{USE[shell]}\n{script()}")
     return 0
 
@@ -99,7 +95,7 @@ def operands() -> dict[str, Sequence[str]]:
     tables = list(experiments())
     return {
         "run": list(shipped()),
-        "ls": list(ls.SECTIONS),
+        "ls": list(LISTS),
         "explain": [*settings(), *PRESETS],
         "cp": [*shipped(), *tables],
         "reproduce": tables,
@@ -110,25 +106,19 @@ def operands() -> dict[str, Sequence[str]]:
 
 
 def options(verb: str) -> list[str]:
-    """Return the options of a verb, as its help shows them.
+    """Return the options of a verb.
 
     >>> options("compare")
     ['--help', '--on', '--plugin']
     """
-    calls = (
-        [["--help", "all"]]
-        if verb != "data"
-        else [
-            *(["prepare", kind, "--help"] for kind in SOURCES.names()),
-            ["features", "--help"],
-            ["info", "--help", "all"],
-        ]
-    )
-    text = io.StringIO()
-    for call in calls:
-        with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-            importlib.import_module(f"mlcl.cli.{verb}").main(call)
-    return sorted({*re.findall(r"(?<![\w-])--[a-z][\w.-]*[\w]", text.getvalue()), "--plugin"})
+    functions: list[Callable[..., int]] = [data.features, data.info] if verb == "data" else [find_verb(verb)]
+    parsers = [verb_parser(verb, one) for one in functions]
+    if verb == "data":
+        parsers += [data.prepare_parser(kind) for kind in SOURCES.names()]
+    found = {word for parser in parsers for word in parser._option_string_actions if word.startswith("--")}
+    if any(map(takes_settings, functions)):
+        found |= {f"--{short(name)}" for name in settings()} | {f"--{name}" for name in settings()}
+    return sorted({*found, "--plugin"})
 
 
 def _case(pattern: str, words: Iterable[str], indent: int) -> str:

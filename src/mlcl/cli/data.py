@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
-from jsonargparse import ArgumentParser
-
-from mlcl.cli.helping import COMMON, shown_default
-from mlcl.cli.messages import fail, note, page, say
-from mlcl.cli.options import parse_settings
+from mlcl.cli.messages import again, fail, note, page, say
 from mlcl.cli.progress import make_console, progress_shown
-from mlcl.cli.verbs import verb_parser
+from mlcl.cli.settings import shown_default
+from mlcl.cli.verbs import Settings, call, verb_parser
 from mlcl.config.resolve import resolve
 from mlcl.datasets import SOURCES, prepare_source
+from mlcl.datasets.store import StoreInfo
 from mlcl.engines.pool import EngineFailure
 from mlcl.errors import InputError, nearest
 from mlcl.files import disk_is_full
@@ -23,66 +22,92 @@ from mlcl.reports import data as report
 from mlcl.runs.durations import measured
 from mlcl.runs.features import embed_store
 
+USAGE = """\
+usage: mlcl data prepare KIND --root PATH [--out STORE] [--size N]
+       mlcl data features STORE --model MODEL [--pretrained FILE] [--out STORE2]
+       mlcl data info NAME | STORE [--classes] [--figure FILE]
 
-def main(arguments: list[str]) -> int:
+prepare reads raw data once into a store; features embeds a store's images with a frozen model, once;
+info describes a store or a shipped benchmark.
+"""
+
+
+def data(words: list[str]) -> int:
     """Do ``mlcl data prepare``, ``mlcl data features`` or ``mlcl data info``."""
-    actions = {"prepare": _prepare, "features": features, "info": info}
-    if not arguments or arguments[0] in ("-h", "--help"):
-        page(
-            "usage: mlcl data prepare KIND --root PATH [--out STORE] [--size N]\n"
-            "       mlcl data features STORE --model MODEL [--pretrained FILE] [--out STORE2]\n"
-            "       mlcl data info NAME | STORE [--classes] [--figure FILE]\n\n"
-            "prepare reads raw data once into a store; features embeds a store's images with a frozen model, once;\n"
-            "info describes a store or a shipped benchmark.\n"
-        )
+    if not words or words[0] in ("-h", "--help"):
+        page(USAGE)
         return 0
-    if arguments[0] not in actions:
-        hint = nearest(arguments[0], actions)
-        raise InputError(f"unknown command 'data {arguments[0]}'; known are: {', '.join(actions)}.{hint}")
-    return actions[arguments[0]](arguments[1:])
+    name, *rest = words
+    if name == "prepare":
+        return _prepare(rest)
+    verbs: dict[str, Callable[..., int]] = {"features": features, "info": info}
+    if name not in verbs:
+        known = ("prepare", *verbs)
+        raise InputError(
+            f"unknown command 'data {name}'; known are: {', '.join(known)}.{nearest(name, known)}"
+        )
+    return call(f"data {name}", verbs[name], rest)
 
 
-def _prepare(arguments: list[str]) -> int:
-    """``mlcl data prepare KIND --root PATH [--out STORE] [--size N]`` and the options of the source."""
-    kinds = "\n".join(f"  {name:12}{SOURCES.summary(name)}" for name in SOURCES.names())
-    if not arguments or arguments[0] in ("-h", "--help"):
-        page(
-            "usage: mlcl data prepare KIND --root PATH [options]; `mlcl data prepare KIND --help` shows them\n\n"
-            f"kinds:\n{kinds}\n"
-        )
+def _prepare(words: list[str]) -> int:
+    """Do ``mlcl data prepare KIND`` with the options that every source has, and those of this one."""
+    if not words or words[0] in ("-h", "--help"):
+        kinds = "\n".join(f"  {name:12}{SOURCES.summary(name)}" for name in SOURCES.names())
+        usage = "mlcl data prepare KIND --root PATH [options]; `mlcl data prepare KIND --help` shows them"
+        page(f"usage: {usage}\n\nkinds:\n{kinds}\n")
         return 0
-    kind = arguments[0]
+    given = vars(prepare_parser(words[0]).parse_args(words[1:]))
+    quiet = given.pop("quiet")
+    with progress_shown("preparing", quiet=quiet) as progress:
+        made = prepare_source(
+            words[0], progress=progress, announce=(lambda _: None) if quiet else note, **given
+        )
+    dropped = "".join(f", {count} {reason}" for reason, count in made.dropped.items() if count)
+    return _say_made(made, dropped, quiet=quiet)
+
+
+def prepare_parser(kind: str) -> Any:
+    """Return the parser of ``mlcl data prepare KIND``."""
     source = SOURCES.get(kind)
-    parser = verb_parser(f"data prepare {kind}", SOURCES.summary(kind))
-    parser.add_argument("--root", required=True, type=Path, help="the folder, file or archive to read")
-    parser.add_argument(
-        "--out", type=Path, help="the store to make (default: in the cache, by name and size)"
-    )
-    parser.add_argument("--size", type=int, help="side of the images in pixels (default: 224)")
-    parser.add_argument("--name", help="what to call the dataset")
-    parser.add_argument(
-        "--skip-bad",
-        nargs="?",
-        const=True,
-        default=False,
-        metavar="FILE",
-        help="count and leave out images that cannot be read, and list them in FILE, one per line with the reason",
-    )
-    parser.add_argument("--jobs", type=int, help="processes (default: one per core)")
-    parser.add_argument("--overwrite", action="store_true", help="replace a store of other content")
-    parser.add_argument("--quiet", action="store_true", help="print the store's path only")
+    parser = verb_parser(f"data prepare {kind}", _of_every_source)
+    parser.description = SOURCES.summary(kind)
     for option in read_options(source):
         number = next((kind for kind in (int, float) if kind.__name__ in str(option.type)), str)
-        flag = f"--{option.name.replace('_', '-')}"
         default = _share(option.default) if number is float else shown_default(option.default)
         text = option.help.rstrip(".") + (f" (default: {default})" if default else "")
+        flag = f"--{option.name.replace('_', '-')}"
         parser.add_argument(flag, type=number, default=None, help=text.replace("%", "%%"))
-    given = vars(parser.parse_args(arguments[1:]))
-    quiet = given.pop("quiet")
+    return parser
 
-    with progress_shown("preparing", quiet=quiet) as progress:
-        made = prepare_source(kind, progress=progress, announce=(lambda _: None) if quiet else note, **given)
-    dropped = "".join(f", {count} {reason}" for reason, count in made.dropped.items() if count)
+
+def _of_every_source(
+    *,
+    root: Path,
+    out: Path | None = None,
+    size: int | None = None,
+    name: str | None = None,
+    skip_bad: bool | str = False,
+    jobs: int | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Read raw data once into a store.
+
+    Args:
+        root (PATH): the folder, file or archive to read.
+        out (STORE): the store to make (default: in the cache, by name and size).
+        size (N): side of the images in pixels (default: 224).
+        name (NAME): what to call the dataset.
+        skip_bad (FILE): count and leave out images that cannot be read, and list them in FILE, one per line with the
+            reason.
+        jobs (N): processes (default: one per core).
+        overwrite: replace a store of other content.
+        quiet: print the store's path only.
+    """
+
+
+def _say_made(made: StoreInfo, dropped: str, *, quiet: bool) -> int:
+    """Say what a store holds, and where it is."""
     state = "was there already" if made.already_there else f"done in {measured(made.seconds)}"
     if not quiet:
         note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes{dropped}; {state}")
@@ -90,64 +115,64 @@ def _prepare(arguments: list[str]) -> int:
     return 0
 
 
-def features(arguments: list[str]) -> int:
-    """``mlcl data features STORE --model MODEL``: a model's embeddings of a store's images, as a new store."""
-    parser = verb_parser(
-        "data features",
-        "Embed the images of a store with a frozen model, once, so that a comparison takes minutes: "
-        "mlcl run --benchmark STORE2 --model mlp.",
-    )
-    parser.add_argument("store", metavar="STORE", help="a store of images, by folder or name, or digits")
-    parser.add_argument(
-        "--model",
-        required=True,
-        help="timm:NAME, torchvision:NAME, one of `mlcl ls models`, or a run's folder",
-    )
-    parser.add_argument(
-        "--pretrained",
-        nargs="?",
-        const=True,
-        metavar="WEIGHTS",
-        help="a file of weights, or a package's default weights or their name (default: random weights)",
-    )
-    parser.add_argument("--resize", type=int, metavar="N", help="resize images to N x N for the model")
-    parser.add_argument("--out", type=Path, help="the store to make (default: in the cache, by both names)")
-    parser.add_argument("--batch-size", type=int, default=32, help="images at once (default: 32)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random weights (default: 0)")
-    parser.add_argument(
-        "--engine",
-        choices=("local", "ray"),
-        default="local",
-        help="this process, or a Ray cluster with one encoder per worker (default: local)",
-    )
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="encoders on Ray (default: one per GPU, or per core)"
-    )
-    parser.add_argument(
-        "--address", help="of a Ray cluster, for --engine ray (default: start one on this machine)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace a store of other content")
-    parser.add_argument("--quiet", action="store_true", help="print the store's path only")
-    given = vars(parser.parse_args(arguments))
-    quiet = given.pop("quiet")
-    again = shlex.join(["mlcl", "data", "features", *(word for word in arguments if word != "--overwrite")])
+def features(
+    store: str,
+    *,
+    model: str,
+    pretrained: bool | str | None = None,
+    resize: int | None = None,
+    out: Path | None = None,
+    batch_size: int = 32,
+    seed: int = 0,
+    engine: Literal["local", "ray"] = "local",
+    jobs: int | None = None,
+    address: str | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Embed the images of a store with a frozen model, once, so that a comparison takes minutes.
+
+    Then: mlcl run --benchmark STORE2 --model mlp.
+
+    Args:
+        store (STORE): a store of images, by folder or name, or digits.
+        model (MODEL): timm:NAME, torchvision:NAME, one of `mlcl ls models`, or a run's folder.
+        pretrained (WEIGHTS): a file of weights, or a package's default weights or their name (default: random weights).
+        resize (N): resize images to N x N for the model.
+        out (STORE2): the store to make (default: in the cache, by both names).
+        batch_size (N): images at once.
+        seed (N): seed of random weights (default: 0).
+        engine: this process, or a Ray cluster with one encoder per worker.
+        jobs (N): encoders on Ray (default: one per GPU, or per core).
+        address (ADDRESS): of a Ray cluster, for --engine ray (default: start one on this machine).
+        overwrite: replace a store of other content.
+        quiet: print the store's path only.
+    """
+    where = out or "the store"
+    kept = f"what was embedded is kept; to go on: {again()}"
     try:
         with progress_shown("embedding", quiet=quiet) as progress:
-            made = embed_store(**given, progress=progress)
+            made = embed_store(
+                store,
+                model=model,
+                pretrained=pretrained,
+                resize=resize,
+                out=out,
+                batch_size=batch_size,
+                seed=seed,
+                engine=engine,
+                jobs=jobs,
+                address=address,
+                overwrite=overwrite,
+                progress=progress,
+            )
     except (EngineFailure, KeyboardInterrupt) as error:
-        return fail(f"{str(error) or 'interrupted'}; what was embedded is kept; to go on: {again}", 3)
+        return fail(f"{str(error) or 'interrupted'}; {kept}", 3)
     except OSError as error:
         if not disk_is_full(error):
             raise
-        where = error.filename or given["out"] or "the store"
-        return fail(
-            f"{where} could not be written: {error.strerror}; what was embedded is kept; to go on: {again}", 3
-        )
-    if not quiet:
-        state = "was there already" if made.already_there else f"done in {measured(made.seconds)}"
-        note(f"{made.name}: {made.rows} rows, {len(made.classes)} classes; {state}")
-    say(made.path)
-    return 0
+        return fail(f"{error.filename or where} could not be written: {error.strerror}; {kept}", 3)
+    return _say_made(made, "", quiet=quiet)
 
 
 def _share(value: float | None) -> str:
@@ -159,42 +184,33 @@ def _share(value: float | None) -> str:
     return "1/3" if value == 1 / 3 else shown_default(value)
 
 
-def info(arguments: list[str]) -> int:
-    """``mlcl data info NAME | STORE``: tasks, imbalance, repetition, duplicates, warnings."""
-    parser = ArgumentParser(
-        prog="mlcl data info",
-        exit_on_error=False,
-        allow_abbrev=False,
-        description="Describe a benchmark. Settings of `mlcl run`, such as --stream.order, override its own.",
-    )
-    parser.add_argument(
-        "name",
-        metavar="NAME | STORE",
-        help="a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store",
-    )
-    parser.add_argument("--classes", action="store_true", help="one line per class, too")
-    parser.add_argument(
-        "--figure",
-        metavar="FILE",
-        help="draw the positives per class (the paper's Figure 1): .svg, .pdf, .png",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the figure if it exists")
-    shown = [name for name in COMMON if name.startswith("stream.")]
-    parsed = parse_settings(parser, arguments, common=["seed", "validate", *shown, "stream.imbalance"])
-    if parsed is None:
-        return 0
-    own, given = parsed
-    figure = Path(own["figure"]) if own.get("figure") else None
-    if figure and figure.exists() and not own.get("overwrite"):
+def info(
+    name: str,
+    *,
+    classes: bool = False,
+    figure: Path | None = None,
+    overwrite: bool = False,
+    settings: Settings,
+) -> int:
+    """Describe a benchmark: tasks, imbalance, repetition, duplicates, warnings.
+
+    Args:
+        name (NAME | STORE): a shipped benchmark (`mlcl ls benchmarks`) or the folder of a store.
+        classes: one line per class, too.
+        figure (FILE): draw the positives per class (the paper's Figure 1): .svg, .pdf, .png.
+        overwrite: replace the figure if it exists.
+        settings: such as --stream.order, override those of the benchmark.
+    """
+    if figure and figure.exists() and not overwrite:
         raise InputError(f"{figure} exists; choose another name, or add --overwrite.")
     if figure:
         report.check_figure(figure)
-    benchmark, warned = report.load_quietly(resolve(given={"benchmark": own["name"], **given}))
+    benchmark, warned = report.load_quietly(resolve(given={"benchmark": name, **settings}))
     console = make_console(sys.stdout)
     for line in report.overview_lines(benchmark):
         console.print(line)
     console.print(report.task_table(benchmark))
-    if own.get("classes"):
+    if classes:
         console.print(report.class_table(benchmark))
     for line in report.repetition_lines(benchmark):
         console.print(line)

@@ -18,49 +18,56 @@ from mlcl._version import __version__
 from mlcl.cli.messages import (
     close_streams,
     fail,
-    new_warnings,
+    new_command,
     open_streams,
     page,
     say,
     show_warning,
 )
+from mlcl.cli.verbs import call, refuse_repeated, take_plugins
 from mlcl.engines.cores import share_cores
 from mlcl.engines.launching import leave, rank, torchrun
 from mlcl.errors import InputError, nearest, one_line
 from mlcl.training.portable import NotPortable, restart
 
 VERBS = {
-    "run": "train and evaluate one method on one benchmark",
-    "resume": "continue a run that was stopped",
-    "predict": "probabilities or tags of images, arrays or a store by a finished run",
-    "why": "show what each word of a text adds to the log-odds of a label",
-    "thresholds": "choose which probabilities are tags: for F1, a precision, a recall or a cost",
-    "export": "write the network of a finished run for other programs",
-    "serve": "serve a tagger over HTTP: images, vectors or texts in, tags out",
-    "extend": "train a finished run on labels that nobody knew when it began",
-    "update": "train a finished run on more rows, new labels or both: a new version, behind a gate",
-    "forget": "remove rows or a label from an exact run, with a receipt",
-    "labels": "list the labels of a tagger, or give them other names",
-    "merge": "add taggers of the exact learner, as if one had learnt all their rows",
-    "convert": "write a tagger that is one file, as version 0.1 did, as a folder",
-    "drift": "test whether inputs, or the rates of predicted labels, have moved since training",
-    "versions": "list the versions of a run",
-    "rollback": "use an earlier version of a run again",
-    "check": "say what is wrong with a folder of mlcl, and mend what can be mended",
-    "learn": "learn a tagger from labelled data: a store, images, arrays, or Parquet files of any number",
-    "ls": "list methods, losses, memories, models, benchmarks and configs",
-    "explain": "explain a setting, a part or a method: meaning, type, default, where it is set",
-    "cp": "copy a shipped config or experiment to a file of your own",
-    "validate": "check a config or an experiment without running it",
-    "data": "prepare raw data into a store, embed a store with a model, or describe one",
-    "reproduce": "run a table of the paper over several seeds; write table, figure and report",
-    "report": "write one page about runs and sweeps; of one run, with its mistakes",
-    "card": "write a model card of a finished run, in Markdown",
-    "compare": "compare runs in a table",
-    "theory": "show what the paper's theory says of a benchmark, a memory or a finished run",
-    "completion": "print a script that completes commands in bash or zsh",
+    "run": ("run", "train and evaluate one method on one benchmark"),
+    "resume": ("run", "continue a run that was stopped"),
+    "predict": ("predict", "probabilities or tags of images, arrays or a store by a finished run"),
+    "why": ("predict", "show what each word of a text adds to the log-odds of a label"),
+    "thresholds": ("predict", "choose which probabilities are tags: for F1, a precision, a recall or a cost"),
+    "export": ("predict", "write the network of a finished run for other programs"),
+    "serve": ("serve", "serve a tagger over HTTP: images, vectors or texts in, tags out"),
+    "extend": ("learn", "train a finished run on labels that nobody knew when it began"),
+    "update": (
+        "learn",
+        "train a finished run on more rows, new labels or both: a new version, behind a gate",
+    ),
+    "forget": ("versions", "remove rows or a label from an exact run, with a receipt"),
+    "labels": ("versions", "list the labels of a tagger, or give them other names"),
+    "merge": ("versions", "add taggers of the exact learner, as if one had learnt all their rows"),
+    "convert": ("versions", "write a tagger that is one file, as version 0.1 did, as a folder"),
+    "drift": ("predict", "test whether inputs, or the rates of predicted labels, have moved since training"),
+    "versions": ("versions", "list the versions of a run"),
+    "rollback": ("versions", "use an earlier version of a run again"),
+    "check": ("check", "say what is wrong with a folder of mlcl, and mend what can be mended"),
+    "learn": (
+        "learn",
+        "learn a tagger from labelled data: a store, images, arrays, or Parquet files of any number",
+    ),
+    "ls": ("look", "list methods, losses, memories, models, benchmarks and configs"),
+    "explain": ("look", "explain a setting, a part or a method: meaning, type, default, where it is set"),
+    "cp": ("look", "copy a shipped config or experiment to a file of your own"),
+    "validate": ("look", "check a config or an experiment without running it"),
+    "data": ("data", "prepare raw data into a store, embed a store with a model, or describe one"),
+    "reproduce": ("reproduce", "run a table of the paper over several seeds; write table, figure and report"),
+    "report": ("report", "write one page about runs and sweeps; of one run, with its mistakes"),
+    "card": ("report", "write a model card of a finished run, in Markdown"),
+    "compare": ("report", "compare runs in a table"),
+    "theory": ("report", "show what the paper's theory says of a benchmark, a memory or a finished run"),
+    "completion": ("completion", "print a script that completes commands in bash or zsh"),
 }
-"""The verbs, each the function ``main`` of the module of its name."""
+"""The verbs: each is the function of its name in a module, and has a line in the help."""
 
 NEXT = """\
 mlcl: multi-label continual learning under class imbalance, measured by Macro-AUC.
@@ -91,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str], *, own: bool) -> int:
     share_cores()  # before torch is loaded
     warnings.showwarning = show_warning
-    new_warnings()
+    new_command(arguments)
     if torchrun() is None:
         return _main(arguments, own=own)
     with contextlib.ExitStack() as silence:
@@ -149,48 +156,23 @@ def _verb(arguments: list[str]) -> int:
 
         for plugin in plugins:
             load_plugin(plugin)
-    verb: Callable[[list[str]], int] = importlib.import_module(f"mlcl.cli.{name}").main
-    return verb(arguments)
+    function = find_verb(name)
+    if name == "data":
+        return function(arguments)
+    if name == "explain":  # a setting may be named as it is given
+        arguments = [word if word in ("-h", "--help") else word.removeprefix("--") for word in arguments]
+    return call(name, function, arguments)
 
 
-def take_plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split ``--plugin FILE.py | package.module``, which every verb takes, from the other words of a command line.
-
-    They are loaded before anything else is parsed: what a plugin registers adds names and options.
-
-    >>> take_plugins(["--memory", "mine", "--plugin", "my.py", "--plugin=a.b"])
-    (['--memory', 'mine'], ['my.py', 'a.b'])
-    """
-    rest, plugins = [], []
-    words = iter(arguments)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name != "--plugin":
-            rest.append(word)
-            continue
-        plugins.append(value if equals else next(words, ""))
-        if not plugins[-1]:
-            raise InputError("--plugin has no value; expected FILE.py or package.module.")
-    return rest, plugins
-
-
-def refuse_repeated(arguments: Sequence[str]) -> None:
-    """Refuse an option that is given twice: of two benchmarks the first would be dropped without a word.
-
-    >>> refuse_repeated(["--benchmark", "a", "--benchmark=b"])
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: --benchmark is given twice; expected it once.
-    """
-    names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{name} is given twice; expected it once.")
+def find_verb(name: str) -> Callable[..., int]:
+    """Return the function that is a verb."""
+    verb: Callable[..., int] = getattr(importlib.import_module(f"mlcl.cli.{VERBS[name][0]}"), name)
+    return verb
 
 
 def _help() -> str:
     width = max(map(len, VERBS)) + 2
-    lines = [f"  {name:{width}}{summary}" for name, summary in VERBS.items()]
+    lines = [f"  {name:{width}}{summary}" for name, (_, summary) in VERBS.items()]
     return (
         "usage: mlcl COMMAND [options]\n\n"
         "Multi-label continual learning under class imbalance, measured by Macro-AUC.\n\n"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from mlcl.engines.launching import rank
 from mlcl.texts import visible
+
+WIDTH, COLUMN = 110, 30
+"""Of a help: its width, and where meanings begin."""
 
 
 def say(*cells: object) -> None:
@@ -70,11 +75,23 @@ def fail(message: str, code: int) -> int:
 
 
 _SHOWN: set[str] = set()
+_WORDS: list[str] = []
 
 
-def new_warnings() -> None:
-    """Begin a command: what an earlier one has shown is shown again."""
+def new_command(words: Sequence[str]) -> None:
+    """Begin a command: warnings that an earlier one has shown are shown again."""
     _SHOWN.clear()
+    _WORDS[:] = words
+
+
+def command_words() -> list[str]:
+    """Return the words of the command that runs, the verb first."""
+    return list(_WORDS)
+
+
+def again() -> str:
+    """Return the command that goes on where this one was stopped: the same, which begins nothing anew."""
+    return shlex.join(["mlcl", *(word for word in _WORDS if word != "--overwrite")])
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -6,14 +6,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from jsonargparse import ArgumentParser
-
-from mlcl.cli.compare import print_section
-from mlcl.cli.messages import fail, note, say
-from mlcl.cli.options import parse_settings
+from mlcl.cli.messages import command_words, fail, note, say
 from mlcl.cli.progress import make_console
+from mlcl.cli.report import print_section
+from mlcl.cli.verbs import Settings, take_plugins
 from mlcl.config.resolve import Layer, merge, resolve
 from mlcl.engines.cluster import choose_engine
 from mlcl.errors import InputError, check_choice
@@ -27,7 +25,8 @@ from mlcl.sweeps.experiment import METRICS, Experiment, TableRow, experiments, l
 from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.plan import TUNING, PlannedRun, choose_rows, make_runs, plan_rows, plan_runs
 from mlcl.sweeps.record import TuningRecord, make_record, write_record
-from mlcl.sweeps.sweep import reuse, run_all, sweep_lock
+from mlcl.sweeps.sweep import reuse as copy_runs
+from mlcl.sweeps.sweep import run_all, sweep_lock
 from mlcl.sweeps.tuning import FIRST_SEED, Tuning, TuningPlan
 from mlcl.sweeps.work import Finished
 
@@ -45,136 +44,106 @@ class ReproduceCommand:
     engine: str
     address: str | None
     overwrite: bool
-    track: tuple[str, ...] = ()
-    reuse: tuple[Path, ...] = ()
-    done: bool = False
-    rows: tuple[str, ...] = ()
-    tune: TuningPlan | None = None
+    track: tuple[str, ...]
+    reuse: tuple[Path, ...]
+    done: bool
+    rows: tuple[str, ...]
+    tune: TuningPlan | None
 
 
-def parse_reproduce(arguments: Sequence[str]) -> ReproduceCommand | None:
-    """Understand the arguments of ``mlcl reproduce``; None if help was asked for and given."""
-    parser = ArgumentParser(
-        prog="mlcl reproduce",
-        exit_on_error=False,
-        allow_abbrev=False,
-        description="Run all rows of a table over several seeds and write table, figure and report. "
-        f"TABLE is one of: {', '.join(experiments())}; or a YAML file of your own. "
-        "Runs that are done are not done again, so the same command continues after an interruption. "
-        "Settings of `mlcl run` override those of all rows.",
-    )
-    parser.add_argument("table", metavar="TABLE | FILE.yaml", help="what to reproduce")
-    parser.add_argument(
-        "--seeds", type=int, metavar="N", default=3, help="number of seeds, from 0 (default: 3)"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="runs at a time (default: one per core, or one on an accelerator)",
-    )
-    parser.add_argument(
-        "--engine", default="local", choices=("local", "ray"), help="where to run (default: local)"
-    )
-    parser.add_argument("--address", help="address of a Ray cluster (default: a local one)")
-    parser.add_argument("--out", metavar="DIR", help="folder to write (default: results/TABLE-BENCHMARK)")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="redo finished runs in --out that have other settings"
-    )
-    parser.add_argument(
-        "--reuse",
-        type=Path,
-        nargs="+",
-        metavar="DIR",
-        help="other sweeps whose runs of equal settings are copied",
-    )
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        metavar="ROW",
-        help="run these rows only; the table has what else is done as well",
-    )
-    parser.add_argument(
-        "--done", action="store_true", help="run nothing: write table and report of the runs that are done"
-    )
-    parser.add_argument(
-        "--tune",
-        metavar="NAME[=V:V...],...",
-        help="first choose these settings for each row on validation rows, such as train.lr; its factors of 2 around "
-        "the row's value are tried, or the values given (train.lr=0.02:0.05:0.1), and more where an end is best",
-    )
-    parser.add_argument(
-        "--tune-seeds", type=int, metavar="N", default=2, help="seeds of tuning, from 1000 (default: 2)"
-    )
-    parser.add_argument(
-        "--tune-metric", metavar="METRIC", help="what tuning chooses by (default: the metric of the table)"
-    )
-    parser.add_argument(
-        "--tune-extend",
-        type=int,
-        metavar="N",
-        default=4,
-        help="values that may be added at each end (default: 4)",
-    )
-    parser.add_argument(
-        "--track", default="", help="trackers to report to: tensorboard, wandb, mlflow (extras)"
-    )
-    parsed = parse_settings(
-        parser, arguments, defaults={"benchmark": "that of the table's file, c-digits for most"}
-    )
-    if parsed is None:
-        return None
-    own, given = parsed
-    experiment = load_experiment(own["table"])
-    benchmark = given.pop("benchmark", experiment.benchmark)
+def reproduce(
+    table: str,
+    *,
+    seeds: int = 3,
+    jobs: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
+    reuse: list[Path] = [],  # noqa: B006
+    rows: list[str] = [],  # noqa: B006
+    done: bool = False,
+    tune: str | None = None,
+    tune_seeds: int | None = None,
+    tune_metric: str | None = None,
+    tune_extend: int | None = None,
+    track: str = "",
+    settings: Settings,
+) -> int:
+    """Run all rows of a table over several seeds and write table, figure and report.
+
+    TABLE is one of TABLES, or a YAML file of your own. Runs that are done are not done again,
+    so the same command continues after an interruption. Settings of `mlcl run` override those of all rows.
+
+    Args:
+        table (TABLE | FILE.yaml): what to reproduce.
+        seeds (N): number of seeds, from 0.
+        jobs (N): runs at a time (default: one per core, or one on an accelerator).
+        engine: where to run.
+        address (ADDRESS): address of a Ray cluster (default: a local one).
+        out (DIR): folder to write (default: results/TABLE-BENCHMARK).
+        overwrite: redo finished runs in --out that have other settings.
+        reuse (DIR): other sweeps whose runs of equal settings are copied.
+        rows (ROW): run these rows only; the table has what else is done as well.
+        done: run nothing: write table and report of the runs that are done.
+        tune (NAME[=V:V...],...): first choose these settings for each row on validation rows, such as train.lr; its
+            factors of 2 around the row's value are tried, or the values given (train.lr=0.02:0.05:0.1), and more where
+            an end is best.
+        tune_seeds (N): seeds of tuning, from 1000 (default: 2).
+        tune_metric (METRIC): what tuning chooses by (default: the metric of the table).
+        tune_extend (N): values that may be added at each end (default: 4).
+        track (T,...): trackers to report to: tensorboard, wandb, mlflow (extras).
+        settings: of all rows.
+    """
+    experiment = load_experiment(table)
+    benchmark = settings.pop("benchmark", experiment.benchmark)
     name = resolve(given={"benchmark": benchmark}).benchmark
-    out = Path(own.get("out") or Path("results") / f"{slug(experiment.name)}-{slug(name)}")
-    engine = own.get("engine", "local")
-    choose_engine(engine, jobs=own.get("jobs"), address=own.get("address"))
-    tune = _tuning_plan(own, experiment)
-    return ReproduceCommand(
-        experiment=experiment,
-        benchmark=benchmark,
-        given=given,
-        out=out,
-        seeds=own.get("seeds", 3),
-        jobs=own.get("jobs"),
-        engine=engine,
-        address=own.get("address"),
-        overwrite=bool(own.get("overwrite")),
-        track=parse_trackers(own.get("track", "")),
-        done=bool(own.get("done")),
-        rows=tuple(own.get("rows") or ()),
-        reuse=tuple(Path(folder) for folder in own.get("reuse") or ()),
-        tune=tune,
+    choose_engine(engine, jobs=jobs, address=address)
+    tuning = {"seeds": tune_seeds, "metric": tune_metric, "extend": tune_extend}
+    return _reproduce(
+        ReproduceCommand(
+            experiment=experiment,
+            benchmark=benchmark,
+            given=settings,
+            out=out or Path("results") / f"{slug(experiment.name)}-{slug(name)}",
+            seeds=seeds,
+            jobs=jobs,
+            engine=engine,
+            address=address,
+            overwrite=overwrite,
+            track=parse_trackers(track),
+            done=done,
+            rows=tuple(rows),
+            reuse=tuple(reuse),
+            tune=_tuning_plan(tune, tuning, experiment, seeds),
+        )
     )
 
 
-def _tuning_plan(own: Mapping[str, Any], experiment: Experiment) -> TuningPlan | None:
+reproduce.__doc__ = (reproduce.__doc__ or "").replace("one of TABLES", f"one of {', '.join(experiments())}")
+
+
+def _tuning_plan(
+    tune: str | None, options: Mapping[str, Any], experiment: Experiment, seeds: int
+) -> TuningPlan | None:
     """Return what ``--tune`` and its options ask for."""
-    if not own.get("tune"):
-        for name in ("tune_seeds", "tune_metric", "tune_extend"):
-            if name in own:
-                raise InputError(f"--{name.replace('_', '-')} is for --tune.")
+    given = {name: value for name, value in options.items() if value is not None}
+    if not tune:
+        for name in given:
+            raise InputError(f"--tune-{name} is for --tune.")
         return None
-    metric = check_choice("--tune-metric", own.get("tune_metric", experiment.metric), METRICS)
-    plan = TuningPlan.parse(
-        own["tune"], metric=metric, seeds=own.get("tune_seeds", 2), extend=own.get("tune_extend", 4)
-    )
+    chosen: dict[str, Any] = {"seeds": 2, "extend": 4, "metric": experiment.metric} | given
+    check_choice("--tune-metric", chosen["metric"], METRICS)
+    plan = TuningPlan.parse(tune, **chosen)
     if experiment.axis and experiment.axis.setting in plan.settings:
         raise InputError(f"--tune {experiment.axis.setting}: it is the axis of {experiment.name}.")
-    if own.get("seeds", 3) > FIRST_SEED:
-        raise InputError(
-            f"--seeds is {own['seeds']}; expected at most {FIRST_SEED}, the first seed of --tune."
-        )
+    if seeds > FIRST_SEED:
+        raise InputError(f"--seeds is {seeds}; expected at most {FIRST_SEED}, the first seed of --tune.")
     return plan
 
 
-def main(arguments: list[str]) -> int:
-    """Reproduce: ``mlcl reproduce TABLE [--benchmark B] [--seeds N] [--jobs N] [--engine E] [--out DIR]``."""
-    command = parse_reproduce(arguments)
-    if command is None:
-        return 0
+def _reproduce(command: ReproduceCommand) -> int:
+    """Do what is not done, and write and print the table."""
     rows, runs = plan_runs(
         command.experiment,
         benchmark=command.benchmark,
@@ -191,7 +160,7 @@ def main(arguments: list[str]) -> int:
             tuning = None
             if command.tune is not None:
                 runs, untuned, tuning = _tuned(command, command.tune, rows, chosen)
-            copied = reuse(runs, command.reuse)
+            copied = copy_runs(runs, command.reuse)
             if copied:
                 taken = ", ".join(map(str, command.reuse))
                 note(f"{copied} of {len(runs)} runs were taken from {taken}")
@@ -210,7 +179,7 @@ def main(arguments: list[str]) -> int:
             rows,
             ends,
             out=command.out,
-            arguments=arguments,
+            arguments=take_plugins(command_words())[0][1:],
             seeds=command.seeds,
             given=command.given,
             tuning=tuning,
@@ -239,7 +208,7 @@ def _tuned(
     _print_budget(command, plan, tuning, chosen)
 
     def execute(wanted: list[PlannedRun], mine: set[PlannedRun]) -> list[Finished]:
-        reuse(wanted, command.reuse)
+        copy_runs(wanted, command.reuse)
         return _run(command, [run for run in wanted if run in mine or has_result(run.folder)])
 
     found = tuning.tune(execute, active=() if command.done else chosen)

@@ -1,4 +1,4 @@
-"""``mlcl run``: train and evaluate one method on one benchmark."""
+"""Runs: begin one, continue one, and follow it to its end."""
 
 from __future__ import annotations
 
@@ -12,41 +12,89 @@ from types import FrameType
 from typing import Any
 
 from mlcl.cli.messages import fail, note, say
-from mlcl.cli.options import parse_run
 from mlcl.cli.progress import make_console
+from mlcl.cli.releasing import finish
+from mlcl.cli.settings import config_of
 from mlcl.cli.terminal import Terminal, result_lines, result_table
+from mlcl.cli.verbs import Settings
 from mlcl.engines.children import ProcessError
 from mlcl.engines.launching import endings, rank
-from mlcl.runs.folder import default_folder
+from mlcl.runs.folder import default_folder, is_finished, read_config, read_extends
 from mlcl.runs.result import Result
-from mlcl.runs.run import run
-from mlcl.runs.trackers import parse_trackers, tracked
+from mlcl.runs.run import resume as go_on
+from mlcl.runs.run import run as train
+from mlcl.runs.trackers import known_trackers, parse_trackers, tracked
 from mlcl.streams import Task
+from mlcl.taggers.gate import is_waiting
 from mlcl.training.callbacks import Callback, CallbackList, Interrupted
 from mlcl.training.learner import Learner
 from mlcl.training.optimisation import TrainingError
 from mlcl.training.portable import require_portable
 
 
-def main(arguments: list[str]) -> int:
-    """Run: ``mlcl run [NAME | FILE.yaml] [--method M] [--memory.size N] ... [--out DIR]``."""
-    command = parse_run(arguments)
-    if command is None:
-        return 0
-    require_portable(command.config.train)  # before anything is opened: it may start this command anew
-    names = parse_trackers(command.track)
-    out = command.out or default_folder(command.config)
+def run(
+    source: str | None = None,
+    *,
+    out: Path | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    track: str = "",
+    settings: Settings,
+) -> int:
+    """Train and evaluate one method on one benchmark.
+
+    Args:
+        source (NAME | FILE.yaml): a shipped config (`mlcl ls configs`), or one of your own (default: c-digits).
+        out (DIR): folder to write (default: runs/BENCHMARK-METHOD-seedN).
+        overwrite: replace the folder if it holds a run.
+        quiet: print the folder's path only.
+        track (T,...): trackers to report to: tensorboard, wandb, mlflow (extras).
+        settings: override those of the config; --loss ru is short for --loss.kind ru.
+    """
+    config = config_of(source, settings)
+    require_portable(config.train)  # before anything is opened: it may start this command anew
+    names = parse_trackers(track)
+    folder = out or default_folder(config)
 
     def start(callback: Callback) -> Result:
-        with tracked(names, out, command.config) as tracking:
-            return run(
-                command.config,
-                out=out,
-                overwrite=command.overwrite,
-                callback=CallbackList(tracking, callback),
-            )
+        with tracked(names, folder, config) as tracking:
+            return train(config, out=folder, overwrite=overwrite, callback=CallbackList(tracking, callback))
 
-    return follow(start, out, quiet=command.quiet)
+    return follow(start, folder, quiet=quiet)
+
+
+def resume(folder: Path, *, quiet: bool = False, track: str | None = None) -> int:
+    """Continue a run from its newest checkpoint; the result is that of a run in one go.
+
+    A version that `mlcl update` began is then taken into use as there: behind the same gate, and if no other came into
+    use meanwhile.
+
+    Args:
+        folder (DIR): the folder of the run.
+        quiet: print the folder's path only.
+        track (T,...): trackers to report to (default: those that the run began with).
+    """
+    extends = read_extends(folder)
+    if is_finished(folder):
+        waiting = is_waiting(folder)
+        if not waiting:
+            note(f"mlcl: {folder} is finished; there is nothing to resume")
+        say(folder)
+        return finish(folder, quiet=quiet) if waiting else 0
+    require_portable(read_config(folder).train)
+    names = parse_trackers(",".join(known_trackers(folder)) if track is None else track)
+
+    def start(callback: Callback) -> Result:
+        with tracked(names, folder, read_config(folder)) as tracking:
+            return go_on(folder, callback=CallbackList(tracking, callback))
+
+    code = follow(start, folder, quiet=quiet)
+    if code or extends is None:
+        return code
+    if not extends.gate_known:  # begun by an older mlcl
+        note(f"mlcl: {folder} does not say which gate it must pass, so it is not taken into use")
+        return 0
+    return finish(folder, quiet=quiet)
 
 
 def follow(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import re
@@ -10,84 +9,70 @@ import socket
 from pathlib import Path
 
 from mlcl.cli.messages import note
-from mlcl.cli.verbs import verb_parser
 from mlcl.errors import InputError, check_int
 from mlcl.files import read_bounded
 
 TOKEN = "MLCL_TOKEN"  # noqa: S105  (the name of a variable)
 
 
-def main(arguments: list[str]) -> int:
-    """Serve: ``mlcl serve DIR [--host H] [--port N] [--workers N] [--token TOKEN] [--follow] ...``."""
-    given = _parser().parse_args(arguments)
-    check_int("--port", given.port, 0)
-    check_int("--workers", given.workers, 1)
-    if given.port > 65535:
-        raise InputError(f"--port is {given.port}; expected a number up to 65535.")
-    if not re.fullmatch(r"(/[\w.~-]+)*", given.prefix, re.ASCII):
-        raise InputError(f"--prefix is {given.prefix!r}; expected a path such as /tagger.")
-    require_serve()
-    from mlcl.integrations.serving.app import Door
-    from mlcl.integrations.serving.server import serve
+def serve(
+    folder: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    follow: bool = False,
+    token: str | None = None,
+    no_token: bool = False,
+    host_names: list[str] = [],  # noqa: B006
+    prefix: str = "",
+) -> int:
+    """Serve a tagger over HTTP until SIGTERM.
 
-    token = find_token(given.token)
-    check_reach(given.host, token, without=given.no_token)
-    names = {name.lower() for name in ("localhost", socket.gethostname(), given.host, *given.host_names)}
+    POST an image, a vector or a text to /predict, several to /batch; / is a page to try it; /live, /ready, /health,
+    /version and /metrics (Prometheus) are for machines. Needs mlcl[serve].
+
+    Args:
+        folder (DIR): the tagger; its version in use is served.
+        host (HOST): address to listen on.
+        port (N): port.
+        workers (N): processes that compute.
+        follow: use another version, or changed files, without a restart.
+        token (TOKEN): answer only requests with the header Authorization: Bearer TOKEN; @FILE reads it from a file, and
+            without the option it is that of the variable MLCL_TOKEN, if set.
+        no_token: let everybody ask who can reach --host, without a token.
+        host_names (NAME): names by which clients call this service, beside its addresses, localhost and the name of the
+            machine; * for any.
+        prefix (/PATH): path under which a proxy shows the service.
+    """
+    check_int("--port", port, 0)
+    check_int("--workers", workers, 1)
+    if port > 65535:
+        raise InputError(f"--port is {port}; expected a number up to 65535.")
+    if not re.fullmatch(r"(/[\w.~-]+)*", prefix, re.ASCII):
+        raise InputError(f"--prefix is {prefix!r}; expected a path such as /tagger.")
+    require_serve()
+    from mlcl.integrations.serving import server
+    from mlcl.integrations.serving.app import Door
+
+    secret = find_token(token)
+    check_reach(host, secret, without=no_token)
+    names = {name.lower() for name in ("localhost", socket.gethostname(), host, *host_names)}
 
     def announce(url: str) -> None:
-        note(f"serving {given.folder} on {url}{given.prefix}; stop with Ctrl-C")
+        note(f"serving {folder} on {url}{prefix}; stop with Ctrl-C")
 
-    serve(
-        given.folder,
-        host=given.host,
-        port=given.port,
-        workers=given.workers,
-        door=Door(names, token, given.prefix),
-        follow=given.follow,
+    server.serve(
+        folder,
+        host=host,
+        port=port,
+        workers=workers,
+        door=Door(names, secret, prefix),
+        follow=follow,
         announce=announce,
         report=note,
     )
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = verb_parser(
-        "serve",
-        "Serve a tagger over HTTP until SIGTERM: POST an image or a vector to /predict, several to /batch; / is a page "
-        "to try it; /live, /ready, /health, /version and /metrics (Prometheus) are for machines. Needs mlcl[serve].",
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the tagger; its version in use is served")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)"
-    )
-    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: %(default)s)")
-    parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes that compute (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--follow", action="store_true", help="use another version, or changed files, without a restart"
-    )
-    parser.add_argument(
-        "--token",
-        metavar="TOKEN",
-        help="answer only requests with the header Authorization: Bearer TOKEN; @FILE reads it from a file, and "
-        f"without the option it is that of the variable {TOKEN}, if set",
-    )
-    parser.add_argument(
-        "--no-token", action="store_true", help="let everybody ask who can reach --host, without a token"
-    )
-    parser.add_argument(
-        "--host-names",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="names by which clients call this service, beside its addresses, localhost and the name of the machine; "
-        "* for any",
-    )
-    parser.add_argument(
-        "--prefix", default="", metavar="/PATH", help="path under which a proxy shows the service"
-    )
-    return parser
 
 
 def find_token(given: str | None) -> str | None:

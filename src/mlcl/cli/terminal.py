@@ -9,8 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from mlcl.cli.estimates import TimeLeft
-from mlcl.cli.progress import make_console
+from mlcl.cli.progress import TimeLeft, make_console
 from mlcl.metrics import ResultMatrix, session_means
 from mlcl.models.provenance import describe_weights
 from mlcl.reports.rendering import Cell, PrintedTable, decimals

@@ -7,11 +7,8 @@ that ``mlcl run old/config.yaml --method er`` really is ER.
 
 from __future__ import annotations
 
-import argparse
-import copy
 import dataclasses
 import inspect
-import re
 import shlex
 import typing
 import warnings
@@ -22,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser
 
 from mlcl.config.fitting import RATES, data_kind, fixed_features, with_fitting_defaults
 from mlcl.config.parts import check_parts, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
 from mlcl.config.unused import unused_settings, warn_of_unused
+from mlcl.config.values import convert, load_yaml
 from mlcl.datasets import absolute_data
 from mlcl.datasets.base import Kind
-from mlcl.errors import InputError, nearest, one_line
+from mlcl.errors import InputError, nearest
 from mlcl.files import read_bounded
 from mlcl.methods.presets import PRESETS, get_preset, method_name
 from mlcl.plugins import load_entry_points
@@ -73,31 +70,6 @@ def _is_flag(kind: Any) -> bool:
     return set(members([kind])) <= {bool, type(None)}
 
 
-def add_settings(parser: ArgumentParser) -> None:
-    """Add every setting to a parser, as ``--section.name``, one group per section."""
-    groups: dict[str, Any] = {}
-    for name, option in settings().items():
-        section = name.partition(".")[0] if "." in name else ""
-        if section not in groups:
-            about = inspect.getdoc(SECTIONS[section] if section else Config) or ""
-            groups[section] = parser.add_argument_group(about.partition("\n")[0].rstrip("."))
-        text = option.help.rstrip(".").replace("%", "%%")
-        groups[section].add_argument(f"--{name}", type=option.type, default=option.default, help=text)
-
-
-@cache
-def _config_parser(_version: int) -> ArgumentParser:
-    parser = ArgumentParser(prog="mlcl run", exit_on_error=False, add_help=False)
-    add_settings(parser)
-    return parser
-
-
-def config_parser() -> ArgumentParser:
-    """Return the parser that knows every setting and its type."""
-    load_entry_points()
-    return _config_parser(REGISTRATIONS.version)
-
-
 def shipped() -> dict[str, str]:
     """Return the shipped configs: name to YAML text."""
     folder = resources.files("mlcl.config") / "shipped"
@@ -105,17 +77,6 @@ def shipped() -> dict[str, str]:
     return {
         entry.name.removesuffix(".yaml"): entry.read_text() for entry in sorted(files, key=lambda e: e.name)
     }
-
-
-class PlainLoader(yaml.SafeLoader):
-    """YAML's safe loader without aliases: a few nested ones stand for more memory than there is."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Refuse an alias where a value is expected."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.YAMLError(f"aliases such as *{event.anchor} are not read here")
-        return super().compose_node(parent, index)
 
 
 def read_yaml(text: str, source: str) -> Layer:
@@ -126,10 +87,7 @@ def read_yaml(text: str, source: str) -> Layer:
     ...
     mlcl.errors.InputError: my.yaml: unknown field 'memory.sise'. Did you mean 'memory.size'?
     """
-    try:
-        value = yaml.load(text, Loader=PlainLoader)  # noqa: S506  (a safe loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"{source}: not valid YAML: {one_line(error)}.") from None
+    value = load_yaml(text, source)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -165,54 +123,32 @@ def upgraded(exact: Mapping[str, Any]) -> dict[str, Any]:
 def checked(layer: Mapping[Any, Any], source: str) -> Layer:
     """Check names and types of a layer and bring short forms (``loss: ru``) to full ones."""
     out: Layer = {}
-    known = [*settings(), *SECTIONS]
+    known = settings()
+    names = [*known, *SECTIONS]
     for key, value in layer.items():
         if key in PARTS and isinstance(value, str):
             value = {"kind": value}
-        if key not in known or "." in str(key):
-            raise InputError(f"{source}: unknown field {str(key)!r}.{nearest(str(key), known)}")
-        if key in SECTIONS:
-            if not isinstance(value, Mapping):
-                raise InputError(f"{source}: {key} is {value!r}; expected a mapping of settings.")
-            value = upgraded(value) if key == "exact" else value
-            for name in value:
-                if f"{key}.{name}" not in known:
-                    raise InputError(
-                        f"{source}: unknown field '{key}.{name}'.{nearest(f'{key}.{name}', known)}"
-                    )
-            value = dict(value)
-        out[key] = value
-    try:
-        typed: Layer = config_parser().parse_object(copy.deepcopy(out), defaults=False).as_dict()
-    except (argparse.ArgumentError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InputError(f"{source}: {one_sentence(error)}") from None
-    _refuse_nulls(typed, source)
-    return typed
+        if key not in names or "." in str(key):
+            raise InputError(f"{source}: unknown field {str(key)!r}.{nearest(str(key), names)}")
+        if key not in SECTIONS:
+            out[key] = _typed(key, value, known[key], source)
+            continue
+        if not isinstance(value, Mapping):
+            raise InputError(f"{source}: {key} is {value!r}; expected a mapping of settings.")
+        out[key] = {}
+        for name, inner in (upgraded(value) if key == "exact" else value).items():
+            full = f"{key}.{name}"
+            if full not in known:
+                raise InputError(f"{source}: unknown field {full!r}.{nearest(full, names)}")
+            out[key][name] = _typed(full, inner, known[full], source)
+    return out
 
 
-def _refuse_nulls(layer: Layer, source: str, prefix: str = "") -> None:
-    """Null is a value only where it is a default: ``memory.size: null`` would pass the parser and fail later."""
-    for key, value in layer.items():
-        if isinstance(value, dict):
-            _refuse_nulls(value, source, f"{prefix}{key}.")
-        elif value is None and (known := settings().get(f"{prefix}{key}")) and known.default is not None:
-            raise InputError(f"{source}: {prefix}{key} is null; expected a value like {known.default!r}.")
-
-
-def one_sentence(error: Exception) -> str:
-    """Turn jsonargparse's many-line message into one sentence."""
-    text = str(error)
-    if found := re.search(r'Parser key "([\w.]+)":', text):
-        wanted = re.findall(
-            r"Expected a (?:<class '(\w+)'>|typing\.Literal\[([^\]]*)\])|- Expected <class '(\w+)'>", text
-        )
-        kinds = [kind for match in wanted for kind in match if kind and kind != "NoneType"]
-        value = re.search(r"(?:Got|Given) value: (.*)", text)
-        shown = value.group(1).strip() if value else "?"
-        return (
-            f"{found.group(1)} is {shown!r}; expected {' or '.join(dict.fromkeys(kinds)) or 'another type'}."
-        )
-    return re.sub(r"\s+", " ", text).rstrip(".") + "."
+def _typed(name: str, value: Any, option: Option, source: str) -> Any:
+    """Return a value as its type has it; null is one only where it is the default."""
+    if value is None and option.default is not None:
+        raise InputError(f"{source}: {name} is null; expected a value like {option.default!r}.")
+    return convert(f"{source}: {name}", value, option.type)
 
 
 def merge(*layers: Mapping[str, Any]) -> Layer:
@@ -306,11 +242,7 @@ def resolve(
     merged["data"] = absolute_data(merged["data"])
     if merged["model"].get("head") == "exact":
         merged["train"]["epochs"] = 0  # also where a sweep sets the epochs of all its methods
-    try:
-        # All defaults are among them already; looking them up again takes four times as long.
-        config = from_dict(config_parser().parse_object(merged, defaults=False).as_dict())
-    except (argparse.ArgumentError, TypeError) as error:
-        raise InputError(one_sentence(error)) from None
+    config = from_dict(checked(merged, "settings"))
     if "exact" in given and not config.solves:
         name, value = next(iter(given["exact"].items()))
         raise InputError(

@@ -11,11 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from mlcl.config.resolve import Layer, PlainLoader, checked, merge, read_text, resolve
+from mlcl.config.resolve import Layer, checked, merge, read_text, resolve
 from mlcl.config.schema import Config
-from mlcl.errors import InputError, check_choice, nearest, one_line
+from mlcl.config.values import load_yaml
+from mlcl.errors import InputError, check_choice, nearest
 from mlcl.files import slug
 from mlcl.methods.presets import PRESETS
 
@@ -168,14 +167,6 @@ def load_experiment(name: str) -> Experiment:
     if name not in known:
         raise InputError(f"unknown table {name!r}; known are: {', '.join(known)}.{nearest(name, known)}")
     return parse_experiment(name, known[name], source=f"{name}.yaml")
-
-
-def load_yaml(text: str | bytes, source: str) -> Any:
-    """Parse YAML with the safe loader, without aliases; a syntax error raises an `InputError`."""
-    try:
-        return yaml.load(text, Loader=PlainLoader)  # noqa: S506  (a safe loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"{source}: not valid YAML: {one_line(error)}.") from None
 
 
 def parse_experiment(name: str, text: str, *, source: str) -> Experiment:

@@ -16,11 +16,12 @@ import yaml
 
 from mlcl.config.resolve import Layer
 from mlcl.config.schema import flat
+from mlcl.config.values import load_yaml
 from mlcl.errors import InputError, check_choice, one_line
 from mlcl.files import read_bounded, write_text
 from mlcl.runs.environment import machine_record
 from mlcl.runs.folder import read_environment
-from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, TableRow, load_yaml
+from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, TableRow
 from mlcl.sweeps.work import Finished
 
 FILE = "sweep.yaml"

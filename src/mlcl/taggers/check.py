@@ -20,9 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from mlcl.config.resolve import PlainLoader
+from mlcl.config.values import load_yaml
 from mlcl.errors import InputError, one_line
 from mlcl.files import LOCK, TEMPORARY, FolderLock, lock_state, read_bounded, write_bytes
 from mlcl.runs import folder as files
@@ -117,11 +115,7 @@ def check_version(folder: Path) -> Iterator[Finding]:
 def _settings(path: Path) -> None:
     """Refuse settings that are no mapping; whether the parts they name are there is not looked at: none is loaded."""
     content = read_bounded(path, limit=files.MAX_RECORD_BYTES, expected="the settings of a run")
-    try:
-        sound = isinstance(yaml.load(content, Loader=PlainLoader), dict)  # noqa: S506  (a safe loader)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        sound = False
-    if not sound:
+    if not isinstance(load_yaml(content, str(path)), dict):
         raise InputError(f"{path}: holds no settings.")
 
 

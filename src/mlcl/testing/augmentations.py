@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mlcl.methods.augment import AUGMENTATIONS, Augmentation
 from mlcl.methods.step import Share
-from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, check_rules, expect, global_state, rules_in
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,7 @@ def check_augmentation(
 
     >>> check_augmentation("flip-crop", padding=3)
     """
-    every = image_cases(case_count(cases, seed), seed)
-    with registered(AUGMENTATIONS, part, options) as found:
-        run_rules(found, AUGMENTATION_RULES, every)
+    check_rules(AUGMENTATIONS, part, options, AUGMENTATION_RULES, image_cases(case_count(cases, seed), seed))
 
 
 def image_cases(count: int, seed: int) -> list[ImageCase]:
@@ -103,10 +101,4 @@ def global_random_state_stays(part: CheckedPart[ImageCase], case: ImageCase) -> 
     expect(global_state() == before, "draws from a global random generator")
 
 
-AUGMENTATION_RULES: tuple[Rule[ImageCase], ...] = (
-    shape_and_dtype_stay,
-    inputs_stay,
-    same_generator_same_images,
-    shares_make_the_batch,
-    global_random_state_stays,
-)
+AUGMENTATION_RULES: tuple[Rule[ImageCase], ...] = rules_in(__name__)

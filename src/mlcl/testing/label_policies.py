@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mlcl.methods.labels import LABEL_POLICIES, LabelPolicy
 from mlcl.methods.step import Step
-from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, check_rules, expect, global_state, rules_in
 from mlcl.testing.steps import StreamCase, move_weights, stream_cases, teacher_of
 
 
@@ -46,9 +46,9 @@ def check_label_policy(
 
     >>> check_label_policy("pseudo", mean_labels=1.4)
     """
-    every = stream_cases(case_count(cases, seed), seed)
-    with registered(LABEL_POLICIES, part, options) as found:
-        run_rules(found, LABEL_POLICY_RULES, every)
+    check_rules(
+        LABEL_POLICIES, part, options, LABEL_POLICY_RULES, stream_cases(case_count(cases, seed), seed)
+    )
 
 
 def _moments(
@@ -107,6 +107,13 @@ def inputs_stay(part: CheckedPart[StreamCase], case: StreamCase) -> None:
         )
 
 
+def same_step_same_targets(part: CheckedPart[StreamCase], case: StreamCase) -> None:
+    """The same step gives the same targets and mask; nothing is random."""
+    for index, moment in enumerate(_moments(part, case)):
+        same = all(torch.equal(a, b) for a, b in zip(moment.targets(), moment.targets(), strict=True))
+        expect(same, f"gives other targets the second time in task {index + 1}")
+
+
 def order_of_rows_is_free(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """Rows in another order get the same targets and the same mask, in that order."""
     for index, moment in enumerate(_moments(part, case)):
@@ -127,13 +134,6 @@ def survives_saving(part: CheckedPart[StreamCase], case: StreamCase) -> None:
         )
 
 
-def same_step_same_targets(part: CheckedPart[StreamCase], case: StreamCase) -> None:
-    """The same step gives the same targets and mask; nothing is random."""
-    for index, moment in enumerate(_moments(part, case)):
-        same = all(torch.equal(a, b) for a, b in zip(moment.targets(), moment.targets(), strict=True))
-        expect(same, f"gives other targets the second time in task {index + 1}")
-
-
 def global_random_state_stays(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A policy leaves global random generators alone."""
     before = global_state()
@@ -142,12 +142,4 @@ def global_random_state_stays(part: CheckedPart[StreamCase], case: StreamCase) -
     expect(global_state() == before, "draws from a global random generator")
 
 
-LABEL_POLICY_RULES: tuple[Rule[StreamCase], ...] = (
-    targets_and_mask,
-    own_classes_contribute,
-    inputs_stay,
-    same_step_same_targets,
-    order_of_rows_is_free,
-    survives_saving,
-    global_random_state_stays,
-)
+LABEL_POLICY_RULES: tuple[Rule[StreamCase], ...] = rules_in(__name__)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
-from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, registered, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, check_rules, expect, rules_in
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,7 @@ def check_loss(
     >>> check_loss("asl")
     >>> check_loss("rldam", margin=3.5)
     """
-    every = loss_cases(case_count(cases, seed), seed)
-    with registered(LOSSES, part, options) as found:
-        run_rules(found, LOSS_RULES, every)
+    check_rules(LOSSES, part, options, LOSS_RULES, loss_cases(case_count(cases, seed), seed))
 
 
 def loss_cases(count: int, seed: int) -> list[LossCase]:
@@ -109,25 +107,6 @@ def _near(found: Tensor, expected: Tensor | float, tolerance: float = 1e-9) -> b
     return bool((gap <= tolerance * (1 + torch.as_tensor(expected).abs())).all())
 
 
-def running_values(part: CheckedPart[LossCase], case: LossCase) -> None:
-    """Running values, where a loss has them, stay finite in training mode and do not change in evaluation mode."""
-    loss = _loss(part, case)
-    before = {name: value.clone() for name, value in loss.state_dict().items()}
-    if not before:
-        return
-    loss(case.logits, case.labels, **case.arguments())
-    changed = [name for name, value in loss.state_dict().items() if not torch.equal(value, before[name])]
-    expect(not changed, f"changes {', '.join(changed)} in evaluation mode")
-    loss.train()
-    for logits in (case.logits, 1e4 * case.logits.sign()):
-        value, gradient = _gradient(loss, logits, case.labels, **case.arguments())
-        expect(value.isfinite() and gradient.isfinite().all(), "is not finite in training mode")
-        expect(
-            all(found.isfinite().all() for found in loss.state_dict().values()),
-            "has running values that are not finite",
-        )
-
-
 def finite_scalar(part: CheckedPart[LossCase], case: LossCase) -> None:
     """A loss takes mask, groups and group weights, and returns one finite number with a gradient for the logits."""
     loss = _loss(part, case)
@@ -139,6 +118,15 @@ def finite_scalar(part: CheckedPart[LossCase], case: LossCase) -> None:
             f"returns {value.item()} for {', '.join(arguments) or 'logits and labels alone'}",
         )
         expect(gradient.isfinite().all(), "has a gradient that is not finite")
+
+
+def inputs_stay(part: CheckedPart[LossCase], case: LossCase) -> None:
+    """A loss does not change the tensors that it is given."""
+    given = {"logits": case.logits, "labels": case.labels} | case.arguments()
+    before = {name: tensor.clone() for name, tensor in given.items()}
+    _loss(part, case)(case.logits, case.labels, **case.arguments())
+    changed = [name for name, tensor in given.items() if not torch.equal(tensor, before[name])]
+    expect(not changed, f"changes {', '.join(changed)} in place")
 
 
 def zero_where_nothing_contributes(part: CheckedPart[LossCase], case: LossCase) -> None:
@@ -240,15 +228,6 @@ def scale_is_a_factor(part: CheckedPart[LossCase], case: LossCase) -> None:
     expect(_near(three, 3 * one), f"returns {one.item()} with scale 1, and {three.item()} with scale 3")
 
 
-def inputs_stay(part: CheckedPart[LossCase], case: LossCase) -> None:
-    """A loss does not change the tensors that it is given."""
-    given = {"logits": case.logits, "labels": case.labels} | case.arguments()
-    before = {name: tensor.clone() for name, tensor in given.items()}
-    _loss(part, case)(case.logits, case.labels, **case.arguments())
-    changed = [name for name, tensor in given.items() if not torch.equal(tensor, before[name])]
-    expect(not changed, f"changes {', '.join(changed)} in place")
-
-
 def other_classes_are_refused(part: CheckedPart[LossCase], case: LossCase) -> None:
     """Logits with another number of classes than the counts are an `InputError`, never broadcast."""
     loss = _loss(part, case)
@@ -260,17 +239,23 @@ def other_classes_are_refused(part: CheckedPart[LossCase], case: LossCase) -> No
     raise AssertionError(f"returns {value} for logits of shape {tuple(wider.shape)}")
 
 
-LOSS_RULES: tuple[Rule[LossCase], ...] = (
-    finite_scalar,
-    inputs_stay,
-    zero_where_nothing_contributes,
-    masked_cells_do_not_count,
-    groups_add_up,
-    group_of_weight_0,
-    finite_for_huge_logits,
-    gradient_of_the_value,
-    order_of_rows_is_free,
-    scale_is_a_factor,
-    other_classes_are_refused,
-    running_values,
-)
+def running_values(part: CheckedPart[LossCase], case: LossCase) -> None:
+    """Running values, where a loss has them, stay finite in training mode and do not change in evaluation mode."""
+    loss = _loss(part, case)
+    before = {name: value.clone() for name, value in loss.state_dict().items()}
+    if not before:
+        return
+    loss(case.logits, case.labels, **case.arguments())
+    changed = [name for name, value in loss.state_dict().items() if not torch.equal(value, before[name])]
+    expect(not changed, f"changes {', '.join(changed)} in evaluation mode")
+    loss.train()
+    for logits in (case.logits, 1e4 * case.logits.sign()):
+        value, gradient = _gradient(loss, logits, case.labels, **case.arguments())
+        expect(value.isfinite() and gradient.isfinite().all(), "is not finite in training mode")
+        expect(
+            all(found.isfinite().all() for found in loss.state_dict().values()),
+            "has running values that are not finite",
+        )
+
+
+LOSS_RULES: tuple[Rule[LossCase], ...] = rules_in(__name__)

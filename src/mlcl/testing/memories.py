@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.memories import MEMORIES, Memory, TaskSamples
-from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, check_rules, expect, global_state, rules_in
 
 Kept = tuple[TaskSamples, ...]
 
@@ -48,9 +48,7 @@ def check_memory(part: str | Callable[..., Kept], *, cases: int = 40, seed: int 
     ...
     AssertionError: memory '<lambda>' breaks the rule 'at_most_size' (A memory of size M holds at most M samples...
     """
-    every = memory_cases(case_count(cases, seed), seed)
-    with registered(MEMORIES, part, options) as found:
-        run_rules(found, MEMORY_RULES, every)
+    check_rules(MEMORIES, part, options, MEMORY_RULES, memory_cases(case_count(cases, seed), seed))
 
 
 def memory_cases(count: int, seed: int) -> list[MemoryCase]:
@@ -230,15 +228,4 @@ def global_random_state_stays(part: CheckedPart[MemoryCase], case: MemoryCase) -
     expect(global_state() == before, "draws from a global random generator")
 
 
-MEMORY_RULES: tuple[Rule[MemoryCase], ...] = (
-    one_entry_per_task,
-    constants_stay,
-    at_most_size,
-    rows_of_the_task,
-    columns_follow_rows,
-    old_tasks_only_lose_rows,
-    inputs_stay,
-    same_seed_same_rows,
-    survives_saving,
-    global_random_state_stays,
-)
+MEMORY_RULES: tuple[Rule[MemoryCase], ...] = rules_in(__name__)

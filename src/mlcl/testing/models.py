@@ -12,7 +12,16 @@ from torch import Tensor
 from mlcl.errors import InputError
 from mlcl.models import MODELS, Backbone, LinearHead, Network, frozen_copy
 from mlcl.models.network import seeded
-from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
+from mlcl.testing.rules import (
+    CheckedPart,
+    Rule,
+    case_count,
+    expect,
+    global_state,
+    registered,
+    rules_in,
+    run_rules,
+)
 
 CLASSES = 3
 IMAGE_SHAPES = ((3, 32, 32), (1, 33, 40), (3, 40, 35), (1, 48, 32))
@@ -192,13 +201,4 @@ def fitting_follows_its_generator(part: CheckedPart[ModelCase], case: ModelCase)
         )
 
 
-MODEL_RULES: tuple[Rule[ModelCase], ...] = (
-    features_are_as_declared,
-    weights_follow_the_seed,
-    global_random_state_stays,
-    rows_are_independent_in_evaluation,
-    evaluation_changes_nothing,
-    gradients_reach_all_parameters,
-    survives_saving,
-    fitting_follows_its_generator,
-)
+MODEL_RULES: tuple[Rule[ModelCase], ...] = rules_in(__name__)

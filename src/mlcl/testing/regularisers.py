@@ -12,7 +12,7 @@ from torch import Tensor
 from mlcl.methods.regularisers import REGULARISERS, Regulariser
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import Network
-from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, global_state, registered, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, check_rules, expect, global_state, rules_in
 from mlcl.testing.steps import StreamCase, move_weights, stream_cases, teacher_of
 
 
@@ -45,9 +45,7 @@ def check_regulariser(
 
     >>> check_regulariser("ewc", strength=3.0)
     """
-    every = stream_cases(case_count(cases, seed), seed)
-    with registered(REGULARISERS, part, options) as found:
-        run_rules(found, REGULARISER_RULES, every)
+    check_rules(REGULARISERS, part, options, REGULARISER_RULES, stream_cases(case_count(cases, seed), seed))
 
 
 def _moments(
@@ -152,16 +150,16 @@ def state_is_tensors(part: CheckedPart[StreamCase], case: StreamCase) -> None:
         )
 
 
-def survives_saving(part: CheckedPart[StreamCase], case: StreamCase) -> None:
-    """A regulariser that is saved and restored inside a task gives the same penalties, then and in later tasks."""
-    for one, two in zip(_moments(part, case), _moments(part, case, restore=True), strict=True):
-        _same(one.penalty(), two.penalty(), one.context.index, "after it was saved and restored")
-
-
 def same_generator_same_penalty(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """The same tasks and generators give the same penalties; nothing else is random."""
     for one, two in zip(_moments(part, case), _moments(part, case), strict=True):
         _same(one.penalty(), two.penalty(), one.context.index, "the second time")
+
+
+def survives_saving(part: CheckedPart[StreamCase], case: StreamCase) -> None:
+    """A regulariser that is saved and restored inside a task gives the same penalties, then and in later tasks."""
+    for one, two in zip(_moments(part, case), _moments(part, case, restore=True), strict=True):
+        _same(one.penalty(), two.penalty(), one.context.index, "after it was saved and restored")
 
 
 def _same(one: Tensor | None, two: Tensor | None, index: int, when: str) -> None:
@@ -177,12 +175,4 @@ def global_random_state_stays(part: CheckedPart[StreamCase], case: StreamCase) -
     expect(global_state() == before, "draws from a global random generator")
 
 
-REGULARISER_RULES: tuple[Rule[StreamCase], ...] = (
-    no_penalty_in_the_first_task,
-    penalty_is_a_finite_scalar,
-    networks_stay,
-    state_is_tensors,
-    same_generator_same_penalty,
-    survives_saving,
-    global_random_state_stays,
-)
+REGULARISER_RULES: tuple[Rule[StreamCase], ...] = rules_in(__name__)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import random
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -92,6 +94,30 @@ def run_rules(part: CheckedPart[C], rules: Sequence[Rule[C]], cases: Sequence[C]
             except Exception as error:  # somebody's code: whatever it raises breaks the rule
                 detail = f"{type(error).__name__}: {one_line(error)} ({_place(error)})"
                 raise AssertionError(_sentence(part, rule, case, f"raises {detail}")) from error
+
+
+def check_rules(
+    registry: Registry[Any],
+    part: str | Callable[..., Any],
+    options: dict[str, Any],
+    rules: Sequence[Rule[C]],
+    cases: Sequence[C],
+) -> None:
+    """Check a part that is given by its name, or as a function or class."""
+    with registered(registry, part, options) as found:
+        run_rules(found, rules, cases)
+
+
+def rules_in(module: str) -> tuple[Rule[Any], ...]:
+    """Return the rules of a module: its public functions of a part and a case, in their order."""
+    found = [value for name, value in vars(sys.modules[module]).items() if not name.startswith("_")]
+    return tuple(
+        value
+        for value in found
+        if inspect.isfunction(value)
+        and value.__module__ == module
+        and list(inspect.signature(value).parameters) == ["part", "case"]
+    )
 
 
 def expect(condition: object, detail: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlcl.datasets import SOURCES, DatasetPlan, open_store, prepare, read_ids
 from mlcl.errors import InputError
-from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, registered, run_rules
+from mlcl.testing.rules import CheckedPart, Rule, case_count, expect, registered, rules_in, run_rules
 
 MAX_BYTES = 32 << 20
 """Raw data larger than this is not copied to see what damage to it does."""
@@ -190,12 +190,4 @@ def _damage(path: Path, rng: np.random.Generator) -> str:
     return f"{path.name} has the bytes {piece!r} at {place}"
 
 
-SOURCE_RULES: tuple[Rule[SourceCase], ...] = (
-    plan_is_sound,
-    same_data_same_plan,
-    raw_data_stays,
-    inputs_survive_a_process,
-    store_holds_the_plan,
-    missing_data_is_an_input_error,
-    damage_is_an_input_error,
-)
+SOURCE_RULES: tuple[Rule[SourceCase], ...] = rules_in(__name__)
