@@ -32,6 +32,7 @@ SUBJECTS = (
     "store",
     "start",
     "exact",
+    "many",
     "serving",
     "limits",
     "busy",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import blas
 from sklearn.linear_model import SGDClassifier
 
@@ -28,6 +29,7 @@ def measure(*, quick: bool) -> list[Row]:
     return [
         _accumulation(rows[: n // 10], begun),
         _one_pass(rows, labels, begun),
+        _many_labels(rows, 10 * classes),
         _one_row(rows, labels),
         _one_row_of_river(rows, labels),
         *_solving(rng, quick=quick),
@@ -72,6 +74,32 @@ def _one_pass(rows: np.ndarray, labels: np.ndarray, begun: Learner) -> Row:
     return faster("exact: one pass", size, ours, "SGDClassifier.partial_fit per label", theirs, 5, note)
 
 
+def tags(n: int, classes: int, each: int, rng: np.random.Generator) -> sparse.csr_array:
+    """Return a sparse matrix of labels with a long tail, up to so many per row."""
+    share = np.arange(1, classes + 1) ** -0.7
+    drawn = rng.choice(classes, size=(n, each), p=share / share.sum())
+    found = sparse.csr_array(
+        (np.ones(drawn.size, np.uint8), (np.repeat(np.arange(n), each), drawn.ravel())), (n, classes)
+    )
+    found.data[:] = 1
+    return found
+
+
+def _many_labels(rows: np.ndarray, classes: int) -> Row:
+    """One pass with many labels in the shared form, beside the product that any covariance costs."""
+    labels = tags(len(rows), classes, 3, np.random.default_rng(1))
+    begun = Learner.begin(rows[:2000], form="shared")
+    ours, _ = once(partial(begun.learn, rows, labels, range(classes)))
+    wide = rows[: len(rows) // 10].astype(np.float64)
+    theirs = 10 * best({"theirs": partial(blas.dsyrk, 1.0, wide.T)}, repeats=3)["theirs"]
+    size = f"{len(rows):,} x {rows.shape[1]}, {classes:,} labels, 3 per row, shared form"
+    note = "dsyrk was timed on a tenth of the rows and multiplied"
+    return Row(
+        *("exact: one pass, many labels", size, ours, "BLAS dsyrk alone", theirs, theirs / ours, 0.5),
+        above=True, unit="of its speed", note=note,
+    )  # fmt: skip
+
+
 def _one_row(rows: np.ndarray, labels: np.ndarray) -> Row:
     tagger = ExactTagger().partial_fit(rows[:2000], labels[:2000])
 
@@ -112,10 +140,28 @@ def _one_row_of_river(rows: np.ndarray, labels: np.ndarray) -> Row:
 
 
 def _solving(rng: np.random.Generator, *, quick: bool) -> list[Row]:
+    n, d, classes, stored = (2_000, 64, 50, 20) if quick else (40_000, 512, 10_000, 361)
+    rows = rng.standard_normal((n, d), dtype=np.float32)
+    few = Learner.begin(rows, dimensions=d, form="shared").learn(rows, tags(n, stored, 3, rng), range(stored))
+    learner = few.empty().learn(rows, tags(n, classes, 20, rng), range(classes))
+    size = f"{classes:,} labels, d {d}, shared form"
+    given = once(partial(solve, learner, Options(ridge=1.0, exponent=0.5)))[0]
+    chosen = once(partial(solve, learner))[0]
+    state = few.nbytes / 1e6
+    return [
+        limit("exact: sums", f"{stored:,} labels, d {d}, shared form", state, 10.0, "MB"),
+        limit("exact: solving, ridge given", size, given, 5.0, "s"),
+        limit("exact: solving, ridge chosen", size, chosen, 5.0, "s"),
+        *_full(rng, quick=quick),
+    ]
+
+
+def _full(rng: np.random.Generator, *, quick: bool) -> list[Row]:
+    """Solving in the full form."""
     n, d, classes = (2_000, 64, 50) if quick else (20_000, 256, 1_000)
     rows, labels = rng.standard_normal((n, d)), rng.random((n, classes)) < 0.01
-    learner = Learner.begin(rows).learn(rows, labels, range(classes))
-    size = f"{classes:,} classes, d {d}"
+    learner = Learner.begin(rows, form="full").learn(rows, labels, range(classes))
+    size = f"{classes:,} labels, d {d}, full form"
     given = once(partial(solve, learner, Options(ridge=1.0, exponent=0.0)))[0]
     chosen = once(partial(solve, learner))[0]
     return [
