@@ -23,6 +23,13 @@ def test_help_and_import_do_not_load_torch():
     assert "usage: mlcl" in done.stdout
 
 
+def test_commands_that_only_look_do_not_load_scikit_learn():
+    code = "import sys; from mlcl.cli.main import main; main(['ls', 'methods']); sys.exit('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rldam-wru" in done.stdout
+
+
 def test_the_installed_command_runs():
     command = Path(sys.executable).with_name("mlcl")
     done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False, env=os.environ)

@@ -23,7 +23,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
-from sklearn.utils import murmurhash3_32
 
 from mlcl.arrays import Arrays
 from mlcl.encoders.base import ENCODERS, array_texts, check_texts, texts_array
@@ -193,6 +192,8 @@ class Words:
             return place, 1
         if not self.hashed:
             return -1, 0
+        from sklearn.utils import murmurhash3_32  # a second of every start, where no word is hashed
+
         number = int(murmurhash3_32(word))  # as scikit-learn's HashingVectorizer
         return len(self.vocabulary) + abs(number) % self.hashed, 1 if number >= 0 else -1
 
