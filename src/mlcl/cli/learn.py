@@ -56,7 +56,7 @@ class OfShards:
     Args:
         vectors (COLUMN): of Parquet files: lists of numbers (default: features, embedding, vector or x).
         unlabelled (U): weight, 0 to 1, of rows that were not annotated for a label, as its negatives (default: 1).
-        dimensions (N): longer vectors are projected to N principal components of the first rows (default: 256).
+        dimensions (N): longer vectors are projected to N principal components of the first rows (default: 2048).
         engine: of Parquet files: processes of this machine, or a Ray cluster (default: local).
         jobs (N): workers (default: one per core).
         address (ADDRESS): of a Ray cluster, for --engine ray (default: start one on this machine).

@@ -25,6 +25,10 @@ UNLABELLED = (0.0, 0.03, 0.1, 0.3, 1.0)
 """The weights of unlabelled rows to choose from."""
 RIDGE = 1.0
 """Taken where no class has two positives and two negatives."""
+ROWS, WIDE = 8.0, 512
+"""In the shared form, ridges below d / n times `ROWS`, or `RIDGE` if that is less, are not tried: how positives vary in
+directions in which rows vary little is not known well enough there. Above `WIDE` dimensions only the first exponent
+is."""
 DOUBT, POINT = 0.5, 0.03
 """Predictions for classes with P positives may be wrong by `DOUBT` / P relative to each other, by `POINT` at most."""
 BETTER = 0.005
@@ -102,6 +106,10 @@ def choose(
         solved: what was decomposed before; what the choice needs again is left there.
     """
     solved = {} if solved is None else solved
+    if sums.shared:
+        exponents = exponents[:1] if sums.dimension > WIDE else exponents
+        least = min(RIDGE, ROWS * sums.dimension / max(sums.total.count, 1.0))
+        ridges = ridges[ridges >= min(least, ridges.max())]
     first = Choice(float(ridges[0]), exponents[0], unlabelled[-1], float("nan"), goal=goal, spread=spread)
     few, many = (judging(sums, most[sums.shared]) for most in (FEW, MOST))
     tried = [first]

@@ -6,7 +6,7 @@ for the positives' spread. How the weights without the row score it follows by t
 average over the rows this needs only ``tr(M^-1 S+)``, ``w'S+w`` and the like, where M is C with the ridge; so sums
 suffice, no row has to be held out, and every row counts. The same holds for the negatives. Two approximations: the
 leverage ``x'M^-1 x`` of a row is replaced by its mean; and in the shared form the covariance of the positives is
-diagonal along the eigenvectors.
+diagonal along the eigenvectors, and its predictions are cautious where rows are few.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_FITTED = 0.9
 """With a larger mean leverage, as of fewer rows than dimensions and a small ridge, rows are fitted one by one, and
 nothing is known of others."""
 LEAST_SPREAD = 0.05
-"""The least variance of negatives beside that of all rows: it is the rest that an estimate for positives leaves."""
+"""The least variance of negatives beside that of all rows: the gap between the sides may explain the rest."""
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(21)
 SHARES = SHARES / SHARES.sum()
 
@@ -106,13 +106,8 @@ def _ridge_regression(group: Group, ridge: Floats | float) -> _Scored:
     scores = shrunk * group.gap
     gap = (scores * group.gap).sum(axis=1)
     p = group.positives / n
-    # The covariance of all rows is p S+ + (1 - p) S- + p (1 - p) d d', with d the gap of the means. What the weights
-    # leave of it inside the sides is exact; it is shared out by how much positives vary beside all rows.
+    # The covariance of all rows is p S+ + (1 - p) S- + p (1 - p) d d', with d the gap of the means.
     every, trace = (scores**2 * values).sum(axis=1), (shrunk * spread).sum(axis=1)
-    inside = np.maximum(every - p * (1 - p) * gap**2, 0.0)
-    wider = _ratio((scores**2 * spread).sum(axis=1), every)
-    narrower = np.maximum((1 - p * wider) / (1 - p), LEAST_SPREAD)
-    among, beside = (one * inside / (p * wider + (1 - p) * narrower) for one in (wider, narrower))
     other = ((shrunk * values).sum(axis=1) - p * trace - p * (1 - p) * gap) / (1 - p)
     # Each side's own share of the fit; 1 is that of the mean of all rows.
     parts = ((trace, (1 - p) ** 2), (other, p**2))
@@ -123,6 +118,9 @@ def _ridge_regression(group: Group, ridge: Floats | float) -> _Scored:
     unseen_gap = ((1 - p) * gap - (1 - high) / p) / high + (p * gap - (1 - low) / (1 - p)) / low
     # The mean that is left without a row moves its score, but not the ranking.
     unseen_gap += 1 / (p * (1 - p) * np.maximum(n - 1, 1.0))
+    # What the gap between unseen rows, not that between seen ones, leaves of the variance of all is inside the sides.
+    beside = np.maximum(every - p * (1 - p) * unseen_gap**2, LEAST_SPREAD * every)
+    among = beside * _ratio((scores**2 * spread).sum(axis=1), every)
     weights = np.asarray(scores @ group.vectors.T)
     nothing = np.zeros_like(gap)
     return weights, unseen_gap, (among, beside), (high, low), (nothing, nothing), mean

@@ -113,7 +113,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         unlabelled: float | Literal["in-task", "pooled"] = 1.0,
         ridge: float | Literal["auto"] = "auto",
         exponent: float | Literal["auto"] = "auto",
-        dimensions: int | None = 256,
+        dimensions: int | None = 2048,
         decide: GoalKind = "f1",
         decide_value: float | None = None,
         random_state: int | np.random.RandomState | None = 0,

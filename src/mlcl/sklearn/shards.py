@@ -116,7 +116,7 @@ def learn_shards(
             and otherwise every row was annotated for every label of any shard.
         separator: between the names where they are texts; ``|`` by default.
         unlabelled: see `ExactTagger`; 1 by default.
-        dimensions: see `ExactTagger`; 256 by default.
+        dimensions: see `ExactTagger`; 2048 by default.
         held_out: the share of the rows that are not learnt from, for probabilities, thresholds and quality; of the
             first shards at most 4,000. It holds for shards that are added later, too.
         overwrite: begin anew; what was learnt in the folder is removed.
