@@ -25,7 +25,7 @@ from mlcl.errors import InputError
 from mlcl.files import write_bytes, write_text
 from mlcl.reports.drawing import to_file
 from mlcl.reports.figures import table_figure
-from mlcl.reports.gather import Group, Section
+from mlcl.reports.gather import RunGroup, Section
 from mlcl.reports.records import Run
 from mlcl.reports.tables import NAMES, runs_csv, table_csv, table_lines, table_markdown
 from mlcl.sweeps import load_experiment
@@ -99,7 +99,7 @@ def join(first: Path, others: Sequence[Path], *, made_again: bool = False) -> li
         for doubt in doubts(label, [run for run in runs.values() if run.label == label]):
             warnings.warn(doubt, UserWarning, stacklevel=2)
     groups = [
-        Group(row, tuple(cast(Run, runs[place]) for place in sorted(runs) if place[0] == row.label))
+        RunGroup(row, tuple(cast(Run, runs[place]) for place in sorted(runs) if place[0] == row.label))
         for row in rows
     ]
     section = Section(

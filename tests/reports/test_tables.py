@@ -14,7 +14,7 @@ from rich.console import Console
 from scipy import stats
 
 from mlcl.metrics import ResultMatrix
-from mlcl.reports import Group, Run, Section, table_lines
+from mlcl.reports import Run, RunGroup, Section, table_lines
 from mlcl.reports.rendering import interval
 from mlcl.reports.tables import (
     NAMES,
@@ -52,7 +52,9 @@ def made(value, seed, *, forgetting=1.0, label="er"):
 def group(label, values, *, reference="er", seeds=None, x=None, series=None, published=None, **options):
     row = TableRow(label, {}, series or label, x, reference, published or {})
     seeds = seeds or range(len(values))
-    return Group(row, tuple(made(v, s, label=label, **options) for v, s in zip(values, seeds, strict=True)))
+    return RunGroup(
+        row, tuple(made(v, s, label=label, **options) for v, s in zip(values, seeds, strict=True))
+    )
 
 
 OURS = [71.0, 75.5, 74.0]
@@ -182,7 +184,7 @@ def test_runs_of_several_commits_have_a_footnote():
     table = section(group("er", ER), group("ours", OURS))
     assert not any("commits" in note for note in footnotes(table, table_lines(table)))
     newer = replace(made(70, 3), environment={"commit": "def"})
-    mixed = section(group("er", ER), Group(group("ours", [1]).row, (newer,)))
+    mixed = section(group("er", ER), RunGroup(group("ours", [1]).row, (newer,)))
     assert any("2 commits (abc, def)" in note for note in footnotes(mixed, table_lines(mixed)))
 
 

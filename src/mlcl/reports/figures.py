@@ -29,7 +29,7 @@ from mlcl.reports.drawing import (
     ticks,
     value_list,
 )
-from mlcl.reports.gather import Group, Section
+from mlcl.reports.gather import RunGroup, Section
 from mlcl.reports.records import Run
 from mlcl.reports.rendering import decimals
 from mlcl.reports.tables import NAMES, Line
@@ -45,7 +45,7 @@ WORDS = {"map": "mAP", "fpr": "False-positive rate"}
 HEADS = ("Session", "Classes", "mAP", "CF1", "OF1", "CP", "CR", "OP", "OR", "FPR", "mean F1")
 
 
-def mean_and_spread(group: Group, of: Callable[[Run], Floats]) -> tuple[Floats, Floats]:
+def mean_and_spread(group: RunGroup, of: Callable[[Run], Floats]) -> tuple[Floats, Floats]:
     """Return mean and sample standard deviation over seeds; rows of another length than the first are left out."""
     rows = [of(run) for run in group.runs]
     stack = np.array([row for row in rows if len(row) == len(rows[0])])
@@ -77,7 +77,7 @@ def memory_shares(run: Run) -> tuple[Floats, Floats]:
     return data, np.concatenate([samples.labels.mean(axis=0) for samples in stored])
 
 
-def memory_gap(group: Group) -> tuple[float, float]:
+def memory_gap(group: RunGroup) -> tuple[float, float]:
     """Return mean and standard deviation over seeds of the mean WRU gap of a run's tasks; nan without memories."""
     stored = [samples for run in group.runs if (samples := _stored(run))]
     gaps = [np.mean([wru_gap(task.counts, task.labels) for task in tasks]) for tasks in stored]
@@ -86,7 +86,7 @@ def memory_gap(group: Group) -> tuple[float, float]:
 
 def _lines(
     section: Section,
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     of: Callable[[Run], Floats],
     *,
     title: str,
@@ -225,7 +225,7 @@ def matrix_heats(section: Section) -> list[Panel]:
     return [_matrix_heat(group, low, high) for group in section.groups]
 
 
-def _matrix_heat(group: Group, low: float, high: float) -> Panel:
+def _matrix_heat(group: RunGroup, low: float, high: float) -> Panel:
     from matplotlib.colors import LinearSegmentedColormap
 
     values = mean_of_known([run.matrix.values for run in group.runs])
@@ -265,7 +265,7 @@ def _heat_cell(
         axes.text(i, t, decimals(value, 0 if tasks > 6 else 1), fontsize=8, **style)
 
 
-def class_scatters(section: Section, reference: Group) -> list[Panel]:
+def class_scatters(section: Section, reference: RunGroup) -> list[Panel]:
     """Draw the final AUC of each class against P_k, one figure per row, with the reference row in grey."""
     found = [(group, *class_means(group.runs)) for group in section.groups]
     least = min([50.0, *(value for *_, auc in found for value in auc[np.isfinite(auc)])])
@@ -275,10 +275,10 @@ def class_scatters(section: Section, reference: Group) -> list[Panel]:
 
 def _class_scatter(
     section: Section,
-    group: Group,
+    group: RunGroup,
     counts: Floats,
     values: Floats,
-    reference: Group,
+    reference: RunGroup,
     other: tuple[Floats, Floats],
     low: float,
 ) -> Panel:
@@ -298,7 +298,7 @@ def _class_scatter(
     return Panel(f"Classes of {group.label}", alt, draw, size=(3.2, 2.6))
 
 
-def memory_scatter(group: Group, section: Section) -> Panel | None:
+def memory_scatter(group: RunGroup, section: Section) -> Panel | None:
     """Draw, for each class, its share of positives in the memory against that in its task."""
     shares = [memory_shares(run) for run in group.runs if run.memory is not None]
     if not shares:
@@ -356,7 +356,7 @@ def over_sessions(section: Section, measure: str) -> Panel | None:
     )
 
 
-def _style(section: Section, group: Group) -> dict[str, Any]:
+def _style(section: Section, group: RunGroup) -> dict[str, Any]:
     position = section.groups.index(group)
     return {"color": colour(position), "marker": marker(position)}
 

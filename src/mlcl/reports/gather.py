@@ -20,7 +20,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RunGroup:
     """The runs of one row of a table: the same settings, one seed each."""
 
     row: TableRow
@@ -41,7 +41,7 @@ class Section:
 
     title: str
     benchmark: str
-    groups: tuple[Group, ...]
+    groups: tuple[RunGroup, ...]
     metric: str = "macro_auc"
     figure: str = "points"
     axis: str = ""
@@ -126,8 +126,8 @@ def comparable(run: Run) -> Key:
 
 def group(
     pairs: Iterable[tuple[str, Run]], problems: list[str], *, reference: str | None = None
-) -> tuple[Group, ...]:
-    """Group runs with the same label and the same settings (except for the seed) into rows.
+) -> tuple[RunGroup, ...]:
+    """RunGroup runs with the same label and the same settings (except for the seed) into rows.
 
     Rows that would have the same label are distinguished by the settings in which they differ. Each is compared with
     the row labelled ``reference``, or else with the first.
@@ -140,13 +140,13 @@ def group(
         if first.folder.resolve() != run.folder.resolve():
             problems.append(f"{run.folder} repeats {first.folder} (same settings and seed); it is left out.")
     settings = {key: flat(next(iter(runs.values())).config) for key, runs in rows.items()}
-    groups: list[Group] = []
+    groups: list[RunGroup] = []
     for (label, own), runs in rows.items():
         others = differing([layer for (name, _), layer in settings.items() if name == label])
         values = {key.removesuffix(".kind"): settings[label, own].get(key, "default") for key in others}
         full = label + "".join(f", {key} {value}" for key, value in values.items())
         groups.append(
-            Group(TableRow(full, {}, label, None, full, {}), tuple(runs[seed] for seed in sorted(runs)))
+            RunGroup(TableRow(full, {}, label, None, full, {}), tuple(runs[seed] for seed in sorted(runs)))
         )
     labels = [each.label for each in groups]
     against = reference if reference in labels else labels[0]
@@ -173,7 +173,7 @@ def _sweep(folder: Path, problems: list[str]) -> Section:
             )
             continue
         runs[label].append(run)
-    groups = tuple(Group(row, tuple(runs[row.label])) for row in record.rows if runs[row.label])
+    groups = tuple(RunGroup(row, tuple(runs[row.label])) for row in record.rows if runs[row.label])
     if not groups:
         raise InputError(f"{folder}: the sweep has no finished run.")
     return Section(record.title, record.benchmark, groups, record.metric, record.figure, record.axis, record)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mlcl.metrics import Interval, mean_std
 from mlcl.metrics.intervals import paired_by_seed
-from mlcl.reports.gather import Group, Section
+from mlcl.reports.gather import RunGroup, Section
 from mlcl.reports.rendering import Cell, PrintedTable, as_cell, decimals, in_cell, interval
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, SESSION_METRICS
 from mlcl.sweeps.record import TuningRecord
@@ -100,7 +100,7 @@ def table_lines(section: Section) -> list[Line]:
     ]
 
 
-def _difference(group: Group, other: Group | None, metric: str) -> Interval | None:
+def _difference(group: RunGroup, other: RunGroup | None, metric: str) -> Interval | None:
     """Compare two rows seed by seed, so that variation common to the runs of a seed cancels."""
     if other is None or other is group:
         return None
@@ -108,7 +108,7 @@ def _difference(group: Group, other: Group | None, metric: str) -> Interval | No
     return paired_by_seed(mine, theirs)
 
 
-def _best(groups: Sequence[Group], means: Mapping[str, Mapping[str, float]]) -> dict[str, set[str]]:
+def _best(groups: Sequence[RunGroup], means: Mapping[str, Mapping[str, float]]) -> dict[str, set[str]]:
     """Find the best rows by metric: at each value of the axis where rows share it, else over all rows."""
     shared = len({group.row.x for group in groups}) < len(groups)
     compared: dict[object, list[str]] = {}
