@@ -127,7 +127,7 @@ def comparable(run: Run) -> Key:
 def group(
     pairs: Iterable[tuple[str, Run]], problems: list[str], *, reference: str | None = None
 ) -> tuple[RunGroup, ...]:
-    """RunGroup runs with the same label and the same settings (except for the seed) into rows.
+    """Group runs with the same label and the same settings (except for the seed) into rows.
 
     Rows that would have the same label are distinguished by the settings in which they differ. Each is compared with
     the row labelled ``reference``, or else with the first.
