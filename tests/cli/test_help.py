@@ -83,7 +83,7 @@ def test_preparing_a_folder_names_its_test_share(capsys):
         ("wru", ["memory.", "--memory.criterion ratio|prevalence"]),
         ("er", ["method.", "--loss bce", "--memory random"]),
         ("devices", ["train.devices", "--devices N"]),
-        ("u", ["exact.unlabelled", "--unlabelled X|auto"]),
+        ("u", ["exact.unlabelled", "--unlabelled X|in-task|pooled"]),
         ("size", ["memory.size: "]),
     ],
 )

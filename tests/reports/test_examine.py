@@ -30,7 +30,7 @@ from mlcl.runs.versions import current_folder
 
 def test_measures_per_label_are_those_of_scikit_learn():
     found = examined()
-    for k, line in enumerate(label_lines(found, resamples=200)):
+    for k, line in enumerate(label_lines(found)):
         y, p = found.labels[:, k], found.probabilities[:, k]
         given = p > found.thresholds[k]
         assert line.auc == pytest.approx(roc_auc_score(y, p))
@@ -46,7 +46,7 @@ def test_measures_per_label_are_those_of_scikit_learn():
 
 def test_a_label_without_test_rows_has_no_measures():
     found = examined(labels=np.zeros((60, 4), np.uint8), thresholds=np.ones(4))
-    line = label_lines(found, resamples=5)[0]
+    line = label_lines(found)[0]
     assert np.isnan([line.auc, line.low, line.ap, line.precision, line.recall]).all()
 
 
@@ -186,7 +186,7 @@ def test_the_rows_of_an_updated_version_are_those_of_all_its_stores(updated):
 
 def test_a_label_is_measured_on_the_rows_that_were_annotated_for_it(updated):
     found = examine(current_folder(updated / "run"))
-    for k, line in enumerate(label_lines(found, resamples=20)):
+    for k, line in enumerate(label_lines(found)):
         rows = found.known[:, k]
         y, p = found.labels[rows, k], found.probabilities[rows, k]
         assert line.auc == pytest.approx(roc_auc_score(y, p))

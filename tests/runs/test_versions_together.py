@@ -127,7 +127,8 @@ def test_a_version_that_comes_too_late_is_kept_whatever_came_before_it(place, ro
     judge = gates.judge
 
     def meanwhile(*arguments, **options):
-        rollback(root)
+        if current_number(root) == 2:
+            rollback(root)
         return judge(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -97,7 +97,7 @@ def calls(base, folder, origin):
         "thresholds": ["thresholds", there],
         "report": ["report", there, "--out", str(out / "r.html")],
         "serve": ["serve", there],
-        "update": ["update", there, "--data", str(more), "--gate", str(more), "--quiet"],
+        "update": ["update", there, "--data", str(more), "--gate", str(more), "--allow", "100", "--quiet"],
         "versions": ["versions", there],
         "rollback": ["rollback", there],
         "drift": ["drift", there, str(more), "--reference", str(store)],

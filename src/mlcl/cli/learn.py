@@ -233,6 +233,7 @@ def update(
     data: str,
     gate: str | None = None,
     allow: float | None = None,
+    even_unlike: bool = False,
     out: Path | None = None,
     reading: Reading,
     overwrite: bool = False,
@@ -249,10 +250,13 @@ def update(
     Args:
         folder (DIR): the folder of a tagger; an update begins from its current version.
         data (DATA): what to learn from: a store, or anything that mlcl learn takes.
-        gate (DATA): compare the AUC of each label before and after on the test rows of this, or on all rows of a table;
-            the new version is not taken into use (exit code 4) if a label lost more than allowed, beyond the noise of
-            the test rows.
-        allow (POINTS): points of AUC (x 100) that a label may lose (default: 1).
+        gate (DATA): compare before and after on the test rows of this, or on all rows of a table; the new version is
+            not taken into use (exit code 4) if a label, or the mean over labels (AUC, average precision, Brier skill,
+            F1), lost more than allowed, beyond the noise of the test rows. It is compared with the version in use and
+            with the first one, or that of `mlcl versions DIR --pin N`.
+        allow (POINTS): points (x 100) that a label, or a mean over labels, may lose (default: 1).
+        even_unlike: learn also where the labels of the new rows do not fit what was learnt before, as if they were
+            shuffled; otherwise nothing is learnt then (exit code 4).
         out (DIR2): write a run folder of its own instead of a version of DIR; what is current does not change.
         reading: of data that are no store.
         overwrite: replace DIR2 if it holds a run.
@@ -260,14 +264,17 @@ def update(
         settings: of training.
     """
     from mlcl.cli.releasing import finish
+    from mlcl.datasets import load_dataset
     from mlcl.runs.versions import claimed
-    from mlcl.taggers.gate import ALLOW, check_gate
+    from mlcl.taggers.gate import ALLOW, check_gate, unlike
 
     config = _more_config(folder, data, reading, settings)
     judged = None
     if gate is not None:
         rows = _store(folder, gate, reading, gate=True)
         judged = check_gate(folder, rows, allow=ALLOW if allow is None else allow)
+    if not even_unlike and (found := unlike(folder, load_dataset(config.data))):
+        return fail(f"{found}; nothing was learnt; to learn it nevertheless: --even-unlike", 4)
     with claimed(folder, out) as made:
         code = _follow_update(folder, made, quiet=quiet, config=config, gate=judged, overwrite=overwrite)
     return code or finish(made, quiet=quiet)

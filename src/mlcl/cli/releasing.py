@@ -33,11 +33,10 @@ def finish(out: Path, *, quiet: bool = False) -> int:
 
 def _refused(verdict: Verdict, out: Path) -> int:
     """Say what the gate refused and what is in use."""
-    lost = ", ".join(verdict.lost[:10]) + ", ..." * (len(verdict.lost) > 10)
     root, extends = root_of(out), read_extends(out)
     stays = root if root != out or extends is None else extends.run
     use = "" if root == out else f"; to use it nevertheless: {_use(out)}"
-    what = f"more than {points(verdict.allow)} lost on {lost}"
+    what = f"more than {points(verdict.allow)} lost on {'; '.join(verdict.reasons)}"
     return fail(f"the gate refused {out}: {what}; {stays} stays in use{use}", 4)
 
 

@@ -139,7 +139,7 @@ def _help(function: Any, name: str) -> tuple[str | None, str]:
     found = re.search(rf"^ +{name}(?: \(([^)]*)\))?: (.*(?:\n {{6,}}.*)*)", text, re.MULTILINE)
     if found is None:
         return None, ""
-    return found.group(1), " ".join(found.group(2).split()).replace("``", "")
+    return found.group(1), " ".join(found.group(2).split()).replace("``", "").rstrip(".")
 
 
 def _add(
@@ -148,7 +148,7 @@ def _add(
     option = parameter.kind is parameter.KEYWORD_ONLY or isinstance(parameter.default, bool)
     needed, default = parameter.default is parameter.empty, parameter.default
     if default not in (None, False, "", parameter.empty) and "default:" not in text and default != []:
-        text = f"{text.rstrip('.')} (default: {default})"
+        text = f"{text} (default: {default})"
     given: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None if needed else default}
     kinds = [one for one in members([kind]) if one is not NoneType]
     if kinds == [bool]:

@@ -135,14 +135,17 @@ def convert(file: Path, folder: Path, *, overwrite: bool = False) -> int:
     return 0
 
 
-def versions(folder: Path, *, keep: int | None = None) -> int:
+def versions(folder: Path, *, keep: int | None = None, pin: int | None = None) -> int:
     """List the versions of a tagger: which one is in use, and which passed a gate.
 
     Args:
         folder (DIR): the folder of the tagger.
         keep (N): delete all but the newest N; the first and the one in use stay. What was learnt in a deleted version
             is not lost, but its rows cannot be forgotten by their ids any more.
+        pin (N): let the gate of every update compare with version N, too; it is the first one otherwise.
     """
+    if pin is not None:
+        chain.pin(folder, pin)
     if keep is not None:
         gone = chain.prune(folder, keep)
         note(f"deleted: {', '.join(map(str, gone)) or 'no version'}")

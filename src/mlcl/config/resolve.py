@@ -22,7 +22,7 @@ import yaml
 
 from mlcl.config.fitting import RATES, data_kind, fixed_features, with_fitting_defaults
 from mlcl.config.parts import check_parts, part_settings, section_options
-from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict
+from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict, upgraded
 from mlcl.config.unused import unused_settings, warn_of_unused
 from mlcl.config.values import convert, load_yaml
 from mlcl.datasets import absolute_data
@@ -107,17 +107,6 @@ def read_text(path: Path) -> str:
         return content.decode()
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text; expected a YAML config file.") from None
-
-
-def upgraded(exact: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of the exact learner as they are now: of version 0.1, ``goal`` was of the unlabelled rows alone.
-
-    >>> upgraded({"unlabelled": "auto", "goal": "in-task"}), upgraded({"unlabelled": 0.1, "goal": "pooled"})
-    ({'unlabelled': 'in-task'}, {'unlabelled': 0.1})
-    """
-    found = dict(exact)
-    old = found.pop("goal") if found.get("goal") in ("in-task", "pooled") else "pooled"
-    return found | ({"unlabelled": old} if found.get("unlabelled") == "auto" else {})
 
 
 def checked(layer: Mapping[Any, Any], source: str) -> Layer:

@@ -370,11 +370,13 @@ class ExactConfig:
             )
         _at_least("exact.", self, dimensions=1)
         for name, high in (("unlabelled", 1.0), ("ridge", math.inf), ("exponent", 1.0), ("spread", 1.0)):
-            value = getattr(self, name)
-            if not isinstance(value, str) and not (math.isfinite(value) and 0 <= value <= high):
+            value, words = getattr(self, name), ("in-task", "pooled") if name == "unlabelled" else ("auto",)
+            number = isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= high
+            if not number and value not in words:
                 expected = "a number of at least 0" if math.isinf(high) else f"a number from 0 to {high:g}"
-                other = "'in-task' or 'pooled'" if name == "unlabelled" else "'auto'"
-                raise InputError(f"exact.{name} is {value}; expected {expected}, or {other}.")
+                raise InputError(
+                    f"exact.{name} is {value}; expected {expected}, or {' or '.join(map(repr, words))}."
+                )
 
 
 @dataclass(frozen=True)
@@ -551,6 +553,17 @@ def from_dict(settings: Mapping[str, Any]) -> Config:
     """
     sections = {name: SECTIONS[name](**value) for name, value in settings.items() if name in SECTIONS}
     return Config(**{**settings, **sections})
+
+
+def upgraded(exact: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of the exact learner as they are now: of version 0.1, ``goal`` was of the unlabelled rows alone.
+
+    >>> upgraded({"unlabelled": "auto", "goal": "in-task"}), upgraded({"unlabelled": 0.1, "goal": "pooled"})
+    ({'unlabelled': 'in-task'}, {'unlabelled': 0.1})
+    """
+    found = dict(exact)
+    old = found.pop("goal") if found.get("goal") in ("in-task", "pooled") else "pooled"
+    return found | ({"unlabelled": old} if found.get("unlabelled") == "auto" else {})
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

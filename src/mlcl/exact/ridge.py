@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlcl.exact.moments import NOISE, Floats, Moments
-from mlcl.exact.solution import Group, Solved, all_rows, groups, quadratic
+from mlcl.exact.solution import LabelGroup, Solved, all_rows, groups, quadratic
 from mlcl.exact.sums import Sums
 from mlcl.exact.unseen import LEAST_COUNT, unseen
 
@@ -166,7 +166,7 @@ def predicted(
 
 
 def _judged(
-    sums: Sums, group: Group, unlabelled: float, measured: float
+    sums: Sums, group: LabelGroup, unlabelled: float, measured: float
 ) -> Callable[[Floats], tuple[Floats, Floats]]:
     """Return what `unseen` takes for other negatives than those of learning."""
     block = sums.block_of[int(group.classes[0])]

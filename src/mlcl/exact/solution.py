@@ -68,7 +68,7 @@ def class_ridge(ridge: Floats, positives: Floats, dimensions: int, *, shared: bo
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class LabelGroup:
     """Classes that are solved with one eigendecomposition, of the scaled matrix C without what differs by class.
 
     Attributes:
@@ -128,7 +128,7 @@ def groups(
     spread: Floats | float,
     exponent: float,
     solved: Solved | None = None,
-) -> Iterator[Group]:
+) -> Iterator[LabelGroup]:
     """Yield classes that have positives and negatives, in groups.
 
     Args:
@@ -156,7 +156,7 @@ def groups(
                 yield _full(sums, k, unlabelled, weight[k], scale)
 
 
-def _full(sums: Sums, k: int, unlabelled: float, weight: float, scale: Floats) -> Group:
+def _full(sums: Sums, k: int, unlabelled: float, weight: float, scale: Floats) -> LabelGroup:
     positive, negative = sums.sides(k, unlabelled)
     values, vectors, level, floor = _decomposed(
         negative.packed_covariance() + weight * positive.packed_covariance(),
@@ -164,7 +164,7 @@ def _full(sums: Sums, k: int, unlabelled: float, weight: float, scale: Floats) -
         scale,
     )
     own = vectors.T @ unpack(positive.packed_covariance()) @ vectors
-    return Group(
+    return LabelGroup(
         np.array([k]),
         np.array([positive.count]),
         np.array([negative.count]),
@@ -183,7 +183,7 @@ def _full(sums: Sums, k: int, unlabelled: float, weight: float, scale: Floats) -
 
 def _shared(
     sums: Sums, every: Moments, classes: NDArray[np.int64], weight: Floats, scale: Floats, found: Decomposed
-) -> Iterator[Group]:
+) -> Iterator[LabelGroup]:
     values, vectors, level, floor = found
     usual = every.variances
     inverse = np.divide(1.0, usual, out=np.zeros_like(usual), where=usual > 0)
@@ -197,7 +197,7 @@ def _shared(
         rest = every.count - count
         negative = (every.sum - total) / rest
         ratio = np.stack([one.variances for one in own]) * inverse
-        yield Group(
+        yield LabelGroup(
             chosen,
             count[:, 0],
             rest[:, 0],

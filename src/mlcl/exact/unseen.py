@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from mlcl.exact.moments import Floats
-from mlcl.exact.solution import Group
+from mlcl.exact.solution import LabelGroup
 
 LEAST_COUNT = 1.5
 """With fewer positives or negatives none can be left out."""
@@ -67,7 +67,7 @@ class Unseen:
 
 
 def unseen(
-    group: Group, ridge: Floats | float, judged: Callable[[Floats], tuple[Floats, Floats]] | None = None
+    group: LabelGroup, ridge: Floats | float, judged: Callable[[Floats], tuple[Floats, Floats]] | None = None
 ) -> Unseen:
     """Return how the weights of each class would score rows that they have not seen.
 
@@ -93,7 +93,7 @@ _Pair: TypeAlias = tuple[Floats, Floats]
 _Scored: TypeAlias = tuple[Floats, Floats, _Pair, _Pair, _Pair, Floats]
 
 
-def _ridge_regression(group: Group, ridge: Floats | float) -> _Scored:
+def _ridge_regression(group: LabelGroup, ridge: Floats | float) -> _Scored:
     """Return weights, gap, variances of seen rows, one minus their leverages, further variances, and the leverage.
 
     Of a row x with the label y, without their means, the score without the row is ``(f - h y) / (1 - h)`` in ridge
@@ -126,7 +126,7 @@ def _ridge_regression(group: Group, ridge: Floats | float) -> _Scored:
     return weights, unseen_gap, (among, beside), (high, low), (nothing, nothing), mean
 
 
-def _pairs(group: Group, ridge: Floats | float) -> _Scored:
+def _pairs(group: LabelGroup, ridge: Floats | float) -> _Scored:
     """Return the same in the full form: leaving one row out changes the mean and the covariance of its side."""
     shrunk = 1.0 / group.shifted(ridge)
     scores = shrunk * group.gap

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mlcl.datasets import Dataset, load_dataset
 from mlcl.errors import InputError
 from mlcl.metrics import Interval
-from mlcl.metrics.changes import auc_changes
+from mlcl.metrics.changes import LEAST, auc_changes
 from mlcl.metrics.columns import mean_defined
 from mlcl.reports.rendering import PrintedTable, decimals, points, signed
 from mlcl.runs.folder import read_result
@@ -52,9 +52,25 @@ def change_lines(verdict: Verdict) -> list[str]:
         lines.append(
             f"lost more than {points(verdict.allow)}, but perhaps by chance: {', '.join(verdict.unsure)}"
         )
+    seen = verdict.smallest[np.isfinite(verdict.smallest)]
+    if len(seen):
+        lines.append(
+            f"the smallest loss of a label that would be seen in four of five cases: {points(np.median(seen))} (median)"
+        )
+    if verdict.not_gated:
+        lines.append(
+            f"not gated, with fewer than {LEAST} positives or negatives: {', '.join(verdict.not_gated)}"
+        )
+    lines += [
+        f"{one.measure} of {one.part} labels: {decimals(100 * one.before)} -> {decimals(100 * one.after)}"
+        for one in verdict.pooled
+        if one.part == "all"
+    ]
+    against = "" if verdict.against is None else f" against version {verdict.against}"
     lines.append(
-        f"the gate {'passed' if verdict.passed else 'refused'} it: {len(verdict.lost)} of {len(verdict.labels)} labels "
-        f"lost more than {points(verdict.allow)} beyond chance ({100 * verdict.changes.level:g} % for all together)"
+        f"the gate passed it{against}: nothing lost more than {points(verdict.allow)} beyond chance"
+        if verdict.passed
+        else f"the gate refused it{against}: more than {points(verdict.allow)} lost on {'; '.join(verdict.reasons)}"
     )
     return lines
 

@@ -28,8 +28,8 @@ from mlcl.metrics import (
     macro_auc,
     reliability,
 )
-from mlcl.metrics.bootstrap import bootstrap_class_auc, percentile_ends
 from mlcl.metrics.columns import ratio
+from mlcl.metrics.influence import auc_intervals
 from mlcl.metrics.scaling import log_odds
 from mlcl.metrics.suspicion import suspected_errors
 from mlcl.reports.data import load_quietly
@@ -166,17 +166,16 @@ def examine_or_say(
         return None, f"The test rows of this run are not at hand: {error}"
 
 
-def label_lines(found: Examined, *, resamples: int = RESAMPLES, seed: int = 0) -> list[LabelLine]:
-    """Return the measures of each label on the rows, with a bootstrap interval of its AUC."""
+def label_lines(found: Examined) -> list[LabelLine]:
+    """Return the measures of each label on the rows, with an interval of its AUC."""
     p, y, known = found.probabilities, found.labels, found.known
-    draws = bootstrap_class_auc(p, y, resamples=resamples, seed=seed, mask=known)
     given = found.given & found.annotated
     hits = (given & (y > 0)).sum(axis=0)
     columns = (
         found.positive,
         y.sum(axis=0),
         macro_auc(p, y, average=None, mask=known),
-        *percentile_ends(draws, LEVEL),
+        *auc_intervals(p, y, level=LEVEL, mask=known),
         average_precision(p, y, average=None, mask=known),
         found.thresholds,
         ratio(hits, given.sum(axis=0)),

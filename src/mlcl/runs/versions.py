@@ -217,7 +217,33 @@ def use_version(root: Path, number: int, *, why: str) -> None:
         )
     files.require_finished(path)
     entry = {"time": now_text(), "from": current_number(root), "to": number, "why": why}
-    files.write_current(root, {"version": number, "history": [*history(root), entry]})
+    record = files.read_current(root) or {}
+    files.write_current(root, record | {"version": number, "history": [*history(root), entry]})
+
+
+def baseline_number(root: Path) -> int:
+    """Return the number of the version that gates compare with besides the parent: the first, or a pinned one."""
+    number = (files.read_current(root) or {}).get("baseline", 1)
+    return number if type(number) is int and number in numbers(root) else 1
+
+
+def pin(folder: str | Path, number: int) -> None:
+    """Let gates compare with a version from now on, besides the parent of the new one.
+
+    Args:
+        folder: the run, or one of its versions.
+        number: of a finished version.
+    """
+    root = root_of(Path(folder))
+    files.require_finished(root)
+    with locked(root):
+        if number not in numbers(root):
+            raise InputError(
+                f"version {number} of {root} does not exist; there are: {', '.join(map(str, numbers(root)))}."
+            )
+        files.require_finished(version_folder(root, number))
+        record = files.read_current(root) or {"version": 1, "history": []}
+        files.write_current(root, record | {"baseline": number})
 
 
 def history(root: Path) -> list[Any]:
@@ -248,9 +274,9 @@ def rollback(folder: str | Path, to: int | None = None) -> Version:
 def prune(folder: str | Path, keep: int) -> list[int]:
     """Delete all but the newest versions of a run, and return the numbers of those that are gone.
 
-    The first version stays, the one in use, and those that a process works on or that hold somebody else's files. A
-    version whose parent is gone is used as before; but rows that were learnt in a version that is gone cannot be
-    forgotten by their ids any more, and its test rows are not found again.
+    The first version stays, the one in use, the one that gates compare with, and those that a process works on or that
+    hold somebody else's files. A version whose parent is gone is used as before; but rows that were learnt in a version
+    that is gone cannot be forgotten by their ids any more, and its test rows are not found again.
 
     Args:
         keep: how many of the newest versions stay, at least 1: no number is given twice.
@@ -260,7 +286,7 @@ def prune(folder: str | Path, keep: int) -> list[int]:
     files.require_finished(root)
     with locked(root):
         there = numbers(root)
-        stays = {1, *there[max(len(there) - keep, 0) :], current_number(root)}
+        stays = {1, *there[max(len(there) - keep, 0) :], current_number(root), baseline_number(root)}
         return [number for number in there if number not in stays and _delete(version_folder(root, number))]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mlcl.arrays import Format
-from mlcl.config.resolve import upgraded
+from mlcl.config.schema import upgraded
 from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.sklearn.array_files import (

@@ -19,13 +19,14 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mlcl.datasets import load_dataset
 from mlcl.datasets.base import as_inputs
 from mlcl.errors import InputError
 from mlcl.runs.continuing import update
 from mlcl.runs.folder import copy_finished
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import claimed
-from mlcl.taggers.gate import ALLOW, check_gate, release
+from mlcl.taggers.gate import ALLOW, check_gate, release, unlike
 from mlcl.taggers.learning import prepared
 
 __all__ = ["Refused", "Tagger", "load"]
@@ -58,7 +59,14 @@ class Tagger(Trained):
         """Return 1 for each class whose probability is above its threshold, ``[n, K]``."""
         return self.thresholds.tags(self.predict_proba(inputs)).astype(np.int64)
 
-    def update(self, data: str | Path, *, gate: str | Path | None = None, allow: float = ALLOW) -> Tagger:
+    def update(
+        self,
+        data: str | Path,
+        *,
+        gate: str | Path | None = None,
+        allow: float = ALLOW,
+        even_unlike: bool = False,
+    ) -> Tagger:
         """Learn from more data: rows of known labels, new labels, or both; return the tagger that is now in use.
 
         A new version is written beside this one, as by ``mlcl update``. If its gate refuses it, that is a `Refused`,
@@ -67,10 +75,14 @@ class Tagger(Trained):
         Args:
             data: a store, by folder or name, or a file or folder that `mlcl learn` takes.
             gate: the same; no label may lose more than ``allow`` on its test rows.
-            allow: points of AUC.
+            allow: points that a label, or a mean over labels, may lose.
+            even_unlike: learn also where the labels of the new rows do not fit what was learnt before; a `Refused`
+                otherwise.
         """
         judge = None if gate is None else check_gate(self.folder, self._store(gate, gate=True), allow=allow)
         store = self._store(data)
+        if not even_unlike and (found := unlike(self.folder, load_dataset(str(store)))):
+            raise Refused(f"{found}; nothing was learnt")
         with claimed(self.folder) as out:
             update(self.folder, store, out=out, gate=judge)
         done = release(out)
@@ -78,7 +90,7 @@ class Tagger(Trained):
             lost = (
                 "another version came into use meanwhile"
                 if done.verdict is None or done.newer
-                else (f"more than {allow:g} points lost on {', '.join(done.verdict.lost[:10])}")
+                else (f"more than {allow:g} points lost on {'; '.join(done.verdict.reasons)}")
             )
             raise Refused(f"{out} was learnt and is not taken into use: {lost}")
         return load(self.folder)

@@ -1,30 +1,38 @@
-"""A gate between versions: a new one that lost more than allowed on any label is not taken into use.
+"""A gate between versions: a new one that lost more than allowed is not taken into use.
 
-Both versions score the test rows of one store. A label is *lost* where the upper end of the interval of its change
-lies below what is allowed: the loss is then larger than allowed beyond the noise of the test rows. The ends hold for
-all labels together, so a version that lost nothing is refused in at most one of twenty cases, however many labels
-there are. A label whose loss is larger than allowed, but within the noise, is reported as *unsure* and does not refuse.
+Both versions score the test rows of one store. Losses are looked for in three ways, each beyond the noise of the test
+rows: of every label alone; of means over all labels and over thirds by frequency (AUC, average precision, Brier skill,
+and the F1 of all tags); and of all labels together, where many small losses add up. A version that lost nothing is
+refused in at most one of twenty cases. The new version is compared with the one that it began from and with a baseline,
+the first version or a pinned one, so that small losses of many updates do not go unseen. What the gate could not see
+is said: the smallest loss that it notices, and labels with too few test rows.
 
-A version is compared with the one that is in use, and replaces it only if it began from it: what another process has
-taken into use meanwhile is not lost. What came too late is kept, as what a gate refused is.
+A version replaces the one in use only if it began from it: what another process has taken into use meanwhile is not
+lost. What came too late is kept, as what a gate refused is.
+
+Before rows are learnt, `unlike` asks whether their labels fit what was learnt before: the old version ranks rows that
+it held out, and new ones, for the same labels. Where it ranks the new ones far worse, their labels may be shuffled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlcl.datasets import Dataset, absolute_data, load_dataset, shown_data
 from mlcl.errors import InputError, check_number
-from mlcl.metrics.changes import AucChanges, auc_changes
+from mlcl.metrics.changes import LEAST, AucChanges, ModelAnswers, PooledChange, auc_changes, pooled_changes
+from mlcl.metrics.influence import auc_influence, auc_intervals
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.continuing import same_encoder
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import (
+    baseline_number,
     current_number,
     history,
     locked,
@@ -32,32 +40,45 @@ from mlcl.runs.versions import (
     parent_number,
     root_of,
     use_version,
+    version_folder,
 )
 
 ALLOW = 1.0
 """Points of AUC that a label may lose by default."""
+LEVEL = 0.95
+"""How often a version that lost nothing passes, at least."""
+ALIKE = 0.85
+"""New rows are ranked at least so well as held-out ones, where 0 is chance and 1 as well."""
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """How a version compares with the one before.
+    """How a version compares with an earlier one.
 
     Attributes:
+        against: number of the earlier version; None if it has none.
         store: whose test rows were scored.
         rows: how many.
-        allow: points of AUC that a label may lose.
+        allow: points that a label, or a mean over labels, may lose.
+        level: how often this comparison passes where nothing was lost.
         labels: the labels of the store that both versions know.
         changes: of their AUC, between 0 and 1.
+        pooled: of measures over many labels.
         new: labels of the store that only the new version knows.
+        worse_than_chance: those of the new labels that are ranked worse than by chance, beyond noise.
         gone: labels of the store that only the old version knows.
     """
 
+    against: int | None
     store: str
     rows: int
     allow: float
+    level: float
     labels: tuple[str, ...]
     changes: AucChanges
+    pooled: tuple[PooledChange, ...]
     new: tuple[str, ...]
+    worse_than_chance: tuple[str, ...]
     gone: tuple[str, ...]
 
     @property
@@ -72,9 +93,45 @@ class Verdict:
         return self._where(beyond & ~(100 * self.changes.high < -self.allow))
 
     @property
+    def not_gated(self) -> tuple[str, ...]:
+        """Return the labels with too few positives or negatives among the test rows."""
+        return self._where(~self.changes.gated)
+
+    @property
+    def smallest(self) -> NDArray[np.float64]:
+        """Return the loss of each label, in points, that is noticed in four of five cases; infinite if not gated."""
+        return 100 * self.changes.smallest(self.allow / 100)
+
+    @property
+    def lost_together(self) -> tuple[str, ...]:
+        """Return what many labels together lost more of than allowed, beyond noise."""
+        share = (1 - self.level) / 2 / (len(self.pooled) + 1)
+        found = [
+            f"the F1 of all tags ({100 * one.change:+.1f})"
+            if one.measure == "F1"
+            else f"the {one.measure} of {one.part} labels ({100 * one.change:+.1f})"
+            for one in self.pooled
+            if one.p_value(self.allow / 100) < share
+        ]
+        if self.changes.together(self.allow / 100) < share:
+            found.append("labels that lost a little each")
+        return tuple(found)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why the new version is refused; nothing if it is not."""
+        labels = f"{', '.join(self.lost[:10])}{', ...' * (len(self.lost) > 10)}"
+        worse = f"the new labels {', '.join(self.worse_than_chance)}, ranked worse than by chance"
+        return (
+            *([labels] if self.lost else []),
+            *self.lost_together,
+            *([worse] if self.worse_than_chance else []),
+        )
+
+    @property
     def passed(self) -> bool:
         """Return whether the new version may be used."""
-        return not self.lost
+        return not self.reasons
 
     def _where(self, marks: Any) -> tuple[str, ...]:
         return tuple(self.labels[k] for k in np.flatnonzero(marks))
@@ -84,18 +141,22 @@ class Verdict:
         changes = self.changes
         columns = {
             name: 100 * getattr(changes, name) for name in ("before", "after", "change", "low", "high")
-        }
+        } | {"smallest": self.smallest}
         return {
             "time": now_text(),
             "passed": self.passed,
+            "against": self.against,
             "store": self.store,
             "rows": self.rows,
             "allow": self.allow,
-            "level": changes.level,
+            "level": self.level,
+            "reasons": self.reasons,
             "lost": self.lost,
             "unsure": self.unsure,
+            "not_gated": self.not_gated,
             "new": self.new,
             "gone": self.gone,
+            "pooled": [asdict(one) for one in self.pooled],
             "labels": {
                 label: {name: column[k] for name, column in columns.items()}
                 for k, label in enumerate(self.labels)
@@ -103,15 +164,17 @@ class Verdict:
         }
 
 
-def judge(old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW, seed: int = 0) -> Verdict:
-    """Compare two versions, label by label, on the test rows of a store.
+def judge(
+    old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW, level: float = LEVEL
+) -> Verdict:
+    """Compare two versions, label by label and over all labels, on the test rows of a store.
 
     Args:
-        old: the version in use.
-        new: the version that would replace it.
+        old: the earlier version.
+        new: the version that would replace the one in use.
         store: by folder or name; both versions must know at least one of its labels.
-        allow: points of AUC that a label may lose.
-        seed: of the bootstrap.
+        allow: points that a label, or a mean over labels, may lose.
+        level: how often the verdict passes where nothing was lost; half of the rest goes to labels alone.
     """
     check_number("--allow", allow, high=100)
     data = load_dataset(str(store))
@@ -120,20 +183,115 @@ def judge(old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW
     both = [name for name in data.classes if name in old.classes and name in new.classes]
     if not both:
         raise InputError(f"{store} has no label that both {old.folder} and {new.folder} know.")
-    before, after = (
-        trained.logits(data.test.inputs)[:, [trained.classes.index(name) for name in both]]
-        for trained in (old, new)
-    )
-    cells = data.test.cells(np.arange(len(data.test)), np.array([data.classes.index(name) for name in both]))
+    sides = _scored(old, data, both), _scored(new, data, both)
+    cells = _cells(data, both)
+    added = [name for name in data.classes if name in new.classes and name not in old.classes]
+    number = int(old.folder.name) if root_of(old.folder) != old.folder else 1
     return Verdict(
+        against=number,
         store=shown_data(str(store)),
         rows=len(data.test),
         allow=float(allow),
+        level=level,
         labels=tuple(both),
-        changes=auc_changes(before, after, **cells, seed=seed),
-        new=tuple(name for name in data.classes if name in new.classes and name not in old.classes),
+        changes=auc_changes(sides[0].scores, sides[1].scores, **cells, level=(1 + level) / 2),
+        pooled=tuple(pooled_changes(*sides, **cells)),
+        new=tuple(added),
+        worse_than_chance=_worse_than_chance(new, data, added),
         gone=tuple(name for name in data.classes if name in old.classes and name not in new.classes),
     )
+
+
+def _cells(data: Dataset, names: list[str]) -> dict[str, Any]:
+    return data.test.cells(np.arange(len(data.test)), np.array([data.classes.index(name) for name in names]))
+
+
+def _scored(trained: Trained, data: Dataset, names: list[str]) -> ModelAnswers:
+    """Return what a version says of the test rows of a store."""
+    columns = [trained.classes.index(name) for name in names]
+    logits = trained.logits(data.test.inputs)
+    probabilities = trained.calibration.probabilities(logits)
+    tags = trained.thresholds.tags(probabilities)
+    return ModelAnswers(logits[:, columns], probabilities[:, columns], tags[:, columns])
+
+
+def _worse_than_chance(trained: Trained, data: Dataset, names: list[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    scores = _scored(trained, data, names).scores
+    _, high = auc_intervals(scores, **_cells(data, names), level=1 - 0.02 / len(names))
+    return tuple(name for name, end in zip(names, high, strict=True) if end < 0.5)
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """New rows whose labels do not fit what was learnt before.
+
+    Attributes:
+        labels: how many labels were compared.
+        held_out: their mean AUC on rows that were held out, in points.
+        found: on the new rows.
+    """
+
+    labels: int
+    held_out: float
+    found: float
+
+    def __str__(self) -> str:
+        return (
+            f"the labels of the new rows are unlike those learnt before: what is in use ranks rows that it held out "
+            f"at a mean AUC of {self.held_out:.1f} over {self.labels} labels, and the new rows at {self.found:.1f}; "
+            "their labels may be shuffled, or mean something else"
+        )
+
+
+def unlike(folder: str | Path, data: Dataset) -> Unlike | None:
+    """Return how far the labels of training rows are from what a version knows; None where they fit.
+
+    Nothing is said without held-out rows, nor of labels with fewer than 5 positives or negatives on either side.
+
+    Args:
+        folder: of the version in use.
+        data: what is to be learnt.
+    """
+    trained = load_trained(folder)
+    held = files.read_held_out(trained.folder, trained.result)
+    names = [name for name in data.classes if name in trained.classes]
+    if held is None or not names or data.train.inputs.shape[1:] != trained.input_shape:
+        return None
+    columns = [trained.classes.index(name) for name in names]
+    logits = trained.logits(data.train.inputs)[:, columns]
+    cells = data.train.cells(
+        np.arange(len(data.train)), np.array([data.classes.index(name) for name in names])
+    )
+    known = cells.get("mask")
+    sides = (
+        (held.logits[:, columns], held.labels[:, columns] > 0, held.known[:, columns]),
+        (logits, cells["labels"] > 0, np.ones(logits.shape, np.bool_) if known is None else known),
+    )
+    counts = np.min([np.minimum((y & k).sum(0), (~y & k).sum(0)) for _, y, k in sides], axis=0)
+    some = np.flatnonzero(counts >= LEAST)
+    if not len(some):
+        return None
+    (before, noise_before), (now, noise_now) = (_mean_auc(s, y, k, some) for s, y, k in sides)
+    # The agreement, 2 AUC - 1, in relation to that of held-out rows: beyond noise below what is alike?
+    missing = ALIKE * (before - 0.5) - (now - 0.5)
+    if missing < 2 * np.hypot(ALIKE * noise_before, noise_now):
+        return None
+    return Unlike(len(some), 100 * before, 100 * now)
+
+
+def _mean_auc(
+    logits: NDArray[Any], truth: NDArray[np.bool_], known: NDArray[np.bool_], columns: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return the mean AUC of some labels and its standard error."""
+    influence, total = np.zeros(len(logits)), 0.0
+    for k in columns:
+        rows = known[:, k]
+        value, moved = auc_influence(logits[rows, k], truth[rows, k])
+        influence[rows] += moved / len(columns)
+        total += value / len(columns)
+    return total, float(np.sqrt(np.square(influence).sum()))
 
 
 def check_inputs(trained: Trained, data: Dataset, store: str | Path) -> None:
@@ -154,7 +312,8 @@ class Release:
     """What became of a finished version.
 
     Attributes:
-        verdict: of its gate; None without one, and where the version came too late for one.
+        verdict: of its gate, against the parent or, where that passed, against the baseline; None without one, and
+            where the version came too late for one.
         newer: the version that came into use since this one began, which is why this one did not; None otherwise.
     """
 
@@ -182,9 +341,12 @@ def release(folder: str | Path) -> Release:
         raise InputError(f"{path} began from no other run, so there is no version to compare it with.")
     if (newer := _newer(path)) is not None:
         return _too_late(path, None, newer)
-    verdict = None if extends.gate is None else _compare(extends.run, path, extends.gate)
-    if verdict is not None:
-        files.write_gate(path, verdict.record())
+    verdict = None
+    if extends.gate is not None:
+        verdicts = _compare(extends.run, path, extends.gate)
+        verdict = next((one for one in verdicts if not one.passed), verdicts[0])
+        baseline = {"baseline": verdicts[1].record()} if len(verdicts) > 1 else {}
+        files.write_gate(path, verdicts[0].record() | baseline | {"passed": verdict.passed})
     if root_of(path) == path or (verdict is not None and not verdict.passed):
         return Release(verdict)
     with locked(root_of(path)):
@@ -222,15 +384,24 @@ def _too_late(path: Path, verdict: Verdict | None, newer: int) -> Release:
     return Release(verdict, newer)
 
 
-def _compare(old: Path, new: Path, gate: files.Gate) -> Verdict:
+def _compare(old: Path, new: Path, gate: files.Gate) -> list[Verdict]:
+    """Return how a version compares with its parent and, where that is another one, with the baseline."""
     found = load_dataset(gate.store).fingerprint
     if found != gate.fingerprint:
         raise InputError(
             f"{shown_data(gate.store)} has another fingerprint ({found}) than when it was named as the gate of {new} "
             f"({gate.fingerprint}); the version is kept, and not taken into use."
         )
-    before, after = (load_trained(each, current=False) for each in (old, new))
-    return judge(before, after, gate.store, allow=gate.allow)
+    baseline = version_folder(root_of(old), baseline_number(root_of(old)))
+    earlier = [load_trained(each, current=False) for each in dict.fromkeys((old, baseline))]
+    later = load_trained(new, current=False)
+    known = [
+        one
+        for one in earlier
+        if set(one.classes) & set(later.classes) & set(load_dataset(gate.store).classes)
+    ]
+    level = 1 - (1 - LEVEL) / max(len(known), 1)
+    return [judge(one, later, gate.store, allow=gate.allow, level=level) for one in known or earlier[:1]]
 
 
 def check_gate(folder: str | Path, store: str | Path, *, allow: float = ALLOW) -> files.Gate:

@@ -1,0 +1,140 @@
+"""What a gate sees and does not see: small losses of many updates, many small losses, labels that were shuffled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from helpers import EXACT, label_settings
+from mlcl.cli.main import main
+from mlcl.datasets import Dataset, prepare_source
+from mlcl.runs.run import run
+from mlcl.runs.trained import load_trained
+from mlcl.runs.versions import baseline_number, current_folder, pin, prune, versions
+from mlcl.taggers import Refused, load
+from mlcl.taggers.gate import judge, unlike
+
+CLASSES = [f"label {k}" for k in range(8)]
+WEIGHTS = np.random.default_rng(0).normal(size=(8, 12))
+
+
+def rows(seed, n, *, noise=1.0):
+    """Vectors and labels of eight labels, each a direction of the vectors."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 12)).astype(np.float32)
+    return x, (x @ WEIGHTS.T + 2 * noise * rng.normal(size=(n, 8)) > 3.5).astype(np.uint8)
+
+
+def shuffled(seed, y, share):
+    """Labels of which a share of the rows has those of another row."""
+    rng = np.random.default_rng(seed)
+    some = np.flatnonzero(rng.random(len(y)) < share)
+    y = y.copy()
+    y[some] = y[rng.permutation(some)]
+    return y
+
+
+def store(folder, name, train, test):
+    """A prepared store of training and test rows."""
+    np.savez(
+        folder / f"{name}.npz",
+        x_train=train[0],
+        y_train=train[1],
+        x_test=test[0],
+        y_test=test[1],
+        classes=np.array(CLASSES),
+    )
+    prepare_source("arrays", folder / f"{name}.npz", out=folder / name, jobs=1)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    base = tmp_path_factory.mktemp("gate")
+    test = rows(1, 1500)
+    store(base, "first", rows(0, 600), test)
+    x, y = rows(2, 3000)
+    wrong = np.random.default_rng(0).random((3000, 1)) < 0.52
+    store(base, "spoilt", (np.where(wrong, -x, x), y), test)
+    store(base, "more", rows(3, 200), test)
+    settings = label_settings(base / "first", "exact", **EXACT, held_out=0.3)
+    run(settings, out=base / "tagger")
+    return base
+
+
+@pytest.fixture
+def tagger(made, tmp_path):
+    """A tagger of its own for each test, and the stores that it may learn from."""
+    shutil.copytree(made / "tagger", tmp_path / "tagger")
+    for name in ("first", "spoilt", "more"):
+        (tmp_path / name).symlink_to(made / name)
+    return tmp_path
+
+
+def test_a_loss_that_an_earlier_gate_allowed_is_held_against_the_baseline(tagger, capsys):
+    root = tagger / "tagger"
+    allowed = ["--gate", str(tagger / "first"), "--quiet", "--even-unlike", "--allow"]
+    assert main(["update", str(root), "--data", str(tagger / "spoilt"), *allowed, "100"]) == 0
+    assert current_folder(root).name == "2"
+    lost = json.loads((root / "versions" / "2" / "gate.json").read_text())["pooled"][0]
+    assert lost["after"] - lost["before"] < -0.02
+    assert main(["update", str(root), "--data", str(tagger / "more"), *allowed, "1"]) == 4
+    assert "the AUC of all labels" in capsys.readouterr().err
+    record = json.loads((root / "versions" / "3" / "gate.json").read_text())
+    assert (record["reasons"], record["against"]) == ([], 2)  # nothing was lost against the parent
+    assert (record["passed"], record["baseline"]["against"], record["baseline"]["passed"]) == (
+        False,
+        1,
+        False,
+    )
+    assert main(["versions", str(root), "--pin", "2"]) == 0
+    assert baseline_number(root) == 2
+    assert main(["update", str(root), "--data", str(tagger / "more"), *allowed, "1"]) == 0
+    assert current_folder(root).name == "4"
+    assert baseline_number(root) == 2
+    prune(root, 1)
+    assert [v.number for v in versions(root)] == [1, 2, 4]
+    assert main(["versions", str(root), "--pin", "9"]) == 2
+    pin(root, 1)
+
+
+def test_what_could_not_be_seen_is_said(tagger, tmp_path, capsys):
+    x, y = rows(5, 400)
+    y[:, 0] = 0
+    y[:3, 0] = 1
+    few = store(tmp_path, "few", rows(6, 50), (x, y))
+    trained = load_trained(tagger / "tagger", current=False)
+    verdict = judge(trained, trained, few)
+    assert verdict.passed
+    assert verdict.not_gated == ("label 0",)
+    assert np.isinf(verdict.smallest[0])
+    assert (verdict.smallest[1:] == 1).all()  # the same model twice: no noise
+    assert main(["compare", str(tagger / "tagger"), str(tagger / "tagger"), "--on", str(few)]) in (0, 2)
+    capsys.readouterr()
+
+
+def test_labels_that_are_shuffled_are_noticed_before_they_are_learnt(tagger, capsys):
+    root = tagger / "tagger"
+    noticed, alarms = [], []
+    for seed in range(30):
+        x, y = rows(100 + seed, 400)
+        for share, found in ((1 / 3, noticed), (0.0, alarms)):
+            data = Dataset.of("new", CLASSES, x, shuffled(seed, y, share), x[:9], y[:9])
+            found.append(unlike(root, data) is not None)
+    assert np.mean(noticed) >= 0.95
+    assert np.mean(alarms) <= 0.05
+
+
+def test_an_update_with_shuffled_labels_learns_nothing_unless_told_to(tagger, capsys):
+    root = tagger / "tagger"
+    before = [v.number for v in versions(root)]
+    assert main(["update", str(root), "--data", str(tagger / "spoilt"), "--quiet"]) == 4
+    error = capsys.readouterr().err
+    assert "unlike those learnt before" in error
+    assert "--even-unlike" in error
+    assert [v.number for v in versions(root)] == before
+    with pytest.raises(Refused, match="nothing was learnt"):
+        load(root).update(tagger / "spoilt")
