@@ -229,3 +229,13 @@ def test_a_score_over_no_defined_class_is_said():
         UserWarning, match="^no class has both positives and negatives in y, so the score is undefined"
     ):
         assert np.isnan(tagger.score(x[:5], np.zeros((5, y.shape[1]), int)))
+
+
+def test_a_projection_that_loses_much_says_so():
+    x = np.random.default_rng(0).normal(size=(80, 20)) * np.repeat([1.0, 0.01], 10)
+    y = (x[:, :2] > 0).astype(int)
+    with pytest.warns(UserWarning, match="20 features to 5 leaves out 35% of their variance"):
+        ExactTagger(dimensions=5).fit(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ExactTagger(dimensions=12).fit(x, y)

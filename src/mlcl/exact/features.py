@@ -53,11 +53,13 @@ class FeatureMap:
         centre: mean of the first rows, ``[D]``.
         projection: ``[D, d]``, or None: the rows as they are, centred.
         random: how many of the d directions are random, because the first rows did not determine so many.
+        lost: the share of the variance of the first rows that the projection left out; not saved.
     """
 
     centre: Floats
     projection: Floats | None
     random: int = 0
+    lost: float = 0.0
 
     @property
     def features(self) -> int:
@@ -134,8 +136,11 @@ def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Featur
             covariance /= inverse[:, None] * inverse
             inverse = np.ones_like(inverse)
         values, vectors = np.linalg.eigh(covariance)
+    every, kept = float(((deviation * inverse) ** 2).sum()), float(np.sort(values)[-dimensions:].sum())
     vectors, random = _completed(values, vectors, dimensions, generator)
-    return FeatureMap(centre, inverse[:, None] * vectors, random)
+    return FeatureMap(
+        centre, inverse[:, None] * vectors, random, max(0.0, 1 - kept / every) if every else 0.0
+    )
 
 
 def are_components(covariance: Floats, n: int) -> bool:

@@ -29,6 +29,8 @@ from mlcl.sklearn.rows import goal_of
 from mlcl.sklearn.targets import Name, check_names, class_array
 
 Floats = NDArray[np.float64]
+LOST = 0.1
+"""A projection that leaves out a larger share of the variance is worth a warning."""
 
 
 @dataclass
@@ -446,6 +448,14 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         """Return a learner with the feature map of the first rows."""
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         learner = Learner.begin(rows, dimensions=self.dimensions, seed=seed, form=self.form)
+        if learner.features.lost > LOST:
+            warnings.warn(
+                f"the projection of {rows.shape[1]} features to {learner.features.dimension} leaves out "
+                f"{learner.features.lost:.0%} of their variance, and what it says; pass dimensions=None, or a larger "
+                "number",
+                UserWarning,
+                stacklevel=4,
+            )
         if learner.features.random:
             warnings.warn(
                 f"the first call has {rows.shape[0]} rows, which determine "
