@@ -126,7 +126,7 @@ def test_what_nothing_refused_and_is_not_in_use_is_said(root, capsys):
         ("versions/2/thresholds.json", "choose thresholds anew with: mlcl thresholds"),
         ("versions/2/gate.json", "its checksum is not"),
         ("result.json", "is not valid JSON"),
-        ("config.yaml", "holds no settings"),
+        ("config.yaml", "not valid YAML"),
         ("environment.json", "is not valid JSON"),
     ],
 )
