@@ -220,7 +220,7 @@ def plural(count: float, word: str) -> str:
     >>> plural(1, "run"), plural(12, "run")
     ('1 run', '12 runs')
     """
-    return f"{count:g} {word}{'s' * (count != 1)}"
+    return f"{count:g} {word}{'' if count == 1 else 's'}"
 
 
 _LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$"}
