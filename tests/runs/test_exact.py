@@ -180,7 +180,8 @@ def test_from_the_command_line(tmp_path, capsys):
     assert describe_solved(used) in (tmp_path / "page.html").read_text()
     capsys.readouterr()
     assert main([*given, "--unlabelled", "2", "--out", str(tmp_path / "bad")]) == 2
-    assert "exact.unlabelled is 2.0; expected a number from 0 to 1, or 'in-task' or 'pooled'." in capsys.readouterr().err
+    expected = "expected a number from 0 to 1, or 'in-task' or 'pooled'."
+    assert f"exact.unlabelled is 2.0; {expected}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
