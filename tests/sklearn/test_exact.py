@@ -239,3 +239,13 @@ def test_a_projection_that_loses_much_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ExactTagger(dimensions=12).fit(x, y)
+
+
+def test_a_class_with_positives_only_has_about_its_share_of_all_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 5))
+    tagger = ExactTagger().fit(x[:1980], (x[:1980, :1] > 0).astype(int), classes=["a"])
+    tagger.partial_fit(x[1980:] + np.eye(5)[1] * 2, np.ones((20, 1), int), classes=["rare"])
+    with pytest.warns(UserWarning, match=r"\['rare'\] have positive rows only"):
+        chances = tagger.predict_proba(x)[:, 1]
+    assert chances.mean() < 0.05

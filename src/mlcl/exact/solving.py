@@ -194,4 +194,6 @@ def _scored(
 
 def _prior(sums: Sums) -> Floats:
     positive, negative = sums.counts(0.0)
-    return share_of_positives(positive, positive + negative)
+    # Where all annotated rows are positives, the others are taken for negatives: their share is a lower bound.
+    rest = np.where(negative > 0, negative, sums.total.count - positive)
+    return share_of_positives(positive, positive + rest)

@@ -494,6 +494,22 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
                 stacklevel=4,
             )
             self._solving.warned |= set(lacking)
+        negative = self.learner_.sums.counts(0.0)[1]
+        only = [
+            name
+            for name, known, defined in zip(
+                self.classes_.tolist(), negative > 0, solution.defined, strict=True
+            )
+            if defined and not known and name not in self._solving.warned
+        ]
+        if only:
+            warnings.warn(
+                f"the classes {only} have positive rows only: their probabilities take every other row for a negative, "
+                "and are too low by the share of positives among those",
+                UserWarning,
+                stacklevel=4,
+            )
+            self._solving.warned |= set(only)
 
     def _number(self, label: Name) -> int:
         check_is_fitted(self, "classes_")
