@@ -329,11 +329,11 @@ class ExactConfig:
             can predict. 0 suits the in-task measure, 1 the pooled one.
         goal: what is chosen is chosen for: AUC (``auc``), average precision (``ap``), or the mean of both.
         form: ``shared``: one covariance for all classes of a task, and three vectors per class; ``full``: a covariance
-            per class; ``auto``: ``full`` for up to 64 dimensions.
+            per class; ``auto``: ``full`` for up to 120 labels on up to 2,048 features.
         spread: weight, from 0 to 1, of the spread of a class's positives beside that of its negatives; ``auto``: by the
             goal.
         dimensions: more features than this are projected to so many principal components of the first task's. Not set:
-            256, and ``patches`` as many as it has.
+            256 in the full form, 2,048 in the shared one, and ``patches`` as many as it has.
         ridge: strength of the ridge, or ``auto``: the best for unseen rows.
         exponent: the ridge on a feature grows with its variance to this power: 0, as features are; 1, as if they were
             standardised; or ``auto``: the best for unseen rows.

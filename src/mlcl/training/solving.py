@@ -20,6 +20,7 @@ from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, carried, solve
 from mlcl.exact.analytic import Analytic
+from mlcl.exact.learner import Form
 from mlcl.exact.ridge import Choice
 from mlcl.exact.solving import Solution
 from mlcl.labels import Labels
@@ -28,7 +29,9 @@ from mlcl.training.batches import Rows
 Floats = NDArray[np.float32]
 
 DIMENSIONS = 256
-"""Principal components of features, unless a setting or the backbone says otherwise."""
+"""Principal components of features in the full form, unless a setting or the backbone says otherwise."""
+FEW_LABELS, WIDE = 120, 2048
+"""Of at most so many labels and features the form ``auto`` is full; the shared form keeps so many dimensions."""
 PSEUDO = 0.7
 """The threshold of pseudo-labels in L3A."""
 FIELDS = ("gram", "cross", "seen", "count")
@@ -69,7 +72,7 @@ class ExactSums:
         self, config: ExactConfig, linear: nn.Linear, *, projects: bool = False, seed: int = 0
     ) -> None:
         self.config, self.linear, self.seed = config, linear, seed
-        self.dimensions = config.dimensions or (None if projects else DIMENSIONS)
+        self.projects = projects
         self.learner: ExactLearner | None = None
         self._solved: tuple[ExactLearner, Solution] | None = None
 
@@ -93,13 +96,25 @@ class ExactSums:
             labels: of the task's classes, ``[n, len(classes)]``.
             known: which of these labels are known; all by default.
         """
-        learner = self.learner or ExactLearner.begin(
-            features, dimensions=self.dimensions, seed=self.seed, form=self.config.form
-        )
+        learner = self.learner
+        if learner is None:
+            form, dimensions = self.shape(features.shape[1])
+            learner = ExactLearner.begin(features, dimensions=dimensions, seed=self.seed, form=form)
         if (total := self.linear.out_features) > learner.classes:
             # All classes at once: those that no row was annotated for yet then share their empty sums.
             learner = learner.learn(features[:0], np.zeros((0, total), np.uint8), range(total))
         return learner.learn(features, labels, classes.tolist(), annotated=known)
+
+    def shape(self, width: int) -> tuple[Form, int | None]:
+        """Return the form of the sums of features of some width, and to how many dimensions these are projected.
+
+        A few labels, which mostly have many positives, are worth a covariance each, in 256 dimensions. With more labels
+        or wider features, such as words, more dimensions are worth more (docs/exact.md#form).
+        """
+        few = self.linear.out_features <= FEW_LABELS and (self.projects or width <= WIDE)
+        form = self.config.form if self.config.form != "auto" else "full" if few else "shared"
+        usual = None if self.projects else DIMENSIONS if form == "full" else WIDE
+        return form, self.config.dimensions or usual
 
     def carry(self, old: Floats, new: Floats) -> None:
         """Carry all sums over to features that have drifted; a head without sums has nothing to carry.
@@ -109,7 +124,8 @@ class ExactSums:
             new: features of the same rows now, ``[n, D]``.
         """
         if self.learner is not None:
-            self.learner = carried(self.learner, old, new, dimensions=self.dimensions, seed=self.seed)
+            dimensions = self.shape(old.shape[1])[1]
+            self.learner = carried(self.learner, old, new, dimensions=dimensions, seed=self.seed)
 
     def solve(self, like: ScoreScale | None = None) -> tuple[Floats, Floats]:
         """Return weights ``[K, D]`` and biases ``[K]``; zeros for classes to come.
