@@ -17,6 +17,7 @@ from mlcl.runs.run import run
 from mlcl.streams import Benchmark
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
+from mlcl.training.solving import ExactSums
 
 
 def exact_config(**changes):
@@ -238,3 +239,20 @@ def test_a_state_that_is_no_sums_is_refused():
 def test_defaults_say_what_the_validation_part_chose():
     assert ExactConfig().unlabelled == 0.1
     assert ExactConfig().dimensions is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "width", "settings", "projects", "expected"),
+    [
+        (20, 1280, {}, False, ("full", 256)),
+        (120, 2048, {}, False, ("full", 256)),
+        (121, 1280, {}, False, ("shared", 8192)),
+        (20, 5120, {}, False, ("shared", 8192)),
+        (20, 800, {}, True, ("full", None)),
+        (20, 5120, {"form": "full"}, False, ("full", 256)),
+        (20, 100, {"form": "shared", "dimensions": 50}, False, ("shared", 50)),
+    ],
+)
+def test_the_form_follows_from_the_number_of_labels_and_features(labels, width, settings, projects, expected):
+    sums = ExactSums(ExactConfig(**settings), torch.nn.Linear(2, labels), projects=projects)
+    assert sums.shape(width) == expected

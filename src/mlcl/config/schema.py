@@ -333,7 +333,7 @@ class ExactConfig:
         spread: weight, from 0 to 1, of the spread of a class's positives beside that of its negatives; ``auto``: by the
             goal.
         dimensions: more features than this are projected to so many principal components of the first task's. Not set:
-            256 in the full form, 2,048 in the shared one, and ``patches`` as many as it has.
+            256 in the full form, 8,192 in the shared one, and ``patches`` as many as it has.
         ridge: strength of the ridge, or ``auto``: the best for unseen rows.
         exponent: the ridge on a feature grows with its variance to this power: 0, as features are; 1, as if they were
             standardised; or ``auto``: the best for unseen rows.

@@ -30,8 +30,10 @@ Floats = NDArray[np.float32]
 
 DIMENSIONS = 256
 """Principal components of features in the full form, unless a setting or the backbone says otherwise."""
-FEW_LABELS, WIDE = 120, 2048
-"""Of at most so many labels and features the form ``auto`` is full; the shared form keeps so many dimensions."""
+FEW_LABELS, FEW_FEATURES = 120, 2048
+"""Of at most so many labels and features the form ``auto`` is full."""
+WIDE = 8192
+"""Dimensions that the shared form keeps: a projection of words costs more time and precision than it saves space."""
 PSEUDO = 0.7
 """The threshold of pseudo-labels in L3A."""
 FIELDS = ("gram", "cross", "seen", "count")
@@ -109,9 +111,9 @@ class ExactSums:
         """Return the form of the sums of features of some width, and to how many dimensions these are projected.
 
         A few labels, which mostly have many positives, are worth a covariance each, in 256 dimensions. With more labels
-        or wider features, such as words, more dimensions are worth more (docs/exact.md#form).
+        or wider features, such as words, more dimensions are worth more (docs/exact.md).
         """
-        few = self.linear.out_features <= FEW_LABELS and (self.projects or width <= WIDE)
+        few = self.linear.out_features <= FEW_LABELS and (self.projects or width <= FEW_FEATURES)
         form = self.config.form if self.config.form != "auto" else "full" if few else "shared"
         usual = None if self.projects else DIMENSIONS if form == "full" else WIDE
         return form, self.config.dimensions or usual
