@@ -301,7 +301,7 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
     ("arguments", "words"),
     [
         (["tabel1"], "unknown table 'tabel1'.*Did you mean 'table1'"),
-        ([], "table"),
+        ([], "TABLE"),
         (["core", "--benchmark", "c-digts"], "unknown benchmark 'c-digts'.*Did you mean 'c-digits'"),
         (["core", "--seeds", "0"], "--seeds is 0"),
         (["core", "--seeds", "two"], "seeds"),

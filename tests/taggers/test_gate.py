@@ -128,6 +128,14 @@ def test_labels_that_are_shuffled_are_noticed_before_they_are_learnt(tagger, cap
     assert np.mean(alarms) <= 0.05
 
 
+def test_rows_of_a_new_kind_are_not_taken_for_shuffled_ones(tagger):
+    x, y = rows(200, 600)
+    moved = x[:, np.random.default_rng(1).permutation(12)]  # the same labels, of other features
+    assert unlike(tagger / "tagger", Dataset.of("moved", CLASSES, moved, y, x[:9], y[:9])) is None
+    wrong = shuffled(3, y, 1.0)
+    assert unlike(tagger / "tagger", Dataset.of("wrong", CLASSES, moved, wrong, x[:9], y[:9])) is not None
+
+
 def test_an_update_with_shuffled_labels_learns_nothing_unless_told_to(tagger, capsys):
     root = tagger / "tagger"
     before = [v.number for v in versions(root)]

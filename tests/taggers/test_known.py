@@ -101,12 +101,15 @@ def test_tables_and_stores_learn_from_the_cells_that_are_known(tmp_path, kind, m
     assert np.array_equal(logits(tmp_path / "file"), logits(tmp_path / "of-store"))
     # With no weight as negatives, what is not known has no part in the sums.
     run = ["run", "--benchmark", str(tmp_path / "store"), "--method", "exact", "--exact.unlabelled", "0"]
-    run += ["--stream.tasks", "1", "--stream.negatives", "all", "--quiet", "--out", str(tmp_path / "run")]
+    run += ["--exact.ridge", "1", "--exact.exponent", "1", "--stream.tasks", "1"]
+    run += ["--stream.negatives", "all", "--quiet", "--out", str(tmp_path / "run")]
     assert main(run) == 0
     plan = plan_source(KINDS[kind], file, test_fraction=0.1, **options)
     rows = [int(name.removeprefix("row-")) - (kind != "npz") for name in plan.ids][: plan.train]
-    oracle = ExactTagger(unlabelled=0.0).fit(X[rows], (Y * KNOWN)[rows], NAMES, annotated=KNOWN[rows])
-    blind = ExactTagger(unlabelled=0.0).fit(X[rows], (Y * KNOWN)[rows], NAMES)
+    oracle = ExactTagger(unlabelled=0.0, ridge=1.0, exponent=1.0).fit(
+        X[rows], (Y * KNOWN)[rows], NAMES, annotated=KNOWN[rows]
+    )
+    blind = ExactTagger(unlabelled=0.0, ridge=1.0, exponent=1.0).fit(X[rows], (Y * KNOWN)[rows], NAMES)
     expected, other = (
         (one - one.mean(axis=0)) / one.std(axis=0)
         for one in (tagger.decision_function(X) for tagger in (oracle, blind))

@@ -242,17 +242,21 @@ def test_defaults_say_what_the_validation_part_chose():
 
 
 @pytest.mark.parametrize(
-    ("labels", "width", "settings", "projects", "expected"),
+    ("labels", "width", "positives", "settings", "projects", "expected"),
     [
-        (20, 1280, {}, False, ("full", 256)),
-        (120, 2048, {}, False, ("full", 256)),
-        (121, 1280, {}, False, ("shared", 8192)),
-        (20, 5120, {}, False, ("shared", 8192)),
-        (20, 800, {}, True, ("full", None)),
-        (20, 5120, {"form": "full"}, False, ("full", 256)),
-        (20, 100, {"form": "shared", "dimensions": 50}, False, ("shared", 50)),
+        (20, 1280, 100, {}, False, ("full", 256)),
+        (20, 1280, 99, {}, False, ("shared", 8192)),
+        (500, 64, 9, {}, False, ("full", 256)),
+        (120, 2048, 300, {}, False, ("full", 256)),
+        (121, 1280, 300, {}, False, ("shared", 8192)),
+        (20, 5120, 300, {}, False, ("shared", 8192)),
+        (20, 800, 300, {}, True, ("full", None)),
+        (20, 5120, 9, {"form": "full"}, False, ("full", 256)),
+        (20, 100, 300, {"form": "shared", "dimensions": 50}, False, ("shared", 50)),
     ],
 )
-def test_the_form_follows_from_the_number_of_labels_and_features(labels, width, settings, projects, expected):
+def test_the_form_follows_from_labels_and_features(labels, width, positives, settings, projects, expected):
     sums = ExactSums(ExactConfig(**settings), torch.nn.Linear(2, labels), projects=projects)
-    assert sums.shape(width) == expected
+    first = np.repeat([[1], [0]], [positives, 50], axis=0)
+    form = sums.form(first, width)
+    assert (form, sums.dimensions(shared=form == "shared")) == expected

@@ -31,6 +31,8 @@ MOST_FITTED = 0.9
 nothing is known of others."""
 LEAST_SPREAD = 0.05
 """The least variance of negatives beside that of all rows: the gap between the sides may explain the rest."""
+TIGHT = 1e-6
+"""The least spread of scores beside the gap of the sides: that of equal rows is rounding."""
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(21)
 SHARES = SHARES / SHARES.sum()
 
@@ -55,13 +57,14 @@ class Unseen:
     @property
     def auc(self) -> Floats:
         """Return the AUC of two Gaussians with these moments, ``[k]``."""
-        variance = self.positive_variance + self.negative_variance
-        return np.asarray(ndtr(_ratio(self.gap, np.sqrt(variance))))
+        spread = np.sqrt(self.positive_variance + self.negative_variance)
+        return np.asarray(ndtr(_ratio(self.gap, np.maximum(spread, TIGHT * np.abs(self.gap)))))
 
     def average_precision(self, prior: Floats) -> Floats:
         """Return the average precision of the same, where ``prior`` is the share of positives, ``[k]``."""
         above = NODES * np.sqrt(self.positive_variance)[:, None] + self.gap[:, None]
-        false = (1 - prior)[:, None] * ndtr(-_ratio(above, np.sqrt(self.negative_variance)[:, None]))
+        spread = np.maximum(np.sqrt(self.negative_variance), TIGHT * np.abs(self.gap))
+        false = (1 - prior)[:, None] * ndtr(-_ratio(above, spread[:, None]))
         true = prior[:, None] * ndtr(-NODES)
         return np.asarray((true / (true + false)) @ SHARES)
 

@@ -11,7 +11,8 @@ A version replaces the one in use only if it began from it: what another process
 lost. What came too late is kept, as what a gate refused is.
 
 Before rows are learnt, `unlike` asks whether their labels fit what was learnt before: the old version ranks rows that
-it held out, and new ones, for the same labels. Where it ranks the new ones far worse, their labels may be shuffled.
+it held out, and new ones, for the same labels. Where it ranks the new ones far worse, and what half of them teaches
+does not rank the other half well either, their labels may be shuffled.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets import Dataset, absolute_data, load_dataset, shown_data
 from mlcl.errors import InputError, check_number
+from mlcl.exact import Learner, solve
 from mlcl.metrics.changes import LEAST, AucChanges, ModelAnswers, PooledChange, auc_changes, pooled_changes
 from mlcl.metrics.influence import auc_influence, auc_intervals
 from mlcl.models.provenance import check_encoder
@@ -186,6 +188,8 @@ def judge(
     sides = _scored(old, data, both), _scored(new, data, both)
     cells = _cells(data, both)
     added = [name for name in data.classes if name in new.classes and name not in old.classes]
+    goals = (each.thresholds.goal for each in (old, new))
+    withheld = any(goal is not None and goal.certified for goal in goals)  # tags, for want of a certificate
     number = int(old.folder.name) if root_of(old.folder) != old.folder else 1
     return Verdict(
         against=number,
@@ -195,7 +199,7 @@ def judge(
         level=level,
         labels=tuple(both),
         changes=auc_changes(sides[0].scores, sides[1].scores, **cells, level=(1 + level) / 2),
-        pooled=tuple(pooled_changes(*sides, **cells)),
+        pooled=tuple(one for one in pooled_changes(*sides, **cells) if one.measure != "F1" or not withheld),
         new=tuple(added),
         worse_than_chance=_worse_than_chance(new, data, added),
         gone=tuple(name for name in data.classes if name in old.classes and name not in new.classes),
@@ -255,6 +259,7 @@ def unlike(folder: str | Path, data: Dataset) -> Unlike | None:
         data: what is to be learnt.
     """
     trained = load_trained(folder)
+    same_encoder(trained, data, data.name)
     held = files.read_held_out(trained.folder, trained.result)
     names = [name for name in data.classes if name in trained.classes]
     if held is None or not names or data.train.inputs.shape[1:] != trained.input_shape:
@@ -275,10 +280,31 @@ def unlike(folder: str | Path, data: Dataset) -> Unlike | None:
         return None
     (before, noise_before), (now, noise_now) = (_mean_auc(s, y, k, some) for s, y, k in sides)
     # The agreement, 2 AUC - 1, in relation to that of held-out rows: beyond noise below what is alike?
-    missing = ALIKE * (before - 0.5) - (now - 0.5)
-    if missing < 2 * np.hypot(ALIKE * noise_before, noise_now):
+    if not _is_below(before, noise_before, now, noise_now):
+        return None
+    # Rows of a new kind are ranked badly too, but their labels follow from one another.
+    _, truth, seen = sides[1]
+    own = _cross_fitted(trained.features(data.train.inputs, np.arange(len(truth))), truth, seen)
+    if not _is_below(before, noise_before, *_mean_auc(own, truth, seen, some)):
         return None
     return Unlike(len(some), 100 * before, 100 * now)
+
+
+def _is_below(before: float, noise_before: float, now: float, noise_now: float) -> bool:
+    missing = ALIKE * (before - 0.5) - (now - 0.5)
+    return bool(missing >= 2 * np.hypot(ALIKE * noise_before, noise_now))
+
+
+def _cross_fitted(
+    features: NDArray[np.float32], truth: NDArray[np.bool_], known: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the scores of each half of rows by what the exact learner learns from the other half."""
+    found, halves = np.zeros(truth.shape), np.arange(len(truth)) % 2 == 0
+    for half in (halves, ~halves):
+        learner = Learner.begin(features[~half], form="auto")
+        learner = learner.learn(features[~half], truth[~half], range(truth.shape[1]), annotated=known[~half])
+        found[half] = solve(learner).scores(features[half])
+    return found
 
 
 def _mean_auc(

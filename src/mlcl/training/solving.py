@@ -20,7 +20,7 @@ from mlcl.errors import InputError
 from mlcl.exact import Learner as ExactLearner
 from mlcl.exact import Options, carried, solve
 from mlcl.exact.analytic import Analytic
-from mlcl.exact.learner import Form
+from mlcl.exact.learner import NARROW, Form
 from mlcl.exact.ridge import Choice
 from mlcl.exact.solving import Solution
 from mlcl.labels import Labels
@@ -30,8 +30,9 @@ Floats = NDArray[np.float32]
 
 DIMENSIONS = 256
 """Principal components of features in the full form, unless a setting or the backbone says otherwise."""
-FEW_LABELS, FEW_FEATURES = 120, 2048
-"""Of at most so many labels and features the form ``auto`` is full."""
+FEW_LABELS, FEW_FEATURES, MANY_POSITIVES = 120, 2048, 100
+"""With at most so many labels and features, and so many positives per label, the form ``auto`` is full; and always with
+at most `mlcl.exact.learner.NARROW` features."""
 WIDE = 8192
 """Dimensions that the shared form keeps: a projection of words costs more time and precision than it saves space."""
 PSEUDO = 0.7
@@ -100,23 +101,30 @@ class ExactSums:
         """
         learner = self.learner
         if learner is None:
-            form, dimensions = self.shape(features.shape[1])
+            form = self.form(labels, features.shape[1])
+            dimensions = self.dimensions(shared=form == "shared")
             learner = ExactLearner.begin(features, dimensions=dimensions, seed=self.seed, form=form)
         if (total := self.linear.out_features) > learner.classes:
             # All classes at once: those that no row was annotated for yet then share their empty sums.
             learner = learner.learn(features[:0], np.zeros((0, total), np.uint8), range(total))
         return learner.learn(features, labels, classes.tolist(), annotated=known)
 
-    def shape(self, width: int) -> tuple[Form, int | None]:
-        """Return the form of the sums of features of some width, and to how many dimensions these are projected.
+    def form(self, labels: Labels, width: int) -> Form:
+        """Return the form of the sums, by the labels of the first task and the width of the features.
 
-        A few labels, which mostly have many positives, are worth a covariance each, in 256 dimensions. With more labels
-        or wider features, such as words, more dimensions are worth more (docs/exact.md).
+        A few labels with many positives are worth a covariance each, in `DIMENSIONS`; otherwise more dimensions are
+        worth more (docs/exact.md).
         """
+        if self.config.form != "auto":
+            return self.config.form
         few = self.linear.out_features <= FEW_LABELS and (self.projects or width <= FEW_FEATURES)
-        form = self.config.form if self.config.form != "auto" else "full" if few else "shared"
-        usual = None if self.projects else DIMENSIONS if form == "full" else WIDE
-        return form, self.config.dimensions or usual
+        many = bool(np.median(np.sum(labels, axis=0)) >= MANY_POSITIVES)
+        return "full" if width <= NARROW or (few and many) else "shared"
+
+    def dimensions(self, *, shared: bool) -> int | None:
+        """Return to how many dimensions features are projected."""
+        usual = None if self.projects else WIDE if shared else DIMENSIONS
+        return self.config.dimensions or usual
 
     def carry(self, old: Floats, new: Floats) -> None:
         """Carry all sums over to features that have drifted; a head without sums has nothing to carry.
@@ -126,7 +134,7 @@ class ExactSums:
             new: features of the same rows now, ``[n, D]``.
         """
         if self.learner is not None:
-            dimensions = self.shape(old.shape[1])[1]
+            dimensions = self.dimensions(shared=self.learner.sums.shared)
             self.learner = carried(self.learner, old, new, dimensions=dimensions, seed=self.seed)
 
     def solve(self, like: ScoreScale | None = None) -> tuple[Floats, Floats]:
