@@ -64,8 +64,8 @@ methods on fixed features were measured again, alone (`python tools/regime.py --
 **All tables on this page are at one learning rate per benchmark, the one that it ships.** Losses differ in scale, so a
 difference between rows may be one of rates: the main rows, each at its own best rate, are in [rates](rates.md).
 
-Rows of `exact`, `committee` and `taught-committee` show the first form of the exact learner (commit 451533d and before);
-its second form has more mAP at nearly the same AUC ([tables](exact.md#sets)).
+Rows of `exact`, `committee` and `taught-committee` show the first form of the exact learner (commit 451533d and
+before); its second form has more mAP at nearly the same AUC ([tables](exact.md#sets)).
 
 The tables were made by the commits that they name. Since then inputs are normalised by the first task instead of the
 whole training split, the seed draws the order of the classes on VOC and COCO, the loss grows with the number of classes
