@@ -108,8 +108,9 @@ def test_a_task_is_taken_in_once() -> None:
 
 
 def test_features_go_only_where_they_are_needed() -> None:
+    # Other tests load memories of their own.
     own = [kind for kind in MEMORIES.names() if MEMORIES.get(kind).__module__.startswith("mlcl.")]
-    assert [kind for kind in own if Memory(kind, 5).needs] == ["herding"]  # other tests load memories of their own
+    assert [kind for kind in own if Memory(kind, 5).needs] == ["herding"]
     with pytest.raises(InputError, match="features was given, but is not used by memory 'random'"):
         Memory("random", 5).update(task(0), features=np.zeros((8, 2)))
     with pytest.raises(InputError, match="features is missing, but is needed by memory 'herding'"):
