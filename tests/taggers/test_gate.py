@@ -101,7 +101,7 @@ def test_a_loss_that_an_earlier_gate_allowed_is_held_against_the_baseline(tagger
     pin(root, 1)
 
 
-def test_what_could_not_be_seen_is_said(tagger, tmp_path, capsys):
+def test_what_could_not_be_seen_is_said(tagger, tmp_path):
     x, y = rows(5, 400)
     y[:, 0] = 0
     y[:3, 0] = 1
@@ -112,11 +112,9 @@ def test_what_could_not_be_seen_is_said(tagger, tmp_path, capsys):
     assert verdict.not_gated == ("label 0",)
     assert np.isinf(verdict.smallest[0])
     assert (verdict.smallest[1:] == 1).all()  # the same model twice: no noise
-    assert main(["compare", str(tagger / "tagger"), str(tagger / "tagger"), "--on", str(few)]) in (0, 2)
-    capsys.readouterr()
 
 
-def test_labels_that_are_shuffled_are_noticed_before_they_are_learnt(tagger, capsys):
+def test_labels_that_are_shuffled_are_noticed_before_they_are_learnt(tagger):
     root = tagger / "tagger"
     noticed, alarms = [], []
     for seed in range(30):

@@ -274,7 +274,7 @@ def update(
         rows = _store(folder, gate, reading, gate=True)
         judged = check_gate(folder, rows, allow=ALLOW if allow is None else allow)
     if not even_unlike and (found := unlike(folder, load_dataset(config.data))):
-        return fail(f"{found}; nothing was learnt; to learn it nevertheless: --even-unlike", 4)
+        return fail(f"--data {data}: {found}; nothing was learnt; to learn it nevertheless: --even-unlike", 4)
     with claimed(folder, out) as made:
         code = _follow_update(folder, made, quiet=quiet, config=config, gate=judged, overwrite=overwrite)
     return code or finish(made, quiet=quiet)

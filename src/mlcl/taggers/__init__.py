@@ -82,7 +82,7 @@ class Tagger(Trained):
         judge = None if gate is None else check_gate(self.folder, self._store(gate, gate=True), allow=allow)
         store = self._store(data)
         if not even_unlike and (found := unlike(self.folder, load_dataset(str(store)))):
-            raise Refused(f"{found}; nothing was learnt")
+            raise Refused(f"{data}: {found}; nothing was learnt")
         with claimed(self.folder) as out:
             update(self.folder, store, out=out, gate=judge)
         done = release(out)
