@@ -296,13 +296,14 @@ def prepare(kind: str, place: Path) -> tuple[Path, Path]:
         inputs = np.stack([decode_input(data, trained.input_shape, name="an image") for data in files])
         bodies = [("image/jpeg", data) for data in files]
     else:
-        from mlcl.sklearn import ExactTagger
+        from mlcl import Benchmark, run
 
         rng = np.random.default_rng(0)
         rows = rng.normal(size=(2000, 256)).astype(np.float32)
         labels = rows @ rng.normal(size=(256, 100)) > 20
-        ExactTagger().fit(rows, labels, classes=[f"label {k}" for k in range(100)]).save(folder)
-        trained, inputs = load_trained(folder), rows[:50]  # type: ignore[assignment]
+        benchmark = Benchmark.from_arrays(rows, labels, rows[:200], labels[:200], tasks=1)
+        run({"method": "ft", "model": "mlp", "train": {"epochs": 1}}, benchmark=benchmark, out=folder)
+        trained, inputs = load_trained(folder), rows[:50]
         bodies = [(JSON, json.dumps({"vector": row.tolist()}).encode()) for row in inputs]
     for (media, body), row in zip(bodies, trained.probabilities(inputs), strict=True):
         cases.append((media, base64.b64encode(body).decode(), row.astype(float).tolist()))
@@ -336,6 +337,7 @@ def main() -> None:
     from benches.machine import describe
 
     record: dict[str, Any] = {**describe(), "clients": count, "seconds": seconds}
+    del record["data"]
     with tempfile.TemporaryDirectory(prefix="mlcl-hostile-") as place:
         for kind in [given.inputs] if given.inputs else ["images", "vectors"]:
             folder, cases = prepare(kind, Path(place))
