@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from mlcl.exact import Learner, Moments, Sums
+from mlcl.exact import Learner, Moments, Options, Sums, solution, solve
 from mlcl.exact.solution import class_ridge, feature_scale, groups, quadratic
 
 BOTH = pytest.mark.parametrize("shared", [False, True])
@@ -109,3 +109,32 @@ def test_directions_that_no_row_has_left_do_not_count(shared):
         assert unseen.std() < 3 * seen.std()
     units = feature_scale(np.array([1e24, 1.0]), 1.0)
     assert (units > 0).all()
+
+
+def test_one_decomposition_serves_all_blocks_when_unlabelled_rows_are_negatives(monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = rng.random((600, 6)) < 0.2
+    rows = rng.normal(size=(600, 80)) + labels @ rng.normal(size=(6, 80))
+    learner, whole = Learner.begin(rows, dimensions=None, form="shared"), range(6)
+    for part in (slice(0, 2), slice(2, 4), slice(4, 6)):
+        at = slice(100 * part.start, 100 * part.stop)
+        learner = learner.learn(rows[at], labels[at, part], whole[part])
+    calls = []
+    decomposed = solution._decomposed
+    monkeypatch.setattr(solution, "_decomposed", lambda *given: calls.append(1) or decomposed(*given))
+    fixed = Options(unlabelled=1.0, exponent=0.5)
+    found = solve(learner, fixed).weights
+    assert len(calls) == 1
+    solve(learner, Options(unlabelled=0.0, exponent=0.5))
+    assert len(calls) == 4
+    # Rows that were not annotated count as negatives: the same as labels that are known to be absent.
+    known = np.zeros_like(labels)
+    for part in (slice(0, 2), slice(2, 4), slice(4, 6)):
+        at = slice(100 * part.start, 100 * part.stop)
+        known[at, part] = labels[at, part]
+    other = Learner.begin(rows, dimensions=None, form="shared").learn(rows, known, whole)
+    np.testing.assert_allclose(
+        found / np.linalg.norm(found, axis=1, keepdims=True),
+        (w := solve(other, fixed).weights) / np.linalg.norm(w, axis=1, keepdims=True),
+        atol=1e-6,
+    )

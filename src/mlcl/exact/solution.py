@@ -36,7 +36,7 @@ FEWER = {False: 1.0, True: 0.3}
 Decomposed: TypeAlias = tuple[Floats, Floats, float, float]
 """Eigenvalues and scaled eigenvectors of a covariance in scaled features, t, and the least ridge."""
 Solved: TypeAlias = dict[tuple[int, float, float], Decomposed]
-"""The same of the blocks of the shared form, by block, weight of unlabelled rows and exponent."""
+"""The same of the blocks of the shared form, by block (-1: all), weight of unlabelled rows and exponent."""
 CHUNK = 2048
 """So many classes are solved at once."""
 
@@ -148,7 +148,9 @@ def groups(
         chosen = used[blocks == block]
         if sums.shared:
             every = all_rows(sums, block, unlabelled)
-            if (key := (block, unlabelled, exponent)) not in solved:
+            # With all others as negatives, every row counts for every block: one decomposition serves them all.
+            key = (-1 if unlabelled == 1.0 else block, unlabelled, exponent)
+            if key not in solved:
                 solved[key] = _decomposed(every.packed_covariance(), every.mean_squares, scale)
             yield from _shared(sums, every, chosen, weight, scale, solved[key])
         else:
@@ -216,6 +218,8 @@ def _shared(
 
 def all_rows(sums: Sums, block: int, unlabelled: float) -> Moments:
     """Return the moments of the rows that count for a block: the annotated ones, and u times the others."""
+    if unlabelled == 1.0:
+        return sums.total
     annotated = sums.annotated[block]
     return annotated + sums.total.remainder(annotated).scaled(unlabelled) if unlabelled else annotated
 
