@@ -42,13 +42,13 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH)/.installed  ## ratios to what one would otherwise use, with goals: benches/results.json, docs/performance.md
+bench: $(BENCH)/.installed  ## ratios to what one would otherwise use, with goals: benches/results.json, docs/evidence/performance.md
 	$(BENCH)/bin/python -m benches
 
-growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, memory and tasks: benches/growth.json, docs/performance.md
+growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, memory and tasks: benches/growth.json, docs/evidence/performance.md
 	$(BENCH)/bin/python -m benches.growth
 
-scale: $(BENCH)/.installed  ## the cost of shards, and ten million rows (6 GB of disk): benches/scale.json, benches/big.json, docs/scale.md
+scale: $(BENCH)/.installed  ## the cost of shards, and ten million rows (6 GB of disk): benches/scale.json, benches/big.json, docs/howto/many-rows.md
 	$(BENCH)/bin/python -m benches.scale
 	OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benches.big --folder $(BENCH)/big
 
@@ -58,7 +58,7 @@ fuzz: install  ## every reader of files, on 12,000 mutated inputs
 torture: install  ## every command with a fault at every call of the system, among links and pipes, and beside another
 	OMP_NUM_THREADS=1 $(BIN)/python -m torture
 
-results: install  ## docs/results.md, docs/beyond.md, docs/rates.md and the table of the first pages from the committed results
+results: install  ## docs/evidence/results.md, docs/evidence/beyond.md, docs/evidence/rates.md and the table of the first pages from the committed results
 	$(BIN)/python tools/ledger.py
 	$(BIN)/python tools/beyond.py
 	$(BIN)/python tools/rates.py
@@ -68,8 +68,8 @@ results: install  ## docs/results.md, docs/beyond.md, docs/rates.md and the tabl
 	$(BIN)/python tools/regime.py
 	$(BIN)/python tools/exact_sets.py
 
-gallery: install  ## docs/gallery.md and docs/first-hour.md: runs their commands and takes screenshots (chromium)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/session.py docs/first-hour.md
+gallery: install  ## docs/reference/commands.md and docs/tutorials/first-hour.md: runs their commands and takes screenshots (chromium)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/session.py docs/tutorials/first-hour.md
 	OMP_NUM_THREADS=1 $(BIN)/python tools/gallery.py
 
 docs: $(DOCS)/.installed  ## the documentation site, in site/; no --quiet here: it would hide warnings from --strict

@@ -1,8 +1,8 @@
 """``python -m benches [SUBJECT ...] [--quick]``: every comparison with its goal, in one table.
 
 Each subject runs in a process of its own: if one fails, that is told and the rest goes on. Writes
-``benches/results.json`` and ``docs/performance.md``; with subjects named, these are measured again and the others stay
-as they were; with ``--quick`` nothing is written.
+``benches/results.json`` and ``docs/evidence/performance.md``; with subjects named, these are measured again and
+the others stay as they were; with ``--quick`` nothing is written.
 """
 
 from __future__ import annotations

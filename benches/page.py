@@ -1,4 +1,4 @@
-"""docs/performance.md from ``results.json`` and ``growth.json``."""
+"""docs/evidence/performance.md from ``results.json`` and ``growth.json``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from benches.tables import HEAD, cells, made_on, seconds_text, table, words
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = FOLDER.parent / "docs" / "performance.md"
+PAGE = FOLDER.parent / "docs" / "evidence" / "performance.md"
 
 
 def _text(name: str) -> str:
@@ -119,7 +119,7 @@ def _growth() -> list[str]:
         parts.append(f"### {title}\n")
         if room in record.get("again", {}):
             parts.append(f"`python -m benches.growth {room}`. {made_on(record['again'][room])}\n")
-        parts.append(f"![{title}](images/growth-{room}.svg)\n")
+        parts.append(f"![{title}](../images/growth-{room}.svg)\n")
         rows = []
         for curve in curves:
             last = len(curve["x"]) - 1

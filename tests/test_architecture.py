@@ -331,7 +331,7 @@ def test_a_citation_and_a_foundation_with_torch_are_noticed(tmp_path):
         tmp_path / "src", {"mlcl/labels.py": "import torch\n", "mlcl/a.py": "# SPEC 3: as there\n"}
     )
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/a.md").write_text("see SPEC 12\nand docs/specification.md, or spectra\n")
+    (tmp_path / "docs/a.md").write_text("see SPEC 12\nand specification.md, or spectra\n")
     assert outside_citations(tmp_path) == ["src/mlcl/a.py:1", "docs/a.md:1"]
     write(tmp_path / "src", {"torch/__init__.py": ""})
     assert loads_torch(["mlcl", "mlcl.a"], package.parent) == ""

@@ -1,4 +1,4 @@
-"""Write docs/beyond.md and its figures: ``python tools/beyond.py`` (``make results``).
+"""Write docs/evidence/beyond.md and its figures: ``python tools/beyond.py`` (``make results``).
 
 The text comes from ``tools/beyond-reading.md``; every number in the tables from the committed
 ``results/beyond*/runs.csv`` and ``classes.csv``.
@@ -342,7 +342,7 @@ def render(sweeps: dict[Place, Sweep], reading: str) -> str:
         classes = list(by_class(sweep))
         if classes:
             out += ["", *classes]
-        out += ["", f"![{words(record['title'])}: {record['benchmark']}](images/{figure(sweep)})"]
+        out += ["", f"![{words(record['title'])}: {record['benchmark']}](../images/{figure(sweep)})"]
     return "\n".join(out) + "\n"
 
 
@@ -350,7 +350,7 @@ if __name__ == "__main__":
     found = [Sweep.read(path.parent) for path in (ROOT / "results").glob("beyond*/sweep.yaml")]
     by_place = {(s.record["table"], s.record["benchmark"]): s for s in found}
     text = render(by_place, (ROOT / "tools" / "beyond-reading.md").read_text())
-    codes = [write(text, ROOT / "docs" / "beyond.md")]
+    codes = [write(text, ROOT / "docs" / "evidence" / "beyond.md")]
     for one in found:
         drawing = (one.folder / "figure.svg").read_text()
         codes.append(write(drawing, ROOT / "docs" / "images" / figure(one)))

@@ -1,4 +1,4 @@
-"""Weights of a committee on the validation part, from one network per seed (docs/decisions.md#committee-choices).
+"""Weights of a committee on the validation part, from one network per seed (lab/decisions.md#committee-choices).
 
     python tools/committee.py c-voc-small --seed 0 --out FOLDER
 

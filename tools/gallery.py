@@ -1,4 +1,4 @@
-"""Write docs/gallery.md: what every verb prints and every page looks like (``make gallery``).
+"""Write docs/reference/commands.md: what every verb prints and every page looks like (``make gallery``).
 
 One entry of `ENTRIES` per verb: its commands run one after the other in an empty folder, so that later entries use what
 earlier ones made. With verbs (``python tools/gallery.py data thresholds``: those that the last one builds on, in this
@@ -20,9 +20,9 @@ from pathlib import Path
 import session
 from ledger import ROOT, write
 
-PAGE = ROOT / "docs" / "gallery.md"
+PAGE = ROOT / "docs" / "reference" / "commands.md"
 PICTURES = ROOT / "docs" / "images" / "gallery"
-PHOTOS = (ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8")
+PHOTOS = (ROOT / "docs" / "tutorials" / "first-hour.md").read_text(encoding="utf-8")
 SMALL = "--stream.tasks 3 --memory.size 30 --train.epochs 4"
 
 HEAD = """\
@@ -30,7 +30,8 @@ HEAD = """\
 
 What every verb prints, and what its pages look like. `make gallery` runs the commands on this page in an empty folder
 and writes this page (one thread; times are left open as `...`). The settings are small, so that each command takes
-seconds, and the numbers show nothing about methods. [The first hour](first-hour.md) explains a session step by step.
+seconds, and the numbers show nothing about methods.
+[The first hour](../tutorials/first-hour.md) explains a session step by step.
 """
 
 
@@ -75,7 +76,7 @@ class Entry:
 
 
 def photos() -> None:
-    """Make the images of docs/first-hour.md: ``photos`` and, with two labels that nobody knew, ``more-photos``."""
+    """Make the images of tutorials/first-hour.md: ``photos`` and, with two labels that nobody knew, ``more-photos``."""
     script = session.files(PHOTOS)["make_photos.py"]
     newer = script.replace('"photos', '"more-photos').replace('f"photos', 'f"more-photos')
     newer = (
@@ -127,8 +128,8 @@ def vectors() -> None:
 
 
 def tickets() -> None:
-    """Make ``2024.csv``, the table of texts of docs/guides/texts.md."""
-    page = (ROOT / "docs" / "guides" / "texts.md").read_text(encoding="utf-8")
+    """Make ``2024.csv``, the table of texts of docs/tutorials/texts.md."""
+    page = (ROOT / "docs" / "tutorials" / "texts.md").read_text(encoding="utf-8")
     Path("tickets.py").write_text(session.files(page)["tickets.py"], encoding="utf-8")
     session.run("python tickets.py 2024.csv 600 0 billing login crash")
 
@@ -360,7 +361,7 @@ def show(entry: Entry) -> str:
         lines += [f"$ {command}", *session.run(command).splitlines()]
     lines.append("```")
     for picture in entry.pictures:
-        lines += ["", f"![{picture.text}](images/gallery/{picture.name}.png)"]
+        lines += ["", f"![{picture.text}](../images/gallery/{picture.name}.png)"]
     return "\n".join(lines) + "\n"
 
 

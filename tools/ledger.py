@@ -1,4 +1,4 @@
-"""Write docs/results.md from the committed results: ``python tools/ledger.py`` (``make results``).
+"""Write docs/evidence/results.md from the committed results: ``python tools/ledger.py`` (``make results``).
 
 Every number comes from ``results/*/table.md`` and ``runs.csv``, every verdict from ``tools/claims.yaml`` and paired
 differences between seeds. The interpretation is written by hand in ``tools/reading.md`` and placed first.
@@ -65,7 +65,7 @@ methods on fixed features were measured again, alone (`python tools/regime.py --
 difference between rows may be one of rates: the main rows, each at its own best rate, are in [rates](rates.md).
 
 Rows of `exact`, `committee` and `taught-committee` show the first form of the exact learner (commit 451533d and
-before); its second form has more mAP at nearly the same AUC ([tables](exact.md#sets)).
+before); its second form has more mAP at nearly the same AUC ([tables](../explanation/exact.md#sets)).
 
 The tables were made by the commits that they name. Since then inputs are normalised by the first task instead of the
 whole training split, the seed draws the order of the classes on VOC and COCO, the loss grows with the number of classes
@@ -178,7 +178,7 @@ def words(text: str) -> str:
 
 def render(results: Path, claims: list[dict[str, Any]], reading: str) -> str:
     """Return the page."""
-    # Pages of their own: beyond the paper (beyond.py), the field's protocol (docs/mlcil.md), own rates (rates.py).
+    # Pages of their own: beyond the paper (beyond.py), the protocol (class-incremental.md), own rates (rates.py).
     own = ("beyond", "mlcil", "equal", "adam", "shipped")
     paths = [path for path in sorted(results.glob("*/sweep.yaml")) if not path.parent.name.startswith(own)]
     sweeps = [Sweep.read(path.parent) for path in paths]
@@ -247,4 +247,4 @@ def write(page: str, target: Path) -> int:
 if __name__ == "__main__":
     known_claims = yaml.safe_load((ROOT / "tools" / "claims.yaml").read_text())
     text = render(ROOT / "results", known_claims, (ROOT / "tools" / "reading.md").read_text())
-    raise SystemExit(write(text, ROOT / "docs" / "results.md"))
+    raise SystemExit(write(text, ROOT / "docs" / "evidence" / "results.md"))

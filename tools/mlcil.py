@@ -2,7 +2,7 @@
 
     python tools/mlcil.py BENCHMARK... [--lr 0.005 0.01 0.02 0.04 0.08]
 
-A run gives every threshold: they are applied to the scores after each session. docs/mlcil.md says what was chosen.
+A run gives every threshold: they are applied to the scores after each session. class-incremental.md has the choice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write the tables of docs/mlcil.md: ``python tools/mlcil_page.py`` (``make results``).
+"""Write the tables of docs/evidence/class-incremental.md: ``python tools/mlcil_page.py`` (``make results``).
 
 A table stands between ``<!-- table FOLDER ... -->`` and ``<!-- /table -->``; every number comes from the ``runs.csv``
 of these folders of ``results``. One folder gives all measures, several give mAP avg and last of each.
@@ -15,7 +15,7 @@ from ledger import ROOT, Sweep, command, write
 from mlcl.reports.tables import NAMES
 from mlcl.sweeps.experiment import SESSION_METRICS
 
-PAGE = ROOT / "docs" / "mlcil.md"
+PAGE = ROOT / "docs" / "evidence" / "class-incremental.md"
 MEASURES = {name: NAMES[name] for name in (*SESSION_METRICS, "pooled_macro_auc")}
 JOINT = "joint"
 """Rows of this name have one session, so they have no mean over sessions."""

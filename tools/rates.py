@@ -1,4 +1,4 @@
-"""Write docs/rates.md and its figures from the tables ``equal``: ``python tools/rates.py`` (``make results``).
+"""Write docs/evidence/rates.md and its figures from the tables ``equal``: ``python tools/rates.py`` (``make results``).
 
 ``results/equal-BENCHMARK`` has rows at their own best learning rate, ``results/adam-BENCHMARK`` some of them with Adam;
 the same rows at the one rate that the benchmark ships are in older tables. The curves are those of ``tuning.csv``:
@@ -365,7 +365,7 @@ def render() -> str:
 
 def main() -> int:
     """Write page and figures, or check them."""
-    states = [write(render(), ROOT / "docs" / "rates.md")]
+    states = [write(render(), ROOT / "docs" / "evidence" / "rates.md")]
     for prefix, target in (("equal", "rates.svg"), ("adam", "rates-adam.svg")):
         columns = [(NAMES[name], sweep.folder) for name, sweep in sweeps(prefix).items()]
         if columns:

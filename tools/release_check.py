@@ -38,7 +38,7 @@ SDIST_NEEDS = (
     "constraints-extras.txt",
     "src/mlcl/__init__.py",
     "tests/conftest.py",
-    "docs/methods.md",
+    "docs/reference/methods.md",
     "benches",
     "fuzz/readers.py",
     "tools/release_check.py",

@@ -1,6 +1,6 @@
 """How far labels of held-out rows are trusted when thresholds are chosen, on three sets of vectors with rare labels.
 
-``python tools/thresholds.py`` prints the table of docs/decisions.md#thresholds. Of at most 8,000 rows, drawn at random,
+``python tools/thresholds.py`` prints the table of lab/decisions.md#thresholds. Of at most 8,000 rows, drawn at random,
 30 % are scored and 10 % of the rest are held out; labels with fewer than three positives are left out.
 """
 

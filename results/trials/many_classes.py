@@ -1,5 +1,5 @@
 """Make a dataset with many classes: ``python results/trials/many_classes.py 400 many400.npz``, then
-``mlcl data prepare arrays --root many400.npz --out many400`` (docs/decisions.md, the loss and the number of classes).
+``mlcl data prepare arrays --root many400.npz --out many400`` (lab/decisions.md, the loss and the number of classes).
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Parts that were tried beside a taught committee and did not pay (docs/decisions.md#parts-that-did-not-pay).
+"""Parts that were tried beside a taught committee and did not pay (lab/decisions.md#parts-that-did-not-pay).
 
     mlcl run c-voc-small --method taught-committee --validate true --plugin results/trials/parts.py \
         --regulariser prototypes

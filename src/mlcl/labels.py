@@ -71,7 +71,7 @@ def numbers_without(numbers: NDArray[np.int64], k: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
-    """Positives and negatives of each class: the constants ``P_k``, ``N_k`` and ``n`` (docs/specification.md#notation).
+    """Positives and negatives of each class: the constants ``P_k``, ``N_k`` and ``n`` (specification.md#notation).
 
     Counts of two parts of a dataset merge with ``+``. The arrays are read-only.
 
@@ -154,7 +154,7 @@ class LabelCounts:
 
     @property
     def tau(self) -> NDArray[np.float64]:
-        """Return the imbalance ``tau_k = min(P_k, N_k) / n`` (docs/specification.md#imbalance-terms), float64 ``[K]``.
+        """Return the imbalance ``tau_k = min(P_k, N_k) / n`` (specification.md#imbalance-terms), float64 ``[K]``.
 
         ``n`` is the class's own ``P_k + N_k``, which is `total` where the counts are those of one dataset. A
         class without counts has 0.

@@ -32,7 +32,9 @@ GROUP = "mlcl.plugins"
 TRUSTED = "plugins"
 """In the cache: one empty file for each plugin that was given by hand on this machine; see `_trust_file`."""
 MAX_BYTES = 16 << 20
-RULES = "expected parts registered with a decorator such as @MEMORIES.register(...); see docs/extending.md"
+RULES = (
+    "expected parts registered with a decorator such as @MEMORIES.register(...); see docs/howto/extending.md"
+)
 
 
 @dataclass(frozen=True)

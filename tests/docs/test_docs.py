@@ -42,10 +42,10 @@ from site_pages import (  # noqa: E402
 
 PAGES = [ROOT / name for name in ROOT_PAGES] + sorted(DOCS.rglob("*.md"))
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
-EXTENDING = (DOCS / "extending.md").read_text(encoding="utf-8")
+EXTENDING = (DOCS / "howto" / "extending.md").read_text(encoding="utf-8")
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
-    for page in ("index.md", "extending.md")
+    for page in ("index.md", "howto/extending.md")
     for number, block in enumerate(
         re.findall(r"```python[^\n]*\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     )
@@ -77,7 +77,7 @@ def own_plugins(monkeypatch):
 
 @pytest.fixture
 def my_parts(tmp_path, monkeypatch):
-    """The plugin of docs/extending.md, in the current folder, on a machine where no plugin was given yet."""
+    """The plugin of docs/howto/extending.md, in the current folder, on a machine where no plugin was given yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
     (tmp_path / "my_parts.py").write_text(PLUGIN, encoding="utf-8")
@@ -306,13 +306,13 @@ def test_the_api_has_a_page_for_every_public_name():
 
 
 def test_links_of_the_repository_become_links_of_the_site():
-    text = "[a](../README.md#results) [b](results.md) ![c](images/gallery/run.png) [d](../Makefile) [e](https://x.org/y)"
-    assert site_links(text, file="docs/surprises.md", page="surprises.md", root=ROOT) == (
-        "[a](readme.md#results) [b](results.md) ![c](images/gallery/run.png) d [e](https://x.org/y)"
+    text = "[a](../../README.md#results) [b](results.md) ![c](../images/gallery/run.png) [d](../../Makefile) [e](https://x.org/y)"
+    assert site_links(text, file="docs/evidence/verdicts.md", page="evidence/verdicts.md", root=ROOT) == (
+        "[a](../readme.md#results) [b](results.md) ![c](../images/gallery/run.png) d [e](https://x.org/y)"
     )
-    text = "[a](docs/methods.md) ![b](docs/images/gallery/run.png) [c](CONTRIBUTING.md) [d](nowhere.md) [e](#here)"
+    text = "[a](docs/reference/methods.md) ![b](docs/images/gallery/run.png) [c](CONTRIBUTING.md) [d](no.md) [e](#here)"
     assert site_links(text, file="README.md", page="readme.md", root=ROOT) == (
-        "[a](methods.md) ![b](images/gallery/run.png) [c](contributing.md) [d](nowhere.md) [e](#here)"
+        "[a](reference/methods.md) ![b](images/gallery/run.png) [c](contributing.md) [d](no.md) [e](#here)"
     )
     text = "[a](../results.md) [b](../../CHANGELOG.md) [c](compare-methods.ipynb)"
     found = site_links(text, file="docs/notebooks/x.ipynb", page="notebooks/x.md", root=ROOT)

@@ -14,7 +14,7 @@ from mlcl import plugins
 from mlcl.cli.main import main
 from mlcl.registry import REGISTRATIONS
 
-GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXTRAS = {"mlcl.metrics import MacroAUC": "torchmetrics"}
 """Words in a block that say which extra it needs."""
 
@@ -50,15 +50,15 @@ def run(text, names):
 
 def sections(name):
     """The sections of a guide with code in them, by heading."""
-    parts = re.split(r"^## ", (GUIDES / name).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^## ", (DOCS / name).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return {part.splitlines()[0]: part for part in parts if blocks(part)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heading", sections("engineer.md"))
+@pytest.mark.parametrize("heading", sections("howto/one-piece.md"))
 def test_a_piece_of_the_engineers_guide_works_alone(heading, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run(sections("engineer.md")[heading], {})
+    run(sections("howto/one-piece.md")[heading], {})
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def own_plugins(monkeypatch):
 def test_the_researchers_guide_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     """Sections build on one another: the data, runs of them, a table."""
     monkeypatch.chdir(tmp_path)
-    run((GUIDES / "researcher.md").read_text(encoding="utf-8"), {})
+    run((DOCS / "tutorials/first-table.md").read_text(encoding="utf-8"), {})
     assert (tmp_path / "table" / "table.md").is_file()
     assert "mine" in (tmp_path / "my-table" / "table.md").read_text()
     assert (tmp_path / "report.html").is_file()
@@ -87,7 +87,7 @@ def test_the_guide_of_texts_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
     names = {}
-    run((GUIDES / "texts.md").read_text(encoding="utf-8"), names)
+    run((DOCS / "tutorials/texts.md").read_text(encoding="utf-8"), names)
     shown = capsys.readouterr().out
     assert "billing: probability" in shown
     assert names["tickets"].classes == ("billing", "crash", "login")
@@ -95,5 +95,5 @@ def test_the_guide_of_texts_from_top_to_bottom(tmp_path, monkeypatch, capsys):
 
 def test_the_exceptions_are_those_of_the_tests():
     """The guide lists the checks of scikit-learn that fail; so do the tests, which see that they do."""
-    text = (GUIDES / "engineer.md").read_text(encoding="utf-8")
+    text = (DOCS / "howto/one-piece.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(check_(?!estimator`)\w+)`", text)) == set(EXACT_EXCEPTIONS)

@@ -33,7 +33,7 @@ def test_there_is_a_block_for_each_piece():
 
 
 def test_what_a_newcomer_looks_for_is_at_most_two_hops_away():
-    """The three questions of docs/architecture.md: the training loop, the place of a new loss, the memory weight."""
+    """The questions of explanation/architecture.md: the training loop, the place of a new loss, the memory weight."""
     root, text = README.parent, README.read_text(encoding="utf-8")
 
     def linked(path: str) -> str:
@@ -41,11 +41,19 @@ def test_what_a_newcomer_looks_for_is_at_most_two_hops_away():
         return (root / path).read_text(encoding="utf-8")
 
     assert re.search(r"^def train\(", linked("src/mlcl/training/loop.py"), re.MULTILINE)
-    extending = linked("docs/extending.md")
+    extending = linked("docs/howto/extending.md")
     assert re.search(r"^## A loss .*\n(.*\n)*?```python\n(.*\n)*?@LOSSES\.register", extending, re.MULTILINE)
     assert re.search(
-        r'^#+ <a id="memory-weight"></a>.*\n(.*\n)*?.*`w_i` is', linked("docs/specification.md"), re.M
+        r'^#+ <a id="memory-weight"></a>.*\n(.*\n)*?.*`w_i` is',
+        linked("docs/reference/specification.md"),
+        re.M,
     )
-    table = linked("docs/architecture.md").partition('id="three-questions"')[2].partition("\n## ")[0]
-    for place in ("src/mlcl/training/loop.py", "extending.md#a-loss", "specification.md#memory-weight"):
+    table = (
+        linked("docs/explanation/architecture.md").partition('id="three-questions"')[2].partition("\n## ")[0]
+    )
+    for place in (
+        "src/mlcl/training/loop.py",
+        "howto/extending.md#a-loss",
+        "reference/specification.md#memory-weight",
+    ):
         assert place in table, place

@@ -15,7 +15,7 @@ from mlcl import plugins
 from mlcl.registry import REGISTRATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tutorials" / "first-hour.md").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "tools"))
 
 import session  # noqa: E402

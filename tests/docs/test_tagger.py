@@ -1,4 +1,4 @@
-"""The walk of docs/guides/tagger.md: from images to a service, an update behind the gate, and back."""
+"""The walk of docs/tutorials/images.md: from images to a service, an update behind the gate, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "guides" / "tagger.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tutorials" / "images.md").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "tools"))
 
 import session  # noqa: E402

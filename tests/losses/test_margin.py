@@ -48,7 +48,7 @@ def loop_loss(
     groups=None,
     group_weights=None,
 ):
-    """Compute docs/specification.md#margin-loss with a loop over groups, classes and rows, in Python floats."""
+    """Compute specification.md#margin-loss with a loop over groups, classes and rows, in Python floats."""
     rows, classes = logits.shape
     mask = np.ones((rows, classes), dtype=bool) if mask is None else mask
     groups = np.zeros(rows, dtype=int) if groups is None else groups
@@ -211,7 +211,7 @@ def test_dataset_weights_are_unbiased_over_a_partition_into_batches():
 
 
 def test_batch_weights_are_not_unbiased():
-    """The paper's text and the released code differ, as docs/specification.md#released-code says."""
+    """The paper's text and the released code differ, as specification.md#released-code says."""
     rng, logits, labels = full_data(1)
     loss = MarginLoss(LabelCounts.of(labels), margin=1.0, reweight="batch")
     order = rng.permutation(len(labels)).reshape(6, 5)

@@ -1,4 +1,4 @@
-"""Losses by name: every one keeps the rules of losses, and the margin family is what docs/specification.md says."""
+"""Losses by name: every one keeps the rules of losses, and the margin family is what specification.md says."""
 
 import copy
 import pickle

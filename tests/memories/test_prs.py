@@ -177,7 +177,7 @@ def test_one_class_is_reservoir_sampling() -> None:
             rng.random((n, 3)),
         )  # fmt: skip
         count[held] += 1
-    # Acceptance is M/n with n counted before the sample (docs/specification.md#prs), not M/(n+1).
+    # Acceptance is M/n with n counted before the sample (specification.md#prs), not M/(n+1).
     chance = np.ones(n)
     for j in range(size, n):
         accept = min(1.0, size / j)

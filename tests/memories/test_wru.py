@@ -19,7 +19,7 @@ from mlcl.memories.wru import update_wru
 
 
 def objective(labels: np.ndarray, rows: list[int], criterion: str) -> float:
-    """J of a set of rows by docs/specification.md#wru, with explicit loops and counts taken afresh."""
+    """J of a set of rows by specification.md#wru, with explicit loops and counts taken afresh."""
     total = 0.0
     for k in range(labels.shape[1]):
         positive = sum(int(y) for y in labels[:, k])

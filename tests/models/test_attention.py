@@ -31,7 +31,7 @@ def _shaken(head: IncrementalAttentionHead, seed: int = 0) -> IncrementalAttenti
 
 
 def _naive(head: IncrementalAttentionHead, feature_map: Tensor) -> tuple[Tensor, Tensor]:
-    """The formulas of docs/specification.md#krt, one session at a time."""
+    """The formulas of specification.md#krt, one session at a time."""
     attention = nn.MultiheadAttention(head.dim, head.heads, batch_first=True)
     with torch.no_grad():
         attention.in_proj_weight.copy_(torch.cat([head.query.weight, head.key_value.weight]))

@@ -30,7 +30,7 @@ def leaky(values):
 
 
 def naive(head, features, seen):
-    """The formulas of docs/specification.md#label-graph with numpy, one image and class at a time."""
+    """The formulas of specification.md#label-graph with numpy, one image and class at a time."""
     p = {name: value.detach().numpy() for name, value in head.named_parameters()}
     logits = np.zeros((len(features), len(p["adjacency"])))
     for b, one in enumerate(features.numpy()):

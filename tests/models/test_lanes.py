@@ -26,7 +26,7 @@ def head_of(sessions, *, width=6, classes=7, on_map=True, seed=0, shake=True, **
 
 
 def naive(head, feature_map):
-    """The formulas of docs/specification.md#lanes with numpy, one image, session, selector and cell at a time."""
+    """The formulas of specification.md#lanes with numpy, one image, session, selector and cell at a time."""
     logits = np.zeros((len(feature_map), len(head.slots)))
     for lane, classes in zip(head.lanes, head.sessions, strict=True):
         selectors, (linear, norm, _) = lane.selectors.detach().numpy(), lane.layer

@@ -325,7 +325,7 @@ def test_bad_tasks_are_named(tasks, order, words):
 
 
 def slow_official(labels, rng):
-    """Return the rows kept and the distance after each deletion: docs/specification.md#imbalance in plain loops."""
+    """Return the rows kept and the distance after each deletion: specification.md#imbalance in plain loops."""
     n, width = labels.shape
     positive = [sum(labels[:, k].tolist()) for k in range(width)]
     percent = rng.integers(5, 100, size=width)

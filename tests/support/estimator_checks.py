@@ -16,7 +16,7 @@ EXCEPTIONS = {
     "check_estimators_partial_fit_n_features": CLASSES,
     "check_n_features_in_after_fitting": CLASSES,
 }
-"""Checks of scikit-learn that a multi-label estimator cannot pass, and why; docs/guides/engineer.md lists them too."""
+"""Checks of scikit-learn that a multi-label estimator cannot pass, and why; docs/howto/one-piece.md lists them too."""
 
 EXACT_EXCEPTIONS = EXCEPTIONS | {
     "check_sample_weights_not_an_array": NO_ZERO_ONE,

@@ -1,6 +1,6 @@
 """Every verb that uses a tagger, on a tagger of every origin: it works, or says in one sentence why it cannot.
 
-The table of docs/taggers.md is what this finds.
+The table of docs/reference/taggers.md is what this finds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHY = {
     ("thresholds", "converted"): "held out no rows",
 }
 """What does not work, and what the sentence says."""
-PAGE = Path(__file__).parents[2] / "docs" / "taggers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "taggers.md"
 
 
 @pytest.fixture(scope="module")

@@ -301,14 +301,14 @@ def test_a_run_that_is_not_finished(folder, tmp_path, capsys):
 
 
 def test_the_page_shows_what_is_printed(capsys):
-    page = (Path(__file__).resolve().parents[2] / "docs/theory.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs/explanation/theory.md").read_text(encoding="utf-8")
     assert main(["theory"]) == 0
     output = capsys.readouterr().out
     shown = page[page.index("Imbalance terms of Theorem 1") : page.index("```\n\nHow to read it")]
     assert shown.count("│") == 90
     assert output.startswith(shown)
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(compile(block, "docs/theory.md", "exec"), {})
+        exec(compile(block, "docs/explanation/theory.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) >= 3
 
 

@@ -36,7 +36,7 @@ def test_the_page_shows_the_commands_of_an_entry(entry):
     assert any(f"mlcl {entry.verb}".strip() in command for command in entry.commands)
     assert entry.text in section
     for picture in entry.pictures:
-        assert f"![{picture.text}](images/gallery/{picture.name}.png)" in section
+        assert f"![{picture.text}](../images/gallery/{picture.name}.png)" in section
 
 
 def test_there_is_nothing_else_on_the_page():

@@ -35,7 +35,8 @@ SYMBOLS = {"u": "exact.unlabelled", "M": "memory.size", "lambda": "loss.margin"}
 def _methods() -> Iterator[Line]:
     yield from ((name, preset.summary, preset.reference) for name, preset in PRESETS.items())
     yield from (
-        (alias, f"What we recommend: {describe_alias(alias)}.", "docs/methods.md") for alias in ALIASES
+        (alias, f"What we recommend: {describe_alias(alias)}.", "docs/reference/methods.md")
+        for alias in ALIASES
     )
 
 

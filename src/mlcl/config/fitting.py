@@ -14,7 +14,7 @@ OF_VECTORS = ("mlp", "linear")
 """Models that take vectors; the first is the default."""
 RATES: Mapping[Kind, float] = {"features": 0.05, "images": 0.2}
 """Learning rates of SGD where nobody has chosen one: for vectors the best over several sets on validation rows
-(docs/rates.md); for images that of c-digits, which is no photograph (`warn_of_rate`)."""
+(docs/evidence/rates.md); for images that of c-digits, which is no photograph (`warn_of_rate`)."""
 
 
 def data_kind(data: str) -> Kind | None:

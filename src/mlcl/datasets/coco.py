@@ -32,7 +32,7 @@ _KEYS = frozenset(
     reference="Lin et al., Microsoft COCO: Common Objects in Context, ECCV 2014",
 )
 def read_coco(root: Path, *, year: int | None = None, crowds: str = "include") -> DatasetPlan:
-    """Plan a store of COCO: train2017 -> val2017, or train2014 -> val2014 (docs/specification.md#splits).
+    """Plan a store of COCO: train2017 -> val2017, or train2014 -> val2014 (specification.md#splits).
 
     Classes are numbered from 0 in the order of their category ids. An image has a class if it has one
     annotation of it. Images without annotations are left out and counted.

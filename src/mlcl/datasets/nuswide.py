@@ -18,7 +18,7 @@ from mlcl.labels import Labels
     reference="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
 )
 def read_nus_wide(root: Path) -> DatasetPlan:
-    """Plan a store of NUS-WIDE by its official train and test lists (docs/specification.md#splits).
+    """Plan a store of NUS-WIDE by its official train and test lists (specification.md#splits).
 
     Images with none of the 81 concepts are left out and counted. Many images are no
     longer on Flickr: ``skip_bad`` of `mlcl.datasets.prepare` leaves them out.

@@ -33,7 +33,7 @@ _COLUMN = {name: k for k, name in enumerate(CLASSES)}
     reference="Everingham et al., The PASCAL Visual Object Classes Challenge, IJCV 2010",
 )
 def read_voc(root: Path, *, year: int | None = None, difficult: str = "include") -> DatasetPlan:
-    """Plan a store of VOC: 2012 train -> val, or 2007 trainval -> test (docs/specification.md#splits).
+    """Plan a store of VOC: 2012 train -> val, or 2007 trainval -> test (specification.md#splits).
 
     Labels come from ``Annotations/*.xml`` alone.
 

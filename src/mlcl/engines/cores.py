@@ -13,7 +13,7 @@ import sys
 
 SPINS = "10000"
 """How often an OpenMP thread looks for work before it sleeps: with GNU's 300,000 a run beside other work is 1.5 to 7 x
-slower, without any (``OMP_WAIT_POLICY=PASSIVE`` alone) a quiet machine is 1.5 x slower; see docs/decisions.md."""
+slower, without any (``OMP_WAIT_POLICY=PASSIVE`` alone) a quiet machine is 1.5 x slower; see lab/decisions.md."""
 BUSY_SPINS = "1000"
 """The same where other programs want all cores already: there a thread looks for one that is not running."""
 SLICE = 100_000

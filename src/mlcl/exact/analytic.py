@@ -1,4 +1,4 @@
-"""L3A: weighted ridge regression with pseudo-labels, task by task from two sums (docs/specification.md#l3a).
+"""L3A: weighted ridge regression with pseudo-labels, task by task from two sums (specification.md#l3a).
 
 Beside `mlcl.exact.learner` it is the field's own closed form: one Gram matrix for all classes, in which a row of one
 task is a negative of every class of a later one. Numpy and scipy only.

@@ -1,4 +1,4 @@
-"""What large values cost the digits of the sums, and which are refused for it (docs/specification.md#digits).
+"""What large values cost the digits of the sums, and which are refused for it (specification.md#digits).
 
 float64 has 53 binary digits. A square of 2^26 times the sum that it is added to leaves that sum 27 of them: they remain
 once the row is taken back, and they are what a side of a class has where the row is on the other side. So a value may

@@ -202,7 +202,7 @@ class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]
     Avalanche registers it as a plugin, too, so that it can count the labels of each experience. Every row contributes
     to the loss for the classes of its own experience, with the label counts of the whole dataset of that experience.
     The losses of the experiences in a batch are added with the memory weights
-    (docs/specification.md#memory-weight). Classes of experiences that were not trained yet contribute no loss, for
+    (specification.md#memory-weight). Classes of experiences that were not trained yet contribute no loss, for
     example when future experiences are evaluated.
 
     Args:

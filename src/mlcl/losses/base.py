@@ -15,7 +15,7 @@ The module is called as ``loss(logits, labels, *, mask=None, groups=None, group_
 - ``groups``: the group (task) of each row, ``[B]``, or of each class, ``[1, K]``; None: one group;
 - ``group_weights``: ``w_g``, ``[G]``; None: all 1.
 
-Rules (docs/specification.md#losses), which ``mlcl.testing.check_loss`` tests:
+Rules (specification.md#losses), which ``mlcl.testing.check_loss`` tests:
 
 - It returns ``sum_g w_g R_g``, a finite scalar with a finite gradient, also for float32 logits of 10,000. ``R_g`` is a
   mean over the contributing cells, classes or pairs of group g, and a group that is absent from the batch adds nothing.

@@ -1,4 +1,4 @@
-"""The base losses ``l(z)`` (docs/specification.md#base-losses), each a convex bound on the error ``z <= 0``."""
+"""The base losses ``l(z)`` (specification.md#base-losses), each a convex bound on the error ``z <= 0``."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A cell is one (row, class) pair. ``mask[r, k]`` says whether row r contributes to the loss for class k. ``groups[r]`` is
 the group (the task) of row r, or ``groups[0, k]`` that of class k, in which case rows of all tasks meet in one class.
 ``group_weights[g]`` is ``w_g``. Every loss is ``sum_g w_g R_g``, where ``R_g`` is a mean over the contributing cells,
-classes or pairs of group g; a group that is absent from the batch adds nothing (docs/specification.md#losses).
+classes or pairs of group g; a group that is absent from the batch adds nothing (specification.md#losses).
 """
 
 from __future__ import annotations

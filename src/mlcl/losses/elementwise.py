@@ -1,4 +1,4 @@
-"""Baseline losses of single cells: asymmetric, focal, distribution-balanced (docs/specification.md#other-losses).
+"""Baseline losses of single cells: asymmetric, focal, distribution-balanced (specification.md#other-losses).
 
 Each is a pure function ``(logits, labels) -> cells [B, K]``; `ElementwiseLoss` takes the mean over the
 contributing cells of each group, as ``reweight="none"`` does in the margin family.

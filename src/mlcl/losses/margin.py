@@ -1,4 +1,4 @@
-"""The margin-loss family (docs/specification.md#margin-loss): RLDAM, RU, margin only and BCE are one weighted sum.
+"""The margin-loss family (specification.md#margin-loss): RLDAM, RU, margin only and BCE are one weighted sum.
 
 Every member is ``L = sum_{r,k} W[r,k] l(z[r,k])`` with ``z+ = f - D_k`` on positives and ``z- = -f - D_k``
 on negatives. The weights ``W`` come from labels, mask and groups alone, so no gradient runs through them.
@@ -142,7 +142,7 @@ def margin_loss(
 ) -> Tensor:
     """Return the margin loss ``scale * sum_g w_g R_g``, a scalar in float32 or float64.
 
-    It is defined in docs/specification.md#margin-loss. With ``S_gk`` the number of rows of group g that contribute to
+    It is defined in specification.md#margin-loss. With ``S_gk`` the number of rows of group g that contribute to
     the loss for class k, ``K_g`` the number of classes for which some row of g contributes, and ``n_k = P_k + N_k``:
 
     - ``dataset``: ``R_g = (1/K_g) sum_k (n_k/S_gk) [sum_{y=1} l(z+)/P_k + sum_{y=0} l(z-)/N_k]``, Eq. 4
@@ -304,7 +304,7 @@ def rldam(
     counts: LabelCounts,
     *,
     margin: float = 1.0,
-    reweight: Balance = "batch",  # measured better in runs: docs/decisions.md
+    reweight: Balance = "batch",  # measured better in runs: lab/decisions.md
     base: Base = "logistic",
     power: float = 0.25,
     margin_count: MarginCount = "positive",
@@ -341,7 +341,7 @@ def rldam(
 def ru(
     counts: LabelCounts,
     *,
-    reweight: Balance = "batch",  # measured better in runs: docs/decisions.md
+    reweight: Balance = "batch",  # measured better in runs: lab/decisions.md
     base: Base = "logistic",
     scale: float = 1.0,
 ) -> MarginLoss:

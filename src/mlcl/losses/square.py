@@ -16,7 +16,7 @@ from mlcl.losses.batch import GroupedBatch, GroupedLoss, inverse
 
 
 class SquareLoss(GroupedLoss):
-    """``Var(s+) + Var(s-) + max(0, m - (a - b))^2``, the mean over classes (docs/specification.md#auc-square).
+    """``Var(s+) + Var(s-) + max(0, m - (a - b))^2``, the mean over classes (specification.md#auc-square).
 
     With ``c = max(0, m - a + b)`` it is ``mean+ [(s - a)^2 - 2 c (s - a)] + mean- [(s - b)^2 + 2 c (s - b)] + c^2``,
     and its gradient needs of the other rows only ``a`` and ``b``, the very means that make it stationary in them. So

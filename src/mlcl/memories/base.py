@@ -11,7 +11,7 @@ keyword-only; each has a type, a default, and a line in the Args section of the 
 on the command line. The strategy raises `mlcl.errors.InputError` for a bad value; `Memory` calls it once with an empty
 task when it is built, so that a bad value is found before training.
 
-Rules (docs/specification.md#memories), which ``mlcl.testing.check_memory`` tests:
+Rules (specification.md#memories), which ``mlcl.testing.check_memory`` tests:
 
 - At most ``size`` samples are kept over all tasks, and there is one `TaskSamples` per task in the order of the tasks,
   also for a task of which nothing is kept.
@@ -41,7 +41,7 @@ from mlcl.registry import Registry
 
 @dataclass(frozen=True, eq=False)
 class TaskSamples:
-    """Rows of one task, their labels, and the constants of the whole task (docs/specification.md#memories).
+    """Rows of one task, their labels, and the constants of the whole task (specification.md#memories).
 
     Dropping rows with `take` never changes ``classes`` and ``counts``: the loss reweights by the counts of the
     dataset, not by those of the rows that are left.
@@ -124,7 +124,7 @@ def update_none(
 
 
 def quotas(size: int, available: Sequence[int]) -> list[int]:
-    """Share ``size`` places between tasks that have ``available`` rows each (docs/specification.md#quotas).
+    """Share ``size`` places between tasks that have ``available`` rows each (specification.md#quotas).
 
     Without small tasks: ``floor(M/t)`` for each, one more for the first ``M mod t``. A task smaller than
     its share is kept whole and its spare room is shared out again among the others (water-filling): with

@@ -1,6 +1,6 @@
 """Herding (iCaRL): per class, the samples whose mean feature stays nearest to the class mean.
 
-See docs/specification.md#herding.
+See specification.md#herding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Optimising class distribution in memory (Liang and Li, 2022): drop what brings the label distribution to its target.
 
-See docs/specification.md#ocdm.
+See specification.md#ocdm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Partitioning reservoir sampling (Kim et al., ECCV 2020): label counts in memory follow a partition.
 
-See docs/specification.md#prs.
+See specification.md#prs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def prs_pass(
 
     ``n_i`` counts class ``i`` in the stream before the sample, ``l_i`` in the memory; over the classes
     seen so far ``p_i = n_i^rho / sum_j n_j^rho``. The decisions are those of
-    docs/specification.md#prs. A class never seen before accepts with certainty; a sample without labels is taken
+    specification.md#prs. A class never seen before accepts with certainty; a sample without labels is taken
     only while there is room and is the first to be evicted; equally good victims are drawn at random.
 
     Args:

@@ -1,6 +1,6 @@
 """Reservoir sampling over the whole stream: every sample ever offered is held with the same probability.
 
-See docs/specification.md#reservoir.
+See specification.md#reservoir.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Experience replay (docs/specification.md#random): equal quotas, uniform choice, uniform removal."""
+"""Experience replay (specification.md#random): equal quotas, uniform choice, uniform removal."""
 
 from __future__ import annotations
 

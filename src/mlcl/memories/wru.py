@@ -1,4 +1,4 @@
-"""Weight Retain Updating (docs/specification.md#wru): keep samples whose label ratios are those of their task."""
+"""Weight Retain Updating (specification.md#wru): keep samples whose label ratios are those of their task."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def select_wru(
     candidates: int | None = None,
     criterion: Criterion = "ratio",
 ) -> NDArray[np.int64]:
-    """Choose rows greedily so that each class keeps its ratio of positives to negatives (docs/specification.md#wru).
+    """Choose rows greedily so that each class keeps its ratio of positives to negatives (specification.md#wru).
 
     With class counts ``c`` and ``s`` rows chosen so far, the next row minimises
     ``J = sum_k | P_k/N_k - (c_k + y_k) / (s + 1 - c_k - y_k + 0.01) |``. ``J`` depends on the label
@@ -235,7 +235,7 @@ def select_wru(
 def wru_gap(counts: LabelCounts, labels: Labels, *, criterion: Criterion = "ratio") -> float:
     """Return ``J`` of a set of rows: the distance of its label counts from the task's, 0 at best.
 
-    See docs/specification.md#wru and #memory-distance.
+    See specification.md#wru and #memory-distance.
 
     >>> labels = np.array([[1], [0], [0], [1]], dtype=np.uint8)
     >>> round(wru_gap(LabelCounts.of(labels), labels[:2], criterion="prevalence"), 3)

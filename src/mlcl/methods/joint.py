@@ -3,7 +3,7 @@
 ``joint`` trains every image for every class: the upper bound of the pooled measure. ``joint-masked`` trains every image
 for the classes of the tasks that it belongs to: the upper bound of the in-task measure (the paper's Eq. 6) for networks
 trained from scratch; on feature vectors ``exact`` and ``lwf`` can be above it. In both an epoch shows every image once.
-See docs/specification.md#joint.
+See specification.md#joint.
 """
 
 from __future__ import annotations

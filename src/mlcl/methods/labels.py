@@ -3,7 +3,7 @@
 Only the classes of a row's own task are annotated. Everything else is a policy: leave it out (``task``), treat it as
 negative (``seen``, ``none``), or ask the old network (``pseudo``). A policy is a class with keyword-only options,
 registered in `LABEL_POLICIES`; `targets` returns targets and mask of the shape of the logits, and what must survive a
-checkpoint inside a task is in `state`. See docs/specification.md#label-policies.
+checkpoint inside a task is in `state`. See specification.md#label-policies.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AllClasses(LabelPolicy):
 class PseudoLabels(LabelPolicy):
     """All classes so far contribute; old classes are positive where the old network is sure.
 
-    See docs/specification.md#krt.
+    See specification.md#krt.
 
     Args:
         mean_labels: mu, the mean number of labels per image over all classes (1.4 on VOC, 2.9 on COCO). Not set: the
@@ -147,7 +147,7 @@ class Relabelling(LabelPolicy):
     """All classes so far contribute; where a label is missing, a network fills it in.
 
     The old network labels the old classes, of new rows and of memory rows of other tasks; the network as it is labels
-    the new classes of memory rows. See docs/specification.md#rebll.
+    the new classes of memory rows. See specification.md#rebll.
 
     Args:
         threshold: probability above which a missing label is filled in as positive; otherwise as negative.

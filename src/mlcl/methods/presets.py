@@ -103,17 +103,17 @@ _SHIPPED: dict[str, Preset] = {
     ),
     "distilled-replay": Preset(
         "RLDAM, WRU and distillation of the old logits on old and new images, with augmentation and a cosine schedule.",
-        "docs/beyond.md",
+        "docs/evidence/beyond.md",
         _DISTILLED_REPLAY,
     ),
     "committee": Preset(
         "Distilled replay, and the exact learner on fixed features and on the network's own, as one score.",
-        "docs/exact.md",
+        "docs/explanation/exact.md",
         _DISTILLED_REPLAY | {"committee": _COMMITTEE, "exact": {"unlabelled": 0.3}},
     ),
     "taught-committee": Preset(
         "A committee whose exact learner also teaches the network, for the classes that a row was not annotated for.",
-        "this project (docs/exact.md)",
+        "this project (docs/explanation/exact.md)",
         _DISTILLED_REPLAY | {"committee": _COMMITTEE | {"teach": 1.0}, "exact": {"unlabelled": 0.3}},
     ),
     "csc": Preset(
@@ -152,13 +152,13 @@ _SHIPPED: dict[str, Preset] = {
         _parts(
             "bce",
             model={"kind": "random-relu", "head": "exact"},
-            exact={"solver": "l3a", "ridge": 1000.0},  # at 1 it fails on features (docs/methods.md)
+            exact={"solver": "l3a", "ridge": 1000.0},  # at 1 it fails on features (docs/reference/methods.md)
             train={"epochs": 0},
         ),
     ),
     "exact": Preset(
         "Closed form on fixed features, from sums over rows: nothing is trained, stored or forgotten.",
-        "docs/specification.md",
+        "specification.md",
         _parts("bce", model={"kind": "fixed", "head": "exact"}, train={"epochs": 0}),
     ),
     "joint": Preset(

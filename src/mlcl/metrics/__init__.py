@@ -1,7 +1,7 @@
 """Metrics: exact and streaming Macro-AUC, AP, F1, calibration, thresholds, bootstrap, and the result matrix.
 
 Numpy only; tensors are accepted. Values are in [0, 1] unless the caller passes points. `MacroAUC`, the torchmetrics
-``Metric``, is imported on first use, because torchmetrics is an extra. Definitions: docs/specification.md#metrics.
+``Metric``, is imported on first use, because torchmetrics is an extra. Definitions: specification.md#metrics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bootstrap of the Macro-AUC (docs/specification.md#uncertainty): many resamples at the cost of one sort per class.
+"""Bootstrap of the Macro-AUC (specification.md#uncertainty): many resamples at the cost of one sort per class.
 
 A resample is a vector of counts: how often each row was drawn. The order of the scores does not change, so the AUC of a
 resample is a weighted AUC: for each drawn positive, the drawn negatives below it, ties one half. That is a

@@ -1,6 +1,6 @@
 """How far probabilities are probabilities: Brier score, log-loss, calibration error, bins of reliability diagrams.
 
-All of them are means over cells (row, class) whose label is known. See docs/calibration.md.
+All of them are means over cells (row, class) whose label is known. See docs/howto/probabilities.md.
 """
 
 from __future__ import annotations

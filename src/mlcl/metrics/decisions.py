@@ -32,7 +32,7 @@ KINDS: tuple[GoalKind, ...] = get_args(GoalKind)
 LEAST = 5
 """Positives and negatives with which a class is said to have enough rows for its threshold."""
 DOUBT = 20.0
-"""Positives of a class with which its labels count as much as its probabilities (docs/decisions.md#thresholds)."""
+"""Positives of a class with which its labels count as much as its probabilities (lab/decisions.md#thresholds)."""
 MOST_GIVEN = 1.5
 """Times as often as it occurs a label is given at most, where thresholds are for F1 and labels are doubted."""
 NEVER, ALWAYS = 1.0, -1.0

@@ -1,4 +1,4 @@
-"""The result matrix ``A[t, i]`` of a run, and its summaries (docs/specification.md#result-matrix)."""
+"""The result matrix ``A[t, i]`` of a run, and its summaries (specification.md#result-matrix)."""
 
 from __future__ import annotations
 

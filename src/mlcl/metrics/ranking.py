@@ -1,4 +1,4 @@
-"""Ranking metrics: Macro-AUC and average precision, exact also with ties (docs/specification.md#macro-auc).
+"""Ranking metrics: Macro-AUC and average precision, exact also with ties (specification.md#macro-auc).
 
 All of them are computed from two numbers for every positive: how many negatives score below it, and how many do not
 score above it. A class costs one sort, O(n log n); see `mlcl.metrics.columns`.
@@ -111,7 +111,7 @@ def batch_mean_auc(scores: ArrayLike, labels: ArrayLike, *, batch_size: int, see
     Rows are shuffled and cut into batches; an incomplete last one is dropped. The value of a batch is the mean over
     the classes with positives and negatives in it; a batch without such classes is left out. The result depends on
     the batch size and on the shuffle, and rare classes are missing in most batches, so it is not an estimate of the
-    Macro-AUC: use `macro_auc`. See docs/specification.md#batch-mean.
+    Macro-AUC: use `macro_auc`. See specification.md#batch-mean.
 
     Args:
         scores: ``[n, K]``, finite.

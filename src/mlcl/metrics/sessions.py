@@ -1,6 +1,6 @@
 """Decisions at a threshold, their measures after each session, and means by class frequency.
 
-See docs/specification.md#map, #thirds and #sessions. A session is a task of class-incremental papers. What is measured
+See specification.md#map, #thirds and #sessions. A session is a task of class-incremental papers. What is measured
 after each, over all classes seen so far, is averaged over the sessions ("avg") or taken after the last ("last").
 """
 

@@ -1,4 +1,4 @@
-"""KRT's incremental cross-attention head (Dong et al., ICCV 2023; docs/specification.md#krt): one token per session."""
+"""KRT's incremental cross-attention head (Dong et al., ICCV 2023; specification.md#krt): one token per session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A linear head with a learnable graph over the classes, after CSC (docs/specification.md#label-graph)."""
+"""A linear head with a learnable graph over the classes, after CSC (specification.md#label-graph)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lane per session on the features of a frozen encoder, after MULTI-LANE (docs/specification.md#lanes)."""
+"""A lane per session on the features of a frozen encoder, after MULTI-LANE (specification.md#lanes)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The scores of a finished run made into probabilities and decisions: what they are fitted on, and what is measured.
 
 A run's probability is that of the label in a row like those of all its tasks together. With ``held_out`` rows the lines
-from logits to log-odds and the thresholds are fitted on them (docs/calibration.md); without any the lines follow from
-the counts of labels, and thresholds from the sums of an exact head, or they are 0.5. `mlcl.runs.folder` reads and
-writes what is defined here.
+from logits to log-odds and the thresholds are fitted on them (docs/howto/probabilities.md); without any the lines
+follow from the counts of labels, and thresholds from the sums of an exact head, or they are 0.5. `mlcl.runs.folder`
+reads and writes what is defined here.
 """
 
 from __future__ import annotations

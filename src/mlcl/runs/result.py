@@ -25,7 +25,7 @@ RESULT_FORMAT = 1
 SESSION_MEASURES = ("map", "cf1", "of1", "fpr")
 """What tables have of the sessions: their mean (``map_avg``) and the last (``map_last``)."""
 SOLVED = ("unlabelled", "ridge", "exponent")
-"""What a layer is solved with (docs/specification.md#exact)."""
+"""What a layer is solved with (specification.md#exact)."""
 Floats = NDArray[np.float64]
 
 

@@ -16,7 +16,9 @@ __all__ = ["ExactTagger"]
 
 def __getattr__(name: str) -> Any:
     if name == "ContinualTagger":
-        raise AttributeError("ContinualTagger is gone; what to use instead: docs/taggers.md#networks")
+        raise AttributeError(
+            "ContinualTagger is gone; what to use instead: docs/reference/taggers.md#networks"
+        )
     if name not in __all__:
         raise AttributeError(f"module 'mlcl.sklearn' has no attribute {name!r}")
     return getattr(importlib.import_module("mlcl.sklearn.exact"), name)

@@ -1,6 +1,6 @@
 """Task streams: a dataset becomes tasks, each with its own classes, rows and counts.
 
-What a stream is made of is defined in docs/specification.md#streams.
+What a stream is made of is defined in specification.md#streams.
 """
 
 from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark, hold_out, keep_out

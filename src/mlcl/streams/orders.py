@@ -1,4 +1,4 @@
-"""Which classes come in which task (docs/specification.md#class-order)."""
+"""Which classes come in which task (specification.md#class-order)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: which rows of a dataset belong to which classes (docs/specification.md#task-rows)."""
+"""Tasks: which rows of a dataset belong to which classes (specification.md#task-rows)."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _rows(
 
 
 def official_imbalance(labels: Labels, *, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the rows of one task that are kept, in ascending order (docs/specification.md#imbalance).
+    """Return the rows of one task that are kept, in ascending order (specification.md#imbalance).
 
     Training rows are deleted towards random goals, as in the released code.
 

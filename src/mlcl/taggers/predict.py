@@ -72,7 +72,7 @@ def predict(
             .npz with ``inputs``, ``x`` or ``x_test`` and ``ids``: uint8 [n, C, H, W] or numbers [n, D]; a table of
             vectors (CSV, JSON lines, Parquet); or the folder of a store (all its rows). For a tagger of texts a table
             of them, a .txt with one per line, or ``-``: the lines of standard input.
-        logits: the network's outputs as they are, instead of probabilities (docs/calibration.md).
+        logits: the network's outputs as they are, instead of probabilities (docs/howto/probabilities.md).
         text: names of a table's columns of text, with commas between them.
     """
     trained = load_trained(folder)

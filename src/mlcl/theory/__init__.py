@@ -1,6 +1,6 @@
 """Theory diagnostics: margins, imbalance terms of Theorem 1, and the distance of a memory from its task.
 
-They are defined in docs/specification.md#theory. A diagnostic, not a guarantee; `REMARK` says why.
+They are defined in specification.md#theory. A diagnostic, not a guarantee; `REMARK` says why.
 """
 
 from mlcl.theory.bounds import (

@@ -1,6 +1,6 @@
 """Optimal margins with a numerical check of Proposition 1, and the two imbalance terms of Theorem 1.
 
-See docs/specification.md#margins and #imbalance-terms. The theorem bounds the risk by ``4 Lambda r / sqrt(n)`` times
+See specification.md#margins and #imbalance-terms. The theorem bounds the risk by ``4 Lambda r / sqrt(n)`` times
 the first term plus ``6 B sqrt(log(2/delta) / (2 n))`` times the second. Its constants are unknown for a network, so the
 terms serve to compare data, memories and margins, and are not a guarantee.
 """

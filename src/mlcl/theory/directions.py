@@ -1,4 +1,4 @@
-"""Numeric checks of the exact learner's theory (docs/exact.md): optimisers that know the objectives alone."""
+"""Numeric checks of the exact learner's theory (explanation/exact.md): optimisers that know the objectives alone."""
 
 from __future__ import annotations
 

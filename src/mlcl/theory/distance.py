@@ -1,6 +1,6 @@
 """The distance of a memory from its task: risks estimated from it, and the expectation of a random choice.
 
-Defined in docs/specification.md#memory-distance.
+Defined in specification.md#memory-distance.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from mlcl.streams import Benchmark
 
 @dataclass
 class Evaluations:
-    """What a run has measured so far. AUC values lie between 0 and 1. See docs/specification.md#metrics.
+    """What a run has measured so far. AUC values lie between 0 and 1. See specification.md#metrics.
 
     Attributes:
         matrix: one row per learnt task, one column per test task: Macro-AUC.

@@ -29,7 +29,7 @@ def memory_weights(
 ) -> Tensor:
     """Return the weights w_i of all tasks up to the current one; the current task has weight 1.
 
-    See docs/specification.md#memory-weight.
+    See specification.md#memory-weight.
 
     Args:
         kind: ``equal`` (w_i = 1), ``mean`` (w_i = 1 / number of past tasks) or ``size`` (w_i = scale * |M_i| / n_t).
@@ -57,7 +57,7 @@ def class_factors(classes: Sequence[int], *, power: float) -> Tensor:
 
     The mean over K classes divides the gradient of each class's own weights by K, so that with hundreds of classes
     nothing is learnt at the learning rate that suits a few. The factor is ``(K / 4)^power``, and 1 up to four classes;
-    power 1 is a sum over the classes, power 0 the mean (docs/decisions.md).
+    power 1 is a sum over the classes, power 0 the mean (lab/decisions.md).
 
     >>> class_factors([2, 4, 400], power=0.5)
     tensor([ 1.,  1., 10.])

@@ -1,7 +1,7 @@
 """Sums over the features of a linear layer, and its weights that follow: what is solved inside a run, and not trained.
 
 At the end of a task the features of its rows are added to the sums of the tasks before, and the weights of the layer
-are solved anew: see docs/specification.md#exact. The layer is the head of a network, or a member of a committee.
+are solved anew: see specification.md#exact. The layer is the head of a network, or a member of a committee.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ExactSums:
         """Return the form of the sums, by the labels of the first task and the width of the features.
 
         A few labels with many positives are worth a covariance each, in `DIMENSIONS`; otherwise more dimensions are
-        worth more (docs/exact.md).
+        worth more (docs/explanation/exact.md).
         """
         if self.config.form != "auto":
             return self.config.form

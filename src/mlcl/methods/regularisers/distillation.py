@@ -33,7 +33,7 @@ class _Distilling(Regulariser):
 class Entropy(Regulariser):
     """``strength * (C/e - H)`` from the second task on, ``H`` the entropy of a row's outputs (`confidence`).
 
-    ``lwf`` has it as an option, for CSC's whole recipe. See docs/specification.md#csc.
+    ``lwf`` has it as an option, for CSC's whole recipe. See specification.md#csc.
 
     Args:
         strength: factor, b in the paper; below 0 the entropy is penalised, as in the released code of CSC.
@@ -206,7 +206,7 @@ class DarkReplay(_Distilling):
 class TokenDistillation(Regulariser):
     """``strength * sqrt(|C_seen| / |C_new|) * mean(1 - cos(old e, new e))`` over past sessions.
 
-    See docs/specification.md#krt.
+    See specification.md#krt.
 
     Args:
         strength: KRT's lambda_T (80 on VOC, 100 on COCO) stands beside ASL summed over batch and classes. The losses

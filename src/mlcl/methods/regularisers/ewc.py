@@ -28,7 +28,7 @@ class ElasticWeights(Regulariser):
     ``F = sum_i F_i``, ``anchor = sum_i F_i theta_i / F``, ``spread = sum_i F_i (theta_i - anchor)^2``.
 
     A step of gradient descent on the penalty moves a weight by ``lr * strength * F`` of its way to the anchor; above 1
-    it overshoots, and soon diverges. So F is capped at ``1 / (lr * strength)``. See docs/specification.md#ewc.
+    it overshoots, and soon diverges. So F is capped at ``1 / (lr * strength)``. See specification.md#ewc.
 
     Args:
         strength: the factor lambda.
