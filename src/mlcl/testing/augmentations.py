@@ -40,9 +40,6 @@ def check_augmentation(
         seed: of the random batches.
         options: options of the augmentation.
 
-    Raises:
-        AssertionError: a rule is broken; the sentence names the augmentation, the rule and a small example.
-
     >>> check_augmentation("flip-crop", padding=3)
     """
     check_rules(AUGMENTATIONS, part, options, AUGMENTATION_RULES, image_cases(case_count(cases, seed), seed))

@@ -48,9 +48,6 @@ def check_loss(
         seed: of the random batches.
         options: options of the loss.
 
-    Raises:
-        AssertionError: a rule is broken; the sentence names the loss, the rule and a small example.
-
     >>> check_loss("asl")
     >>> check_loss("rldam", margin=3.5)
     """

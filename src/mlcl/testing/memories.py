@@ -39,9 +39,6 @@ def check_memory(part: str | Callable[..., Kept], *, cases: int = 40, seed: int 
         seed: of the random streams.
         options: options of the strategy.
 
-    Raises:
-        AssertionError: a rule is broken; the sentence names the memory, the rule and a small example.
-
     >>> check_memory("reservoir")
     >>> check_memory(lambda stored, new, size, rng: (*stored, new))
     Traceback (most recent call last):

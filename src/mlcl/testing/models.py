@@ -63,9 +63,6 @@ def check_model(
         seed: of weights and inputs.
         options: options of the model.
 
-    Raises:
-        AssertionError: a rule is broken; the sentence names the model, the rule and a small example.
-
     >>> check_model("mlp", hidden=8)
     """
     count = case_count(cases, seed)

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mlcl.methods.regularisers import REGULARISERS, Regulariser
-from mlcl.methods.step import Step, TaskContext
 from mlcl.models import Network
 from mlcl.testing.rules import CheckedPart, Rule, case_count, check_rules, expect, global_state, rules_in
-from mlcl.testing.steps import StreamCase, move_weights, stream_cases, teacher_of
-
-
-@dataclass(frozen=True)
-class PenaltyStep:
-    """A training step inside a task: the regulariser at that moment, and what it can look at."""
-
-    regulariser: Regulariser
-    context: TaskContext
-    step: Step
-
-    def penalty(self) -> Tensor | None:
-        """Return the penalty of the step."""
-        return self.regulariser.penalty(self.step)
+from mlcl.testing.steps import StreamCase, moments, move_weights, stream_cases, teacher_of
 
 
 def check_regulariser(
@@ -40,34 +25,9 @@ def check_regulariser(
         seed: of the random streams.
         options: options of the regulariser.
 
-    Raises:
-        AssertionError: a rule is broken; the sentence names the regulariser, the rule and a small example.
-
     >>> check_regulariser("ewc", strength=3.0)
     """
     check_rules(REGULARISERS, part, options, REGULARISER_RULES, stream_cases(case_count(cases, seed), seed))
-
-
-def _moments(
-    part: CheckedPart[StreamCase], case: StreamCase, *, restore: bool = False
-) -> Iterator[PenaltyStep]:
-    """Yield a training step of every task; with ``restore`` the regulariser is saved and restored before each.
-
-    As in a run that is resumed, `Regulariser.start_task` is not called again for the restored one.
-    """
-    regulariser, network = part.build(), case.network()
-    for index in range(len(case.classes)):
-        teacher = teacher_of(network, index, needed=[regulariser.needs_teacher])
-        context = case.context(index, network, teacher)
-        regulariser.start_task(context)
-        move_weights(network, index)
-        if restore:
-            saved = {name: value.clone() for name, value in regulariser.state().items()}
-            regulariser = part.build()
-            regulariser.load_state(saved)
-        yield PenaltyStep(regulariser, context, case.step(context, stored=regulariser.needs_stored))
-        network.eval()
-        regulariser.end_task(context)
 
 
 def _weights(network: Network) -> dict[str, Tensor]:
@@ -80,42 +40,36 @@ def _same_weights(network: Network, before: dict[str, Tensor]) -> bool:
 
 def no_penalty_in_the_first_task(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """There is no penalty in the first task, when there is no old network to stay near: None, or 0."""
-    penalty = next(_moments(part, case)).penalty()
-    expect(
-        penalty is None or penalty.item() == 0,
-        f"returns {penalty} in the first task, before anything was learnt",
-    )
+    regulariser, step = next(moments(part, case))
+    penalty = regulariser.penalty(step)
+    none = penalty is None or penalty.item() == 0
+    expect(none, f"returns {penalty} in the first task, before anything was learnt")
 
 
 def penalty_is_a_finite_scalar(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A penalty is None, or one finite number of at least 0 with a gradient for the network."""
-    for moment in _moments(part, case):
-        penalty: Any = moment.penalty()
+    for index, (regulariser, step) in enumerate(moments(part, case)):
+        penalty, place, model = regulariser.penalty(step), f"in task {index + 1}", step.context.model
         if penalty is None:
             continue
-        index = moment.context.index
-        expect(
-            isinstance(penalty, Tensor) and penalty.shape == (), f"returns {penalty!r} in task {index + 1}"
-        )
-        expect(penalty.isfinite() and penalty >= 0, f"returns {penalty.item()} in task {index + 1}")
+        expect(isinstance(penalty, Tensor) and penalty.shape == (), f"returns {penalty!r} {place}")
+        expect(penalty.isfinite() and penalty >= 0, f"returns {penalty.item()} {place}")
         if index == 0:
             continue
-        expect(penalty.requires_grad, f"returns a penalty without a gradient in task {index + 1}")
+        expect(penalty.requires_grad, f"returns a penalty without a gradient {place}")
         penalty.backward()
-        gradients = [p.grad for p in moment.context.model.parameters() if p.grad is not None]
-        expect(gradients, f"returns a penalty whose gradient does not reach the network in task {index + 1}")
-        expect(
-            all(g.isfinite().all() for g in gradients),
-            f"has a gradient that is not finite in task {index + 1}",
-        )
-        moment.context.model.zero_grad()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        expect(gradients, f"returns a penalty whose gradient does not reach the network {place}")
+        finite = all(g.isfinite().all() for g in gradients)
+        expect(finite, f"has a gradient that is not finite {place}")
+        model.zero_grad()
 
 
 def networks_stay(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A regulariser changes neither the network nor the old network, and gives the old one no gradient."""
     regulariser, network = part.build(), case.network()
     for index in range(len(case.classes)):
-        teacher = teacher_of(network, index, needed=[regulariser.needs_teacher])
+        teacher = teacher_of(network, index, needed=regulariser.needs_teacher)
         context = case.context(index, network, teacher)
         taught = {} if teacher is None else _weights(teacher)
         before = _weights(network)
@@ -140,38 +94,41 @@ def networks_stay(part: CheckedPart[StreamCase], case: StreamCase) -> None:
 
 def state_is_tensors(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """The state of a regulariser is a mapping of names to tensors, as a checkpoint holds them."""
-    for index, moment in enumerate(_moments(part, case)):
-        state = moment.regulariser.state()
+    for index, (regulariser, _) in enumerate(moments(part, case)):
+        state = regulariser.state()
         bad = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
         expect(isinstance(state, dict) and not bad, f"has {bad} in its state in task {index + 1}")
-        expect(
-            not any(value.requires_grad for value in state.values()),
-            f"has tensors that need a gradient in its state in task {index + 1}",
-        )
+        plain = not any(value.requires_grad for value in state.values())
+        expect(plain, f"has tensors that need a gradient in its state in task {index + 1}")
 
 
 def same_generator_same_penalty(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """The same tasks and generators give the same penalties; nothing else is random."""
-    for one, two in zip(_moments(part, case), _moments(part, case), strict=True):
-        _same(one.penalty(), two.penalty(), one.context.index, "the second time")
+    _same_penalties(part, case, None, "the second time")
 
 
 def survives_saving(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A regulariser that is saved and restored inside a task gives the same penalties, then and in later tasks."""
-    for one, two in zip(_moments(part, case), _moments(part, case, restore=True), strict=True):
-        _same(one.penalty(), two.penalty(), one.context.index, "after it was saved and restored")
+    _same_penalties(part, case, _copied_state, "after it was saved and restored")
 
 
-def _same(one: Tensor | None, two: Tensor | None, index: int, when: str) -> None:
-    first, second = (None if value is None else value.item() for value in (one, two))
-    expect(first == second, f"returns {first} in task {index + 1}, and {second} {when}")
+def _copied_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in state.items()}
+
+
+def _same_penalties(part: CheckedPart[StreamCase], case: StreamCase, saved: Any, when: str) -> None:
+    both = zip(moments(part, case), moments(part, case, saved=saved), strict=True)
+    for index, pair in enumerate(both):
+        penalties = [regulariser.penalty(step) for regulariser, step in pair]
+        first, second = (None if value is None else value.item() for value in penalties)
+        expect(first == second, f"returns {first} in task {index + 1}, and {second} {when}")
 
 
 def global_random_state_stays(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A regulariser draws from the task's generator and leaves global random generators alone."""
     before = global_state()
-    for moment in _moments(part, case):
-        moment.penalty()
+    for regulariser, step in moments(part, case):
+        regulariser.penalty(step)
     expect(global_state() == before, "draws from a global random generator")
 
 

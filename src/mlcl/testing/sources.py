@@ -50,9 +50,6 @@ def check_source(
         cases: how many damaged copies are tried.
         seed: of the damage.
         options: options of the source.
-
-    Raises:
-        AssertionError: a rule is broken; the sentence names the source, the rule and an example.
     """
     found = Path(root).expanduser()
     if not found.exists():

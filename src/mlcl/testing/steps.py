@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
+from mlcl.methods.regularisers import Regulariser
 from mlcl.methods.step import Step, TaskContext
 from mlcl.models import Network, build_model, frozen_copy
+from mlcl.testing.rules import CheckedPart
 
 WIDTH = 4
 FUTURE = 1
@@ -72,28 +75,26 @@ class StreamCase:
             generator=torch.Generator().manual_seed(self.seed + index),
         )
 
-    def tags(self, index: int) -> Tensor:
-        """Return the task of each row of `batch`."""
-        return torch.tensor([index, *range(index)]).repeat_interleave(self.rows)
+    def step(self, context: TaskContext, *, stored: bool) -> Step:
+        """Return a training step on rows of the task, then of each past task.
 
-    def batch(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a training step's inputs, known labels and own classes: rows of the task, then of each past task."""
-        parts = [(*self.data(task), task) for task in (index, *range(index))]
-        own = torch.zeros(self.rows * len(parts), sum(self.classes) + FUTURE, dtype=torch.bool)
-        for place, (_, _, task) in enumerate(parts):
-            own[place * self.rows : (place + 1) * self.rows, self.columns(task)] = True
-        return torch.cat([inputs for inputs, _, _ in parts]), torch.cat([y for _, y, _ in parts]), own
-
-    def step(self, context: TaskContext, *, stored: bool = False) -> Step:
-        """Return a training step on `batch`; with ``stored`` its memory rows have the logits they were stored with."""
-        inputs, known, own = self.batch(context.index)
+        With ``stored`` the latter have the logits they were stored with.
+        """
+        index = context.index
+        tags = torch.tensor([index, *range(index)]).repeat_interleave(self.rows)
+        inputs, known = (
+            torch.cat(parts) for parts in zip(*map(self.data, (index, *range(index))), strict=True)
+        )
+        own = torch.zeros(known.shape, dtype=torch.bool)
+        for task in range(index + 1):
+            own[(tags == task).nonzero(), self.columns(task)] = True
         logits, embeddings = context.model.forward_with_embeddings(inputs)
         step = Step(context, inputs, logits, embeddings, known=known, own=own, labels=known, mask=own)
-        step.groups, step.weights = self.tags(context.index), torch.ones(context.index + 1)
+        step.groups, step.weights = tags, torch.ones(index + 1)
         step.slots = np.arange(len(inputs)) - self.rows  # the task's own rows come first
         step.slots[: self.rows] = -1
         step.criterion = LOSSES.build("bce", LabelCounts.of(own.numpy()))
-        if not stored or context.index == 0:
+        if not stored or index == 0:
             return step
         before = torch.randn(logits.shape, generator=torch.Generator().manual_seed(self.seed))
         before[: self.rows] = torch.nan
@@ -123,6 +124,31 @@ def move_weights(network: Network, seed: int) -> None:
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
 
 
-def teacher_of(network: Network, index: int, *, needed: Sequence[bool]) -> Network | None:
+def teacher_of(network: Network, index: int, *, needed: bool) -> Network | None:
     """Return the frozen network as it was before the task, if a part asked for it and there is one."""
-    return frozen_copy(network) if any(needed) and index > 0 else None
+    return frozen_copy(network) if needed and index > 0 else None
+
+
+def moments(
+    part: CheckedPart[StreamCase], case: StreamCase, *, saved: Callable[[Any], Any] | None = None
+) -> Iterator[tuple[Any, Step]]:
+    """Yield a regulariser or label policy, and a training step, of every task.
+
+    With ``saved``, which makes of a state what is read again, it is saved and restored before each step. As in a run
+    that is resumed, `start_task` is not called again for the restored one.
+    """
+    built, network = part.build(), case.network()
+    for index in range(len(case.classes)):
+        teacher = teacher_of(network, index, needed=built.needs_teacher)
+        context = case.context(index, network, teacher)
+        built.start_task(context)
+        move_weights(network, index)
+        if saved is not None:
+            state, built = saved(built.state()), part.build()
+            built.load_state(state)
+        if not isinstance(built, Regulariser):
+            yield built, case.step(context, stored=False)
+            continue
+        yield built, case.step(context, stored=built.needs_stored)
+        network.eval()
+        built.end_task(context)
