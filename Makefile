@@ -48,7 +48,7 @@ bench: $(BENCH)/.installed  ## ratios to what one would otherwise use, with goal
 growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, memory and tasks: benches/growth.json, docs/evidence/performance.md
 	$(BENCH)/bin/python -m benches.growth
 
-scale: $(BENCH)/.installed  ## the cost of shards, and ten million rows (6 GB of disk): benches/scale.json, benches/big.json, docs/howto/many-rows.md
+scale: $(BENCH)/.installed  ## the cost of shards, and ten million rows (6 GB of disk): benches/scale.json, benches/big.json, docs/evidence/scale.md
 	$(BENCH)/bin/python -m benches.scale
 	OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benches.big --folder $(BENCH)/big
 
@@ -58,9 +58,8 @@ fuzz: install  ## every reader of files, on 12,000 mutated inputs
 torture: install  ## every command with a fault at every call of the system, among links and pipes, and beside another
 	OMP_NUM_THREADS=1 $(BIN)/python -m torture
 
-results: install  ## docs/evidence/results.md, docs/evidence/beyond.md, docs/evidence/rates.md and the table of the first pages from the committed results
-	$(BIN)/python tools/ledger.py
-	$(BIN)/python tools/beyond.py
+results: install  ## the tables of docs/evidence and the README, and the figures, from the committed results
+	$(BIN)/python tools/evidence.py
 	$(BIN)/python tools/rates.py
 	$(BIN)/python tools/calibration.py
 	$(BIN)/python tools/mlcil_page.py

@@ -1,7 +1,7 @@
 """``python -m benches.big --folder DIR``: ten million rows x 128 x 50 labels in one run of ``mlcl learn``.
 
 Writes shards (5.4 GB), learns from them in a process of its own, and records seconds and peak memory of it and of its
-workers in ``benches/big.json`` and docs/howto/many-rows.md. The shards are removed at the end, the tagger stays.
+workers in ``benches/big.json`` and docs/evidence/scale.md. The shards are removed at the end, the tagger stays.
 With ``--quick`` there are 100,000 rows and nothing is recorded.
 """
 

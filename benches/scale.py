@@ -2,7 +2,7 @@
 
 Seconds of one core, measured as processor time of `mlcl.sklearn.shard_parts.count` on generated files, are fitted by a
 sum of terms that are known from the algorithm, each with a cost of at least 0. Sizes that were not fitted check it.
-Writes ``benches/scale.json`` and the tables of docs/howto/many-rows.md; with ``--quick`` nothing.
+Writes ``benches/scale.json`` and the tables of docs/evidence/scale.md; with ``--quick`` nothing.
 """
 
 from __future__ import annotations

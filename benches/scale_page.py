@@ -1,4 +1,4 @@
-"""The tables of docs/howto/many-rows.md from ``benches/scale.json`` and ``benches/big.json``."""
+"""The tables of docs/evidence/scale.md from ``benches/scale.json`` and ``benches/big.json``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benches.tables import between, made_on, table
 from mlcl.sklearn.shard_planning import RATIO
 from mlcl.sklearn.shard_tree import FAN
 
-PAGE = FOLDER.parent / "docs" / "howto" / "many-rows.md"
+PAGE = FOLDER.parent / "docs" / "evidence" / "scale.md"
 
 
 def sums_bytes(d: int, classes: int) -> int:

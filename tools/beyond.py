@@ -1,7 +1,6 @@
-"""Write docs/evidence/beyond.md and its figures: ``python tools/beyond.py`` (``make results``).
+"""The tables beyond the paper as sections of pages (tools/evidence.py), with gaps to upper bounds, goals and gains.
 
-The text comes from ``tools/beyond-reading.md``; every number in the tables from the committed
-``results/beyond*/runs.csv`` and ``classes.csv``.
+Every number comes from the committed ``results/beyond*/runs.csv`` and ``classes.csv``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ledger import BENCHMARKS, ROOT, Sweep, Values, command, words, write
+from ledger import Sweep, Values, command, words
 from scipy.special import stdtrit
 from scipy.stats import spearmanr
 
@@ -325,33 +324,17 @@ def figure(sweep: Sweep) -> str:
     return f"{sweep.folder.name}.svg"
 
 
-def render(sweeps: dict[Place, Sweep], reading: str) -> str:
-    """Return the page; ``<!-- goals -->`` in the text becomes the table of goals."""
-    out = [reading.strip().replace("<!-- goals -->", "\n".join(goals(sweeps)))]
-    for place in sorted(sweeps, key=lambda p: (p[0], BENCHMARKS.index(p[1]))):
-        sweep = sweeps[place]
-        record = sweep.record
-        commits = ", ".join(str(commit)[:7] for commit in record["commits"])
-        out += ["", f"## {words(record['title'])}: {record['benchmark']}", "", f"    {command(record)}", ""]
-        out += [
-            f"{record['machine']['cores']} cores, one thread per run; commits {commits}; "
-            f"files: `results/{sweep.folder.name}`",
-            "",
-            *table(sweep),
-        ]
-        classes = list(by_class(sweep))
-        if classes:
-            out += ["", *classes]
-        out += ["", f"![{words(record['title'])}: {record['benchmark']}](../images/{figure(sweep)})"]
-    return "\n".join(out) + "\n"
-
-
-if __name__ == "__main__":
-    found = [Sweep.read(path.parent) for path in (ROOT / "results").glob("beyond*/sweep.yaml")]
-    by_place = {(s.record["table"], s.record["benchmark"]): s for s in found}
-    text = render(by_place, (ROOT / "tools" / "beyond-reading.md").read_text())
-    codes = [write(text, ROOT / "docs" / "evidence" / "beyond.md")]
-    for one in found:
-        drawing = (one.folder / "figure.svg").read_text()
-        codes.append(write(drawing, ROOT / "docs" / "images" / figure(one)))
-    raise SystemExit(max(codes))
+def section(sweep: Sweep) -> Iterator[str]:
+    """Yield a table, its gains by class and its figure."""
+    record = sweep.record
+    commits = ", ".join(str(commit)[:7] for commit in record["commits"])
+    yield from ("", f"## {words(record['title'])}", "", f"    {command(record)}", "")
+    yield (
+        f"{record['machine']['cores']} cores, one thread per run; commits {commits}; "
+        f"files: `results/{sweep.folder.name}`"
+    )
+    yield from ("", *table(sweep))
+    classes = list(by_class(sweep))
+    if classes:
+        yield from ("", *classes)
+    yield from ("", f"![{words(record['title'])}: {record['benchmark']}](../images/{figure(sweep)})")

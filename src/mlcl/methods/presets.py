@@ -103,7 +103,7 @@ _SHIPPED: dict[str, Preset] = {
     ),
     "distilled-replay": Preset(
         "RLDAM, WRU and distillation of the old logits on old and new images, with augmentation and a cosine schedule.",
-        "docs/evidence/beyond.md",
+        "docs/evidence/verdicts.md",
         _DISTILLED_REPLAY,
     ),
     "committee": Preset(
