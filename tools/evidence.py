@@ -49,8 +49,8 @@ benchmark, and the goals of the recommended method. `make results` writes this p
   95 % t-interval. A seed also draws the order of the classes, except with `--stream.order paper`.
 - **In-task** Macro-AUC ranks the test rows of a task by its own classes; **pooled** ranks all test rows by all classes.
 - *Head*, *medium* and *tail* are the thirds of the classes by number of positives, most frequent first.
-- A claim **holds** if the interval of every difference lies above zero, **does not hold** if one lies below zero, and is
-  undecided otherwise; with one seed only the difference is shown.
+- A claim **holds** if the interval of every difference lies above zero, **does not hold** if one lies below zero, and
+  is undecided otherwise; with one seed only the difference is shown.
 - All tables have one learning rate per benchmark, the one that it ships. Losses differ in scale, so a difference
   between rows may be one of rates: [learning rates](rates.md) has the main rows, each at its own best rate.
 - Rows of `exact`, `committee` and `taught-committee` show the exact learner's first form (commit 451533d and before);
