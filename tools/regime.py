@@ -80,7 +80,7 @@ def measure() -> None:
         _, runs = plan_runs(load_experiment("fixed"), benchmark=name, seeds=1, out=Path())
         run(runs[0].config)  # what is loaded once is loaded now
         for planned in runs:
-            lines.append([name, planned.label, f"{sum(run(planned.config).seconds):.3f}", str(commit)[:7]])
+            lines.append([name, planned.label, f"{run(planned.config).seconds:.3f}", str(commit)[:7]])
             sys.stderr.write(f"{', '.join(lines[-1][:3])}\n")
     with SECONDS.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(lines)

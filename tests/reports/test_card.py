@@ -121,8 +121,8 @@ def test_names_from_outside_stay_names(place, tmp_path):
     evil = "a|b\n---\n# x <script> [y](z) `c` *d*"
     found = read_run(place / "run")
     names = (evil, "```", "---", ": {a}")
-    config = dict(found.config) | {"benchmark": "``` x ````"}
-    hostile = replace(found, classes=names, benchmark=evil, config=config)
+    settings = dict(found.settings) | {"benchmark": "``` x ````"}
+    hostile = replace(found, classes=names, benchmark=evil, settings=settings)
     shutil.copytree(place / "run", tmp_path / "run")
     for name in ("calibration.json", "thresholds.json"):
         rewrite(tmp_path / "run", name, classes=list(names))

@@ -145,7 +145,7 @@ def test_the_page_of_one_run_compares_nothing_and_names_its_classes(runs):
 def test_a_short_run_did_not_take_zero_seconds(runs, tmp_path, seconds, time, cell):
     shutil.copytree(runs / "er-0", tmp_path / "run")
     path = tmp_path / "run" / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": seconds}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"task_seconds": [seconds, 0, 0]}))
     text = render_page(sections([tmp_path / "run"]))
     facts = dict(re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", text, re.DOTALL))
     assert facts["Computing time"].startswith(f"{time};")

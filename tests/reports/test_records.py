@@ -25,8 +25,8 @@ def copy(runs, tmp_path):
 def test_a_run_is_read_as_it_was_written(runs):
     run = read_run(runs / "er-1")
     result = json.loads((runs / "er-1" / "result.json").read_text())
-    assert (run.method, run.seed, run.matrix.tasks, run.joint) == ("er", 1, 3, False)
-    assert run.matrix.values.tolist() == result["matrix"]
+    assert (run.method, run.seed, run.summary.tasks, run.joint) == ("er", 1, 3, False)
+    assert run.matrix.tolist() == result["matrix"]
     assert run.values["pooled_map"] == result["pooled"]["map"]
     assert run.values["tail"] == result["thirds"]["tail"]
     assert len(run.losses) == 3 * 3  # three tasks of three epochs
@@ -99,7 +99,8 @@ def test_a_run_can_be_read_without_its_optional_files(copy):
     for name in ("environment.json", "metrics.jsonl", "memory.safetensors"):
         (copy / name).unlink()
     run = read_run(copy)
-    assert (run.fingerprint, run.commit, len(run.losses), run.memory) == ("", "", 0, None)
+    assert (run.commit, len(run.losses), run.memory) == ("", 0, None)
+    assert run.fingerprint == json.loads((copy / "result.json").read_text())["data"]["fingerprint"]
 
 
 @pytest.mark.parametrize(

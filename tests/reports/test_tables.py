@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from mlcl.metrics import ResultMatrix
 from mlcl.reports import Run, RunGroup, Section, table_lines
 from mlcl.reports.rendering import interval
 from mlcl.reports.tables import (
@@ -32,21 +31,25 @@ from mlcl.sweeps import TableRow
 def made(value, seed, *, forgetting=1.0, label="er"):
     """A run with the values that a table reads."""
     values = dict.fromkeys(NAMES, float(value)) | {"forgetting": forgetting, "seconds": 12.0}
-    return Run(
+    run = Run(
         folder=Path("runs") / f"{label}-seed{seed}",
         benchmark="c-digits",
         method="er",
         seed=seed,
-        config={"seed": seed},
-        environment={"commit": "abc", "data": {"fingerprint": "f00"}},
-        matrix=ResultMatrix([[50.0]]),
+        settings={"seed": seed},
+        data={"fingerprint": "f00"},
+        environment={"commit": "abc"},
+        matrix=np.array([[50.0]]),
         per_class=np.zeros((1, 1)),
         classes=("a",),
         positive=np.ones(1, np.int64),
         tasks=((0,),),
-        values=values,
+        pooled={},
+        thirds={},
         task_seconds=np.ones(1),
     )
+    vars(run)["values"] = values
+    return run
 
 
 def group(label, values, *, reference="er", seeds=None, x=None, series=None, published=None, **options):

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from mlcl.cli.progress import TimeLeft, make_console
-from mlcl.metrics import ResultMatrix, session_means
+from mlcl.datasets import Dataset
+from mlcl.metrics import session_means
 from mlcl.models.provenance import describe_weights
 from mlcl.reports.rendering import Cell, PrintedTable, decimals
 from mlcl.runs.durations import measured
@@ -51,7 +52,7 @@ class Terminal(Callback):
         names = ", ".join(learner.data.classes[k] for k in task.classes[:6])
         more = f" and {len(task.classes) - 6} more" if len(task.classes) > 6 else ""
         self.console.print(
-            f"task {task.index + 1}/{len(learner.tasks)}: {_count(len(task.train), _noun(learner))}, "
+            f"task {task.index + 1}/{len(learner.tasks)}: {_count(len(task.train), _noun(learner.data))}, "
             f"{_count(len(task.classes), 'class')} ({names}{more}), memory {len(learner.memory)}"
         )
         total = steps * learner.epochs
@@ -95,15 +96,14 @@ class Terminal(Callback):
 
 def result_table(result: Result) -> PrintedTable:
     """Return the table of a run: matrix, overall, forgetting, thirds."""
-    matrix = result.matrix
-    seen = ResultMatrix(matrix).seen_means
+    matrix, seen = result.matrix, result.summary.seen_means
     joint = matrix.shape[0] == 1
     rows: list[list[Cell | str]] = []
     for t, row in enumerate(matrix):
         cells = [Cell(decimals(value), pale=not joint and i > t) for i, value in enumerate(row)]
         rows.append(["all at once" if joint else f"task {t + 1}", *cells, decimals(seen[t])])
     return PrintedTable(
-        f"{result.config.method} on {result.config.benchmark}, seed {result.config.seed}: Macro-AUC in points",
+        f"{result.method} on {result.benchmark}, seed {result.seed}: Macro-AUC in points",
         ("after", *(f"task {i + 1}" for i in range(matrix.shape[1])), "mean of seen"),
         rows,
         left=("after",),
@@ -113,29 +113,30 @@ def result_table(result: Result) -> PrintedTable:
 def result_lines(result: Result) -> list[str]:
     """Return the lines below the table."""
     benchmark, pooled = result.learner.benchmark, result.pooled
+    noun = _noun(benchmark.dataset)
     thirds = ", ".join(f"{name} {decimals(value)}" for name, value in result.thirds.items())
     lines = [
         f"Macro-AUC {decimals(result.macro_auc)}   forgetting {decimals(result.forgetting)}   "
-        f"{measured(sum(result.seconds))}",
+        f"{measured(result.seconds)}",
         f"by class frequency: {thirds}",
-        f"pooled over all classes and test {_noun(result.learner)}s: Macro-AUC {decimals(pooled['macro_auc'])}, "
+        f"pooled over all classes and test {noun}s: Macro-AUC {decimals(pooled['macro_auc'])}, "
         f"mAP {decimals(pooled['map'])}",
         *_session_lines(result),
     ]
     if not benchmark.complete:
-        lines[-1] += f" (undefined: no {_noun(result.learner)} has the labels of both old and new classes)"
+        lines[-1] += f" (undefined: no {noun} has the labels of both old and new classes)"
     if problem := benchmark.headline_problem:
         lines.append(f"{problem}.")
-    if solved := result.learner.head.choices():
-        lines.append(f"solved with {describe_solved(solved)}")
-    if (weights := result.learner.network.backbone.provenance) is not None:
-        lines.append(f"backbone: {describe_weights(weights)}")
+    if result.solved:
+        lines.append(f"solved with {describe_solved(result.solved)}")
+    if result.weights is not None:
+        lines.append(f"backbone: {describe_weights(result.weights)}")
     undefined = int(np.isnan(result.per_class[-1]).sum())
     if undefined:
         named = "it" if undefined == 1 else "them"
         where = f"; {result.folder / WARNINGS} names {named}" if result.folder and benchmark.notes else ""
         lines.append(
-            f"{_count(undefined, 'class')} without a positive or a negative test {_noun(result.learner)} in the task "
+            f"{_count(undefined, 'class')} without a positive or a negative test {noun} in the task "
             f"{'was' if undefined == 1 else 'were'} left out{where}"
         )
     return lines
@@ -150,13 +151,13 @@ def _session_lines(result: Result) -> list[str]:
         f"{text} {decimals(mean[name])} / {decimals(last[name])}"
         for name, text in (("map", "mAP"), ("cf1", "CF1"), ("of1", "OF1"), ("fpr", "false-positive rate"))
     )
-    at = f"decisions at {result.config.decision_threshold:g}"
+    at = f"decisions at {result.threshold:g}"
     return [f"mean over sessions / after the last: {shown} ({at})"]
 
 
-def _noun(learner: Learner) -> str:
+def _noun(data: Dataset) -> str:
     """Return what one row of the data is."""
-    return "image" if learner.data.kind == "images" else "vector"
+    return "image" if data.kind == "images" else "vector"
 
 
 def _count(number: int, noun: str) -> str:

@@ -65,13 +65,13 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
         "`DIR` is the folder of the run; `INPUT` is an image, a folder of images, an array or a store, with inputs of "
         f"shape {_shape(run)}.",
         "## Settings",
-        fenced(yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True), "yaml"),
+        fenced(yaml.safe_dump(dict(run.settings), sort_keys=False, allow_unicode=True), "yaml"),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _summary(run: Run) -> str:
-    labels, tasks = len(run.classes), run.matrix.tasks
+    labels, tasks = len(run.classes), run.summary.tasks
     how = "at once" if tasks == 1 else f"in {tasks} tasks, one after the other,"
     return (
         f"A multi-label tagger for {_kind(run)}: it gives each input a probability for each of "
@@ -207,7 +207,7 @@ def _data_table(run: Run) -> str:
         ["Fingerprint", run.fingerprint or "not recorded"],
         ["Kind and shape of one input", f"{_kind(run)}, {_shape(run)}"],
         *([f"{s.capitalize()} rows", str(run.data[s][0])] for s in ("train", "test") if run.data.get(s)),
-        ["Labels and tasks", f"{len(run.classes)} labels in {run.matrix.tasks} tasks"],
+        ["Labels and tasks", f"{len(run.classes)} labels in {run.summary.tasks} tasks"],
         ["Positives per label", f"{positive.min()} to {positive.max()}" if len(positive) else "-"],
     ]
     return _table(("Training data", ""), rows)

@@ -130,13 +130,13 @@ def _lines(
 
 def over_tasks(section: Section) -> Panel | None:
     """Draw the mean Macro-AUC over the tasks seen, after each task: the paper's figure of test results."""
-    if all(len(group.runs[0].matrix.values) < 2 for group in section.groups):
+    if all(len(group.runs[0].matrix) < 2 for group in section.groups):
         return None
     shaded = len(section.groups) <= _SHADED and any(len(group.runs) > 1 for group in section.groups)
     return _lines(
         section,
         section.groups,
-        lambda run: run.matrix.seen_means,
+        lambda run: run.summary.seen_means,
         title="Macro-AUC over tasks",
         alt="Lines of the mean Macro-AUC over the tasks seen. After the last task",
         axis=("tasks learnt", "Macro-AUC over tasks seen"),
@@ -146,13 +146,15 @@ def over_tasks(section: Section) -> Panel | None:
 
 def forgetting_by_task(section: Section) -> Panel | None:
     """Draw the forgetting of each task: its best earlier value minus its last."""
-    groups = [group for group in section.groups if not group.runs[0].joint and group.runs[0].matrix.tasks > 1]
+    groups = [
+        group for group in section.groups if not group.runs[0].joint and group.runs[0].summary.tasks > 1
+    ]
     if not groups:
         return None
     return _lines(
         section,
         groups,
-        lambda run: run.matrix.forgetting_per_task(),
+        lambda run: run.summary.forgetting_per_task(),
         title="Forgetting by task",
         alt="Lines of the points that each task has lost after the last task; above zero is a loss. Means",
         axis=("task", "forgetting (points lost)"),
@@ -207,7 +209,7 @@ def training_curves(section: Section) -> Panel | None:
 
     def draw(axes: Any) -> None:
         for group, mean in curves:
-            x = np.arange(1, len(mean) + 1) / (len(mean) / len(group.runs[0].matrix.values))
+            x = np.arange(1, len(mean) + 1) / (len(mean) / len(group.runs[0].matrix))
             few = {"ms": 3} if len(mean) < 12 else {"marker": None}
             axes.plot(x, mean, label=shown(group.label), lw=1.3, **_style(section, group) | few)
         axes.set(xlabel="tasks learnt", ylabel="training loss")
@@ -220,7 +222,7 @@ def training_curves(section: Section) -> Panel | None:
 
 def matrix_heats(section: Section) -> list[Panel]:
     """Draw A[t, i] of each row: rows are tasks learnt, columns tasks evaluated; tasks not learnt yet are pale."""
-    values = [value for run in section.runs for value in run.matrix.values.ravel() if math.isfinite(value)]
+    values = [value for run in section.runs for value in run.matrix.ravel() if math.isfinite(value)]
     low, high = min([50.0, *values]), max([50.0, *values])
     return [_matrix_heat(group, low, high) for group in section.groups]
 
@@ -228,7 +230,7 @@ def matrix_heats(section: Section) -> list[Panel]:
 def _matrix_heat(group: RunGroup, low: float, high: float) -> Panel:
     from matplotlib.colors import LinearSegmentedColormap
 
-    values = mean_of_known([run.matrix.values for run in group.runs])
+    values = mean_of_known([run.matrix for run in group.runs])
     evaluations, tasks = values.shape
     joint = group.runs[0].joint
 

@@ -119,9 +119,9 @@ def _warn(problems: Sequence[str]) -> None:
 
 def comparable(run: Run) -> Key:
     """Return what the runs of one table have in common: benchmark, data, tasks, and test or validation."""
-    validate = bool(run.config.get("validate"))
+    validate = bool(run.settings.get("validate"))
     # Validation splits depend on the seed, so each seed has a fingerprint of its own.
-    return run.benchmark, validate, run.matrix.tasks, len(run.classes), "" if validate else run.fingerprint
+    return run.benchmark, validate, run.summary.tasks, len(run.classes), "" if validate else run.fingerprint
 
 
 def group(
@@ -134,12 +134,12 @@ def group(
     """
     rows: dict[tuple[str, str], dict[int, Run]] = {}
     for label, run in pairs:
-        kept = {key: value for key, value in run.config.items() if key not in ("seed", "checkpoint")}
+        kept = {key: value for key, value in run.settings.items() if key not in ("seed", "checkpoint")}
         runs = rows.setdefault((label, json.dumps(kept, sort_keys=True)), {})
         first = runs.setdefault(run.seed, run)
         if first.folder.resolve() != run.folder.resolve():
             problems.append(f"{run.folder} repeats {first.folder} (same settings and seed); it is left out.")
-    settings = {key: flat(next(iter(runs.values())).config) for key, runs in rows.items()}
+    settings = {key: flat(next(iter(runs.values())).settings) for key, runs in rows.items()}
     groups: list[RunGroup] = []
     for (label, own), runs in rows.items():
         others = differing([layer for (name, _), layer in settings.items() if name == label])
@@ -203,8 +203,8 @@ def _read(folder: Path, problems: list[str]) -> Run | None:
 
 
 def _described(run: Run) -> str:
-    part = ", validation" if run.config.get("validate") else ""
-    return f"{run.benchmark} ({run.matrix.tasks} tasks{part}, data {run.fingerprint or 'unknown'})"
+    part = ", validation" if run.settings.get("validate") else ""
+    return f"{run.benchmark} ({run.summary.tasks} tasks{part}, data {run.fingerprint or 'unknown'})"
 
 
 def _title(run: Run, keys: Mapping[Key, Any]) -> str:

@@ -213,12 +213,12 @@ def _facts(section: Section) -> list[tuple[str, str]]:
     first = runs[0]
     seeds = sorted({run.seed for run in runs})
     commits = sorted({run.commit for run in runs if run.commit})
-    validate = any(run.config.get("validate") for run in runs)
+    validate = any(run.settings.get("validate") for run in runs)
     return [
         ("Benchmark", section.benchmark + (", validation split" if validate else "")),
         (
             "Tasks and classes",
-            f"{plural(first.matrix.tasks, 'task')}, {len(first.classes)} classes",
+            f"{plural(first.summary.tasks, 'task')}, {len(first.classes)} classes",
         ),
         ("Seed", str(seeds[0])) if len(runs) == 1 else ("Runs", _counted(section, seeds)),
         ("Data fingerprint", _fingerprint(runs)),
@@ -254,7 +254,7 @@ def _computing_time(runs: Sequence[Run]) -> str:
 
 def _settings(section: Section) -> tuple[str, list[tuple[str, str]]]:
     """Return the settings that all runs share, as YAML, and for each row those in which rows differ."""
-    layers = [flat(group.runs[0].config) for group in section.groups]
+    layers = [flat(group.runs[0].settings) for group in section.groups]
     keys = list(dict.fromkeys(key for layer in layers for key in layer if key != "seed"))
     own = differing(layers)
     common = merge(*(nested(key, layers[0][key]) for key in keys if key not in own))

@@ -18,18 +18,17 @@ from mlcl.errors import InputError, one_line
 from mlcl.memories import Memory
 from mlcl.models.provenance import describe_weights
 from mlcl.runs.folder import MEMORY, read_environment, read_memory, read_metrics, read_result
-from mlcl.runs.result import SavedResult
+from mlcl.runs.result import Result
 from mlcl.sweeps.record import settings_hash
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Run(SavedResult):
+class Run(Result):
     """The result of a run. AUC values are in points.
 
     Attributes:
-        folder: its run folder.
         environment: the content of its ``environment.json``; empty if it cannot be read.
     """
 
@@ -39,13 +38,7 @@ class Run(SavedResult):
     @property
     def joint(self) -> bool:
         """Return whether all tasks were learnt at once."""
-        return len(self.matrix.values) == 1 and self.matrix.tasks > 1
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """Return what the run recorded of its data; empty if it cannot be read."""
-        found = self.environment.get("data")
-        return found if isinstance(found, dict) else {}
+        return len(self.matrix) == 1 and self.summary.tasks > 1
 
     @property
     def versions(self) -> Mapping[str, Any]:
@@ -82,7 +75,7 @@ class Run(SavedResult):
     @property
     def settings_hash(self) -> str:
         """Return the hash of its settings, which is the same for all seeds."""
-        return settings_hash(self.config)
+        return settings_hash(self.settings)
 
     @cached_property
     def losses(self) -> Floats:
@@ -113,4 +106,7 @@ def read_run(folder: Path) -> Run:
     environment: Mapping[str, Any] = {}
     with contextlib.suppress(InputError):
         environment = read_environment(folder)
-    return Run(**vars(result), folder=folder, environment=environment)
+    found = vars(result) | {"folder": folder, "environment": environment}
+    if isinstance(environment.get("data"), dict):
+        found["data"] = environment["data"]
+    return Run(**found)

@@ -206,7 +206,7 @@ def footnotes(section: Section, lines: Sequence[Line]) -> list[str]:
         notes.append(UNDEFINED)
     if section.record and section.record.tuning:
         notes.append(_tuning_note(section.record.tuning))
-    if any(run.config.get("validate") for run in section.runs):
+    if any(run.settings.get("validate") for run in section.runs):
         notes.append("Measured on a validation split of the training data, not on test data.")
     commits = sorted({run.commit for run in section.runs if run.commit})
     if len(commits) > 1:

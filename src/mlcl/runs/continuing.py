@@ -104,7 +104,7 @@ def load_base(folder: Path) -> Base:
         )
     tasks, classes = len(trained.tasks), len(trained.classes)
     result = trained.result
-    if result.matrix.values.shape != (tasks, tasks) or result.per_class.shape != (tasks, classes):
+    if result.matrix.shape != (tasks, tasks) or result.per_class.shape != (tasks, classes):
         raise InputError(f"{folder / files.RESULT}: its matrix is not one of its {tasks} tasks.")
     inputs = files.inputs_of_memory(kept, trained.config, trained.input_shape, path=folder)
     return Base(trained, kept, inputs, files.fingerprint(folder))
@@ -156,7 +156,7 @@ def _start(learner: Learner, base: Base) -> State:
     result, done = base.trained.result, len(base.trained.tasks)
     nothing = {"macro_auc": float("nan"), "map": float("nan")}
     for name, table, more in (
-        ("matrix", result.matrix.values, len(learner.tasks) - done),
+        ("matrix", result.matrix, len(learner.tasks) - done),
         ("per_class", result.per_class, len(learner.data.classes) - len(base.trained.classes)),
     ):  # from points back to shares, with a gap for what is to come
         wide = np.pad(table / 100, ((0, 0), (0, more)), constant_values=np.nan)

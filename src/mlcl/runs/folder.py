@@ -68,14 +68,16 @@ from mlcl.memories import Memory
 from mlcl.metrics import Calibration, HeldOut, LogOddsLines, Thresholds
 from mlcl.plugins import Plugin, load_entry_points, load_recorded
 from mlcl.runs.calibration import (
+    Calibrated,
     calibration_json,
     parse_calibration,
     parse_thresholds,
     thresholds_json,
 )
 from mlcl.runs.checkpoints import OWN
-from mlcl.runs.result import Result, SavedResult, check_result, kept_arrays, result_json
+from mlcl.runs.result import Result, check_result, kept_arrays, summarise
 from mlcl.training.batches import enlarged
+from mlcl.training.learner import Learner
 from mlcl.training.state import with_prefix
 
 CONFIG, ENVIRONMENT, METRICS, RESULT = "config.yaml", "environment.json", "metrics.jsonl", "result.json"
@@ -476,40 +478,34 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def write_result(path: Path, result: Result, *, receipt: Mapping[str, Any] | None = None) -> None:
+def write_result(
+    path: Path, learner: Learner, calibrated: Calibrated, *, receipt: Mapping[str, Any] | None = None
+) -> Result:
     """Write all that a run leaves, and last the result, so that a folder with ``result.json`` is a whole run.
 
     Args:
         receipt: what the run forgot, if that is how it was made; the fingerprint of what is left is added.
     """
-    contents = _contents(result)
+    result = summarise(learner, calibrated, path)
+    contents = _contents(learner)
     if receipt is not None:
         after = hashlib.sha256(contents[WEIGHTS] + contents[MEMORY]).hexdigest()[:16]
         contents[RECEIPT] = json_text({**receipt, "after": after}).encode()
-    calibrated = result.calibrated
-    write_finished(
-        path,
-        contents,
-        result_json(result),
-        calibration=calibrated.calibration,
-        thresholds=calibrated.thresholds,
-        held_out=calibrated.held_out,
-        classes=result.learner.data.classes,
-    )
+    write_finished(path, contents, result, calibrated.calibration, calibrated.thresholds, calibrated.held_out)
     remove_checkpoints(path)
+    return result
 
 
 def write_finished(
     path: Path,
     contents: Mapping[str, bytes],
-    record: Mapping[str, Any],
-    *,
+    result: Result,
     calibration: Calibration,
     thresholds: Thresholds,
     held_out: HeldOut | None,
-    classes: Sequence[str],
 ) -> None:
     """Write the files of a finished run, and last its result with their checksums."""
+    classes = result.classes
     written = dict(contents)
     if held_out is not None:
         written[HELD_OUT] = FORMATS[HELD_OUT].pack(
@@ -520,7 +516,7 @@ def write_finished(
         write_bytes(path / name, content)
     write_thresholds(path, thresholds, classes)
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in written.items()}
-    write_json(path / RESULT, {**record, "sha256": sums})
+    write_json(path / RESULT, {**result.to_json(), "sha256": sums})
 
 
 def remove_result(path: Path) -> None:
@@ -528,9 +524,8 @@ def remove_result(path: Path) -> None:
     (path / RESULT).unlink(missing_ok=True)
 
 
-def _contents(result: Result) -> dict[str, bytes]:
+def _contents(learner: Learner) -> dict[str, bytes]:
     """Return the files of a finished run that nothing changes any more."""
-    learner = result.learner
     tensors = dict(learner.network.state_dict())
     tensors |= with_prefix("committee", learner.head.weights())
     tensors["normaliser.scale"] = learner.normaliser.scale
@@ -562,7 +557,7 @@ def keep_record(path: Path) -> None:
     remove_checkpoints(path)
 
 
-def read_calibration(path: Path, result: SavedResult) -> Calibration:
+def read_calibration(path: Path, result: Result) -> Calibration:
     """Return how a run's logits become probabilities; for a run of an mlcl before calibration, by the sigmoid alone."""
     file = path / CALIBRATION
     content = _read_optional(file, result.sha256)
@@ -577,7 +572,7 @@ def write_thresholds(path: Path, thresholds: Thresholds, classes: Sequence[str])
     _write_with_digest(path / THRESHOLDS, thresholds_json(thresholds, classes))
 
 
-def read_thresholds(path: Path, result: SavedResult) -> Thresholds:
+def read_thresholds(path: Path, result: Result) -> Thresholds:
     """Return which probabilities of a run are tags; 0.5 for all classes if a run of an older mlcl has no file."""
     file, listed = path / THRESHOLDS, CALIBRATION in result.sha256
     if not listed and not is_there(file):
@@ -589,7 +584,7 @@ def read_thresholds(path: Path, result: SavedResult) -> Thresholds:
         raise InputError(f"{one_line(error, limit=1000).rstrip('.')}; {again}") from None
 
 
-def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
+def read_held_out(path: Path, result: Result) -> HeldOut | None:
     """Return the scores of a run's held-out rows; None if it held out none."""
     if HELD_OUT not in result.sha256 and not is_there(path / HELD_OUT):
         return None
@@ -604,7 +599,7 @@ def read_held_out(path: Path, result: SavedResult) -> HeldOut | None:
     return held_out
 
 
-def read_encoder(path: Path, result: SavedResult) -> bytes | None:
+def read_encoder(path: Path, result: Result) -> bytes | None:
     """Return the file of what makes vectors of raw inputs, as it was written; None if inputs are scored as they are."""
     return read_listed(path / ENCODER, result.sha256) if ENCODER in result.sha256 else None
 
@@ -612,7 +607,7 @@ def read_encoder(path: Path, result: SavedResult) -> bytes | None:
 def _parsed(
     path: Path,
     content: Mapping[str, Any],
-    result: SavedResult,
+    result: Result,
     parse: Callable[[Mapping[str, Any], Sequence[str]], T],
 ) -> T:
     """Check the content of a file of one value per class."""
@@ -631,17 +626,17 @@ def read_result_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_result(path: Path) -> SavedResult:
+def read_result(path: Path) -> Result:
     """Read ``result.json`` with every field checked; anything missing or wrong is an `InputError`."""
-    return SavedResult.parse(read_result_json(path), source=path / RESULT)
+    return Result.from_json(read_result_json(path), source=path / RESULT)
 
 
-def read_weights(path: Path, result: SavedResult) -> dict[str, Tensor]:
+def read_weights(path: Path, result: Result) -> dict[str, Tensor]:
     """Read the network's tensors, and those of the normaliser."""
     return to_tensors(_read_arrays(path / WEIGHTS, result.sha256))
 
 
-def read_memory(path: Path, result: SavedResult) -> Kept:
+def read_memory(path: Path, result: Result) -> Kept:
     """Read all that a finished run keeps of the past; a file that does not fit the run is an `InputError`."""
     arrays = _read_arrays(path / MEMORY, result.sha256)
     # Entries of `Memory.state`: the header, or one of a numbered task.
@@ -649,7 +644,7 @@ def read_memory(path: Path, result: SavedResult) -> Kept:
     try:
         memory = Memory.from_state(state)
         # In masked joint training a class is counted on the rows of its own task only.
-        masked = result.config.get("protocol") == "joint-masked"
+        masked = result.settings.get("protocol") == "joint-masked"
         _check_memory(memory, len(result.classes), whole=not masked)
     except Exception as error:  # names, shapes and values come from files
         raise InputError(f"{path / MEMORY} does not fit the run: {one_line(error)}.") from None

@@ -97,10 +97,9 @@ def train_and_record(
                 recorder.save(learner)
             raise
         calibrated = calibrate(learner, before)
-        result = summarise(learner, calibrated, None if recorder is None else recorder.path)
-        if recorder is not None:
-            files.write_result(recorder.path, result)
-        return result
+        if recorder is None:
+            return summarise(learner, calibrated)
+        return files.write_result(recorder.path, learner, calibrated)
 
 
 class Recorder(Callback):

@@ -1,9 +1,10 @@
-"""What a run measured: in memory (`Result`), as ``result.json`` (`result_json`), and read back (`SavedResult`)."""
+"""What a run measured, and as ``result.json``: one value, made by `summarise`, or read by `Result.from_json`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,78 +27,263 @@ SESSION_MEASURES = ("map", "cf1", "of1", "fpr")
 """What tables have of the sessions: their mean (``map_avg``) and the last (``map_last``)."""
 SOLVED = ("unlabelled", "ridge", "exponent")
 """What a layer is solved with (specification.md#exact)."""
+RECORDS = ("weights", "encoder_weights", "features", "calibration", "sums")
+"""Fields that are kept as they are."""
+NAN = float("nan")
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
-    """What a run measured. AUC values are in points (x 100); positive forgetting is a loss.
+    """What a run measured, in memory or read from its folder. AUC values are in points (x 100).
 
     Attributes:
+        settings: of the run, as ``config.yaml`` has them.
         matrix: Macro-AUC of test task i (column) after learning task t (row); one row for joint training.
         per_class: AUC of each class after each task, on its own task's test images; nan where undefined.
+        positive: P_k of each class, over the rows annotated for it.
+        tasks: class ids of each task, in the order in which they were learnt.
         pooled: over all classes on all test images, after the last task: Macro-AUC, mAP, and precision, recall, F1 and
             false-positive rate of decisions.
         sessions: the same after each task, over the classes seen by then on the test images of seen tasks.
+        threshold: of these decisions.
         map_forgetting: the mean drop of a task's mAP on all test images from the best earlier to the last session.
         thirds: final Macro-AUC of the head, medium and tail third of the classes by P_k.
-        positive: P_k of each class, over the rows annotated for it.
-        rows: rows that were trained on in them, each time they were, rows of the memory included.
+        rows: rows that were trained on in the steps, each time they were, rows of the memory included.
         memory_bytes: size of all that the run keeps of the past: stored inputs and labels, what the regulariser keeps,
             the sums of an exact head.
-        learner: the network with its memory, to continue with.
-        calibrated: how its logits become probabilities and tags, and how good the probabilities are on the test rows.
+        stored: number of stored samples of each task.
+        input_shape: of one raw input; None in results of mlcl before 0.1.
+        solved: what each solved layer was solved with after the last task, see `describe_solved`.
+        data: name, fingerprints and shapes of the data.
+        weights: where the backbone's weights come from, if they are not its own; those of a committee's encoder and of
+            features that a model computed are ``encoder_weights`` and ``features``.
+        calibration: Brier score, log-loss and calibration error on the test rows.
+        sums: how they were counted, of sums that no run made.
+        sha256: checksums of the files beside ``result.json``.
+        folder: of the run, if it has one.
+        made_by: the network with its memory; None if the result was read.
+        calibrated: how its logits become probabilities and tags; None if the result was read.
     """
 
-    config: Config
+    benchmark: str
+    method: str
+    seed: int
+    settings: Mapping[str, Any]
     matrix: Floats
     per_class: Floats
-    pooled: dict[str, float]
-    sessions: tuple[dict[str, float], ...]
-    map_forgetting: float
-    thirds: dict[str, float]
+    classes: tuple[str, ...]
     positive: NDArray[np.int64]
-    seconds: tuple[float, ...]
-    steps: int
-    rows: int
-    memory_bytes: int
-    learner: Learner
-    calibrated: Calibrated
+    tasks: tuple[tuple[int, ...], ...]
+    task_seconds: Floats
+    pooled: Mapping[str, float]
+    thirds: Mapping[str, float]
+    sessions: tuple[Mapping[str, float], ...] = ()
+    threshold: float = NAN
+    map_forgetting: float = NAN
+    steps: float = NAN
+    rows: float = NAN
+    memory_bytes: float = NAN
+    stored: tuple[int, ...] = ()
+    input_shape: tuple[int, ...] | None = None
+    solved: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, Any] | None = None
+    encoder_weights: Mapping[str, Any] | None = None
+    features: Mapping[str, Any] | None = None
+    calibration: Mapping[str, Any] | None = None
+    sums: Mapping[str, Any] | None = None
+    sha256: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    made_by: Learner | None = None
+    calibrated: Calibrated | None = None
+
+    @property
+    def learner(self) -> Learner:
+        """Return the network with its memory, to continue with, of a run that was made just now."""
+        if self.made_by is None:
+            raise InputError("a result that was read has no learner; see `mlcl.load`")
+        return self.made_by
+
+    @property
+    def config(self) -> Config:
+        """Return the settings of a run that was made just now."""
+        return self.learner.config
+
+    @property
+    def summary(self) -> ResultMatrix:
+        """Return the matrix with its summaries."""
+        return ResultMatrix(self.matrix)
 
     @property
     def macro_auc(self) -> float:
         """Return the mean over tasks of the final Macro-AUC, in points: the headline."""
-        return ResultMatrix(self.matrix).overall
+        return self.summary.overall
 
     @property
     def forgetting(self) -> float:
         """Return the mean drop from the best earlier to the final Macro-AUC (nan for joint training), in points."""
-        return ResultMatrix(self.matrix).forgetting()
+        return self.summary.forgetting()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long all tasks took."""
+        return float(self.task_seconds.sum())
+
+    @cached_property
+    def values(self) -> dict[str, float]:
+        """Return what tables show, by metric: `mlcl.sweeps.experiment.METRICS`, and size and time; nan if undefined."""
+        last = self.sessions[-1] if self.sessions else {}
+        sessions = {"avg": session_means(self.sessions), "last": last}
+        own = ("macro_auc", "forgetting", "map_forgetting", "seconds", "steps", "rows", "memory_bytes")
+        return {
+            **{name: float(getattr(self, name)) for name in own},
+            **{f"pooled_{name}": self.pooled.get(name, NAN) for name in ("macro_auc", "map")},
+            **{name: self.thirds.get(name, NAN) for name in ("head", "medium", "tail")},
+            **{
+                f"{name}_{when}": found.get(name, NAN)
+                for when, found in sessions.items()
+                for name in SESSION_MEASURES
+            },
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``result.json`` holds; undefined values are null, and tasks and classes count from 0."""
+        matrix = self.summary
+        same = ("pooled", "thirds", "matrix", "per_class", "classes", "input_shape", "positive")
+        sessions = {
+            "threshold": self.threshold,
+            "each": self.sessions,
+            "mean": session_means(self.sessions),
+            "last": self.sessions[-1] if self.sessions else None,
+            "map_forgetting": self.map_forgetting,
+        }
+        values = {
+            "format": RESULT_FORMAT,
+            **{name: getattr(self, name) for name in ("benchmark", "method", "seed", "macro_auc")},
+            "forgetting": matrix.forgetting(),
+            "forgetting_last": matrix.forgetting("last"),
+            "backward_transfer": matrix.backward_transfer,
+            "forward_transfer": matrix.forward_transfer(50.0),
+            "sessions": sessions,
+            **{name: getattr(self, name) for name in same},
+            "undefined_classes": int(np.isnan(self.per_class[-1]).sum()),
+            "tasks": self.tasks,
+            "memory": self.stored,
+            **{name: getattr(self, name) for name in ("task_seconds", "seconds", "steps", "rows")},
+            "memory_bytes": self.memory_bytes,
+            "solved": self.solved or None,
+            **{name: getattr(self, name) for name in ("data", *RECORDS)},
+            "config": self.settings,
+        }
+        found: dict[str, Any] = plain(values)
+        return found
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], *, source: Path) -> Self:
+        """Check and convert every field; anything missing or wrong is an `InputError` of one sentence."""
+        check_result(content, source=source)
+        try:
+            found = cls._parsed(content)
+            found._check_shapes()
+        except (InputError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"{source}: {one_line(error, limit=300)}.") from None
+        return found
+
+    @classmethod
+    def _parsed(cls, content: Mapping[str, Any]) -> Self:
+        classes = tuple(str(name) for name in _list(content, "classes"))
+        sessions = _optional(content, "sessions") or {}  # runs of an earlier version have none
+        simple: dict[str, Any] = {name: content[name] for name in ("benchmark", "method", "seed")}
+        simple |= {name: _optional(content, name) for name in RECORDS}
+        simple |= {name: _number(content.get(name)) for name in ("steps", "rows", "memory_bytes")}
+        simple |= {name: _numbers(_mapping(content, name)) for name in ("pooled", "thirds")}
+        return cls(
+            **simple,
+            settings=content["config"],
+            data=_optional(content, "data") or {},
+            sha256=_optional(content, "sha256") or {},
+            matrix=_matrix(content, "matrix", None),
+            per_class=_matrix(content, "per_class", len(classes)),
+            classes=classes,
+            positive=np.array([_integer(v, "positive") for v in _list(content, "positive")], np.int64),
+            tasks=tuple(tuple(_integer(k, "tasks") for k in task) for task in _list(content, "tasks")),
+            task_seconds=np.array([_number(value) for value in _list(content, "task_seconds")]),
+            stored=tuple(_integer(count, "memory") for count in content.get("memory") or ()),
+            input_shape=_shape(content.get("input_shape")),
+            sessions=tuple(_session(each) for each in sessions.get("each") or ()),
+            threshold=_number(sessions.get("threshold")),
+            map_forgetting=_number(sessions.get("map_forgetting")),
+            solved={
+                str(layer): dict.fromkeys(SOLVED, NAN) | _numbers(_mapping({"solved": values}, "solved"))
+                for layer, values in (_optional(content, "solved") or {}).items()
+            },
+        )
+
+    def _check_shapes(self) -> None:
+        """Refuse fields that are not of one run: as many tasks, rows and classes in all of them."""
+        rows, width = len(self.matrix), self.summary.tasks
+        if len(self.tasks) != width:
+            raise InputError(
+                f"tasks has {len(self.tasks)} entries and matrix has {width} columns; expected as many"
+            )
+        if any(not 0 <= k < len(self.classes) for task in self.tasks for k in task):
+            raise InputError(f"tasks names classes outside 0 to {len(self.classes) - 1}")
+        if len(self.per_class) != rows or len(self.task_seconds) != rows:
+            raise InputError(f"per_class or task_seconds does not have the {rows} rows of matrix")
+        if len(self.positive) != len(self.classes):
+            raise InputError(
+                f"positive has {len(self.positive)} values; expected one for each of {len(self.classes)} classes"
+            )
+
+    def layout(self, *, source: Path) -> tuple[tuple[NDArray[np.int64], ...], tuple[int, ...]]:
+        """Return tasks and input shape, for those who build the network again; a contradiction is an `InputError`."""
+        if self.input_shape is None:
+            raise InputError(f"{source}: has no field 'input_shape'; the run was made by an older mlcl.")
+        ids = {k for task in self.tasks for k in task}
+        twice = any(len(set(task)) != len(task) for task in self.tasks)
+        if len(ids) != len(self.classes) or twice or not all(self.tasks):
+            raise InputError(f"{source}: classes and tasks contradict each other; the file is damaged.")
+        return tuple(np.array(task, np.int64) for task in self.tasks), self.input_shape
 
 
 def summarise(learner: Learner, calibrated: Calibrated, folder: Path | None = None) -> Result:
     """Turn what a learner has measured into points and derived values."""
-    measured = learner.evaluations
+    measured, benchmark, config = learner.evaluations, learner.benchmark, learner.config
     per_class = 100 * np.array(measured.per_class)
     positive = learner.counts.positive
+    ids = tuple(tuple(task.classes.tolist()) for task in benchmark.tasks)
+    forgotten = precision_forgetting(measured.precision, [task.classes.tolist() for task in learner.tasks])
     return Result(
-        config=learner.config,
+        benchmark=config.benchmark,
+        method=config.method,
+        seed=config.seed,
+        settings=to_dict(config),
         matrix=100 * np.array(measured.matrix),
         per_class=per_class,
-        pooled=_points(measured.pooled[-1]),
-        sessions=tuple(_points(session) for session in measured.pooled),
-        map_forgetting=100
-        * precision_forgetting(measured.precision, [task.classes.tolist() for task in learner.tasks]),
-        thirds=by_frequency(per_class[-1], positive),
+        classes=tuple(benchmark.dataset.classes),
         positive=positive,
-        seconds=tuple(measured.task_seconds),
+        tasks=ids,
+        task_seconds=np.array(measured.task_seconds),
+        pooled=_points(measured.pooled[-1]),
+        thirds=by_frequency(per_class[-1], positive),
+        sessions=tuple(_points(session) for session in measured.pooled),
+        threshold=config.decision_threshold,
+        map_forgetting=100 * forgotten,
         steps=learner.steps,
         rows=learner.rows,
         memory_bytes=sum(value.nbytes for value in kept_arrays(learner).values()),
-        learner=learner,
-        calibrated=calibrated,
+        stored=tuple(len(samples.rows) for samples in learner.memory.tasks),
+        input_shape=benchmark.dataset.train.inputs.shape[1:],
+        solved=learner.head.choices(),
+        data=data_record(benchmark),
+        weights=learner.network.backbone.provenance,
+        encoder_weights=learner.encoder_provenance,
+        features=benchmark.dataset.origin,
+        calibration=calibrated.measured,
         folder=folder,
+        made_by=learner,
+        calibrated=calibrated,
     )
 
 
@@ -129,54 +315,6 @@ def describe_solved(solved: Mapping[str, Mapping[str, float]]) -> str:
     )
 
 
-def result_json(result: Result) -> dict[str, Any]:
-    """Return what ``result.json`` holds; undefined values are null, and tasks and classes count from 0."""
-    matrix = ResultMatrix(result.matrix)
-    benchmark = result.learner.benchmark
-    values = {
-        "format": RESULT_FORMAT,
-        "benchmark": result.config.benchmark,
-        "method": result.config.method,
-        "seed": result.config.seed,
-        "macro_auc": matrix.overall,
-        "forgetting": matrix.forgetting(),
-        "forgetting_last": matrix.forgetting("last"),
-        "backward_transfer": matrix.backward_transfer,
-        "forward_transfer": matrix.forward_transfer(50.0),
-        "pooled": result.pooled,
-        "sessions": {
-            "threshold": result.config.decision_threshold,
-            "each": list(result.sessions),
-            "mean": session_means(result.sessions),
-            "last": result.sessions[-1],
-            "map_forgetting": result.map_forgetting,
-        },
-        "thirds": result.thirds,
-        "calibration": result.calibrated.measured,
-        "undefined_classes": int(np.isnan(result.per_class[-1]).sum()),
-        "matrix": result.matrix,
-        "per_class": result.per_class,
-        "classes": list(benchmark.dataset.classes),
-        "input_shape": list(benchmark.dataset.train.inputs.shape[1:]),
-        "positive": result.positive,
-        "tasks": [task.classes for task in benchmark.tasks],
-        "memory": [len(samples.rows) for samples in result.learner.memory.tasks],
-        "task_seconds": result.seconds,
-        "seconds": sum(result.seconds),
-        "steps": result.steps,
-        "rows": result.rows,
-        "memory_bytes": result.memory_bytes,
-        "solved": result.learner.head.choices() or None,
-        "weights": result.learner.network.backbone.provenance,
-        "encoder_weights": result.learner.encoder_provenance,
-        "features": benchmark.dataset.origin,
-        "data": data_record(benchmark),
-        "config": to_dict(result.config),
-    }
-    found: dict[str, Any] = plain(values)
-    return found
-
-
 REQUIRED: dict[str, Any] = {
     "macro_auc": int | float | None,
     "matrix": list,
@@ -195,125 +333,6 @@ def check_result(content: Mapping[str, Any], *, source: Path) -> None:
             raise InputError(f"{source}: has no field {key!r}; expected the result of a run.")
         if not isinstance(content[key], kind) or isinstance(content[key], bool):
             raise InputError(f"{source}: {key} is {str(content[key])[:40]!r}; expected the result of a run.")
-
-
-@dataclass(frozen=True, eq=False)
-class SavedResult:
-    """A ``result.json`` that was read and checked; what has a name of `Result` means the same.
-
-    Attributes:
-        matrix: A[t, i], ``[S, T]``.
-        tasks: class ids of each task, in the order in which they were learnt.
-        values: metric to value: those of `mlcl.sweeps.experiment.METRICS`, and ``seconds``, ``steps``, ``rows``,
-            ``memory_bytes``; nan if undefined.
-        encoder_weights: the same of a committee's encoder.
-        features: where the features of the dataset come from, if a model computed them.
-        calibration: Brier score, log-loss and calibration error on the test rows, if the run was made with an mlcl that
-            measures them.
-        input_shape: of one raw input; None in results of mlcl before 0.1.
-        solved: what each solved layer was solved with after the last task, see `describe_solved`; none in others.
-        sha256: checksums of the files beside it.
-    """
-
-    benchmark: str
-    method: str
-    seed: int
-    config: Mapping[str, Any]
-    matrix: ResultMatrix
-    per_class: Floats
-    classes: tuple[str, ...]
-    positive: NDArray[np.int64]
-    tasks: tuple[tuple[int, ...], ...]
-    values: Mapping[str, float]
-    task_seconds: Floats
-    weights: Mapping[str, Any] | None = None
-    encoder_weights: Mapping[str, Any] | None = None
-    features: Mapping[str, Any] | None = None
-    calibration: Mapping[str, Any] | None = None
-    input_shape: tuple[int, ...] | None = None
-    sessions: tuple[Mapping[str, float], ...] = ()
-    solved: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    sha256: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, content: Mapping[str, Any], *, source: Path) -> Self:
-        """Check and convert every field; anything missing or wrong is an `InputError` of one sentence."""
-        check_result(content, source=source)
-        try:
-            found = cls._parse(content)
-            found._check_shapes()
-        except (InputError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{source}: {one_line(error, limit=300)}.") from None
-        return found
-
-    @classmethod
-    def _parse(cls, content: Mapping[str, Any]) -> Self:
-        classes = tuple(str(name) for name in _list(content, "classes"))
-        pooled, thirds = _mapping(content, "pooled"), _mapping(content, "thirds")
-        sessions = _optional(content, "sessions") or {}  # runs of an earlier version have none
-        means, last = _optional(sessions, "mean") or {}, _optional(sessions, "last") or {}
-        own = ("macro_auc", "forgetting", "seconds", "steps", "rows", "memory_bytes")
-        places: tuple[tuple[str, Mapping[str, Any], Sequence[str]], ...] = (
-            ("{}", content, own),
-            ("pooled_{}", pooled, ("macro_auc", "map")),
-            ("{}", sessions, ("map_forgetting",)),
-            ("{}", thirds, ("head", "medium", "tail")),
-            ("{}_avg", means, SESSION_MEASURES),
-            ("{}_last", last, SESSION_MEASURES),
-        )
-        values = {
-            form.format(name): _number(place.get(name)) for form, place, names in places for name in names
-        }
-        records = ("weights", "encoder_weights", "features", "calibration")
-        as_they_are: dict[str, Any] = {
-            name: content[name] for name in ("benchmark", "method", "seed", "config")
-        }
-        as_they_are |= {name: _optional(content, name) for name in records}
-        return cls(
-            **as_they_are,
-            matrix=ResultMatrix(_matrix(content, "matrix", None)),
-            per_class=_matrix(content, "per_class", len(classes)),
-            classes=classes,
-            positive=np.array([_integer(v, "positive") for v in _list(content, "positive")], np.int64),
-            tasks=tuple(tuple(_integer(k, "tasks") for k in task) for task in _list(content, "tasks")),
-            values=values,
-            task_seconds=np.array([_number(value) for value in _list(content, "task_seconds")]),
-            input_shape=_shape(content.get("input_shape")),
-            sessions=tuple(_session(each) for each in sessions.get("each") or ()),
-            solved={
-                str(layer): {
-                    name: _number(_mapping({"solved": values}, "solved").get(name)) for name in SOLVED
-                }
-                for layer, values in (_optional(content, "solved") or {}).items()
-            },
-            sha256=_optional(content, "sha256") or {},
-        )
-
-    def _check_shapes(self) -> None:
-        """Refuse fields that are not of one run: as many tasks, rows and classes in all of them."""
-        rows = len(self.matrix.values)
-        if len(self.tasks) != self.matrix.tasks:
-            raise InputError(
-                f"tasks has {len(self.tasks)} entries and matrix has {self.matrix.tasks} columns; expected as many"
-            )
-        if any(not 0 <= k < len(self.classes) for task in self.tasks for k in task):
-            raise InputError(f"tasks names classes outside 0 to {len(self.classes) - 1}")
-        if len(self.per_class) != rows or len(self.task_seconds) != rows:
-            raise InputError(f"per_class or task_seconds does not have the {rows} rows of matrix")
-        if len(self.positive) != len(self.classes):
-            raise InputError(
-                f"positive has {len(self.positive)} values; expected one for each of {len(self.classes)} classes"
-            )
-
-    def layout(self, *, source: Path) -> tuple[tuple[NDArray[np.int64], ...], tuple[int, ...]]:
-        """Return tasks and input shape, for those who build the network again; a contradiction is an `InputError`."""
-        if self.input_shape is None:
-            raise InputError(f"{source}: has no field 'input_shape'; the run was made by an older mlcl.")
-        ids = {k for task in self.tasks for k in task}
-        twice = any(len(set(task)) != len(task) for task in self.tasks)
-        if len(ids) != len(self.classes) or twice or not all(self.tasks):
-            raise InputError(f"{source}: classes and tasks contradict each other; the file is damaged.")
-        return tuple(np.array(task, np.int64) for task in self.tasks), self.input_shape
 
 
 def _session(content: Any) -> dict[str, float]:
@@ -339,6 +358,10 @@ def _optional(content: Mapping[str, Any], name: str) -> Mapping[str, Any] | None
     """Return a mapping that may be absent: runs of an earlier version have none."""
     found = content.get(name)
     return found if isinstance(found, dict) else None
+
+
+def _numbers(content: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): _number(value) for name, value in content.items()}
 
 
 def _number(value: Any) -> float:

@@ -39,7 +39,7 @@ from mlcl.runs.folder import (
     read_weights,
     require_finished,
 )
-from mlcl.runs.result import SavedResult
+from mlcl.runs.result import Result
 from mlcl.runs.versions import current_folder
 from mlcl.training.batches import Normaliser, slices
 from mlcl.training.scoring import Scorer
@@ -65,7 +65,7 @@ class Trained:
 
     folder: Path
     config: Config
-    result: SavedResult
+    result: Result
     network: Network
     committee: Committee | None
     normaliser: Normaliser
@@ -196,7 +196,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
 
 
 def _committee(
-    config: Config, network: Network, result: SavedResult, tensors: dict[str, Tensor]
+    config: Config, network: Network, result: Result, tensors: dict[str, Tensor]
 ) -> Committee | None:
     """Return the committee that a network is part of, with the weights of its members."""
     if not config.committee:

@@ -23,7 +23,7 @@ from mlcl.engines.launching import rank
 from mlcl.errors import InputError, check_int
 from mlcl.files import LOCK, FolderLock, lock_state, own_folder, refuse_link
 from mlcl.runs import folder as files
-from mlcl.runs.result import SavedResult
+from mlcl.runs.result import Result
 
 MAX_VERSIONS = 100_000
 
@@ -49,7 +49,7 @@ class Version:
     fingerprint: str
     kind: str
     gate: bool | None
-    result: SavedResult | None
+    result: Result | None
 
 
 def root_of(folder: Path) -> Path:

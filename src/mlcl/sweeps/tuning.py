@@ -21,7 +21,7 @@ from mlcl.errors import InputError, nearest
 from mlcl.files import write_text
 from mlcl.registry import read_options
 from mlcl.runs.folder import RESULT
-from mlcl.runs.result import SavedResult
+from mlcl.runs.result import Result
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, METRICS, TableRow, nested
 from mlcl.sweeps.plan import ROWS_OWN, TUNING, PlannedRun
 from mlcl.sweeps.record import settings_hash
@@ -118,7 +118,7 @@ class Measured:
         """Read a ``result.json``."""
         if "error" in result:
             return cls(dict.fromkeys((*METRICS, "seconds"), math.nan), str(result["error"]))
-        return cls(SavedResult.parse(result, source=Path(RESULT)).values)
+        return cls(Result.from_json(result, source=Path(RESULT)).values)
 
 
 class Stage(NamedTuple):

@@ -21,12 +21,11 @@ from mlcl.errors import InputError, nearest
 from mlcl.files import read_bounded
 from mlcl.labels import LabelCounts, numbers_without
 from mlcl.memories import Memory, TaskSamples
-from mlcl.metrics import LogOddsLines, ResultMatrix
+from mlcl.metrics import LogOddsLines
 from mlcl.runs import folder as files
 from mlcl.runs.calibration import Calibrated, calibrate
 from mlcl.runs.continuing import Base, begin_from, benchmark_of, load_base, remembered_benchmark
 from mlcl.runs.recording import Recorder
-from mlcl.runs.result import summarise
 from mlcl.runs.versions import chain, current_folder, now_text
 from mlcl.training.heads import SolvedHead
 from mlcl.training.learner import Learner
@@ -108,8 +107,7 @@ def forget(
     with Recorder.create(Path(out), base.trained.config, benchmark, extends=extends) as recorder:
         receipt |= {"time": now_text(), "before": base.fingerprint, "parent": base.trained.result.sha256}
         files.write_receipt(recorder.path, receipt)
-        result = summarise(learner, _as_before(learner, edited), recorder.path)
-        files.write_result(recorder.path, result, receipt=receipt)
+        files.write_result(recorder.path, learner, _as_before(learner, edited), receipt=receipt)
     return receipt | {"after": files.fingerprint(Path(out))}
 
 
@@ -199,7 +197,7 @@ def _without_label(base: Base, label: str) -> Base:
         tasks=tuple(samples.classes for samples in memory.tasks),
         result=replace(
             result,
-            matrix=ResultMatrix(result.matrix.values[np.ix_(tasks, tasks)]),
+            matrix=result.matrix[np.ix_(tasks, tasks)],
             per_class=result.per_class[np.ix_(tasks, left)],
             task_seconds=result.task_seconds[tasks],
         ),

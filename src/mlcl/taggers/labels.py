@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,9 @@ def rename(folder: str | Path, names: Mapping[str, str], *, out: str | Path) -> 
     files.write_finished(
         place,
         contents,
-        files.read_result_json(path) | {"classes": list(classes)},
-        calibration=files.read_calibration(path, result),
-        thresholds=files.read_thresholds(path, result),
-        held_out=files.read_held_out(path, result),
-        classes=classes,
+        replace(result, classes=classes),
+        files.read_calibration(path, result),
+        files.read_thresholds(path, result),
+        files.read_held_out(path, result),
     )
     return receipt

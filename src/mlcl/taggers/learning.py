@@ -26,7 +26,7 @@ from mlcl.datasets.table import has_texts, is_table, names_files
 from mlcl.errors import InputError
 from mlcl.files import is_there, slug
 from mlcl.runs import folder as files
-from mlcl.runs.result import Result, SavedResult
+from mlcl.runs.result import Result
 from mlcl.runs.run import resume, run
 from mlcl.training.callbacks import Callback
 
@@ -205,7 +205,7 @@ def quality_line(folder: str | Path) -> str:
     return describe_quality(files.read_result(path), rows=_rows(path))
 
 
-def describe_quality(result: SavedResult, *, rows: int) -> str:
+def describe_quality(result: Result, *, rows: int) -> str:
     """Return the line; without rows that were held out nothing is known, and it says so."""
     auc, precision = result.values["pooled_macro_auc"], result.values["pooled_map"]
     if not rows or not math.isfinite(auc):

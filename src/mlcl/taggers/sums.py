@@ -32,7 +32,6 @@ from mlcl.metrics import (
     Goal,
     HeldOut,
     LogOddsLines,
-    ResultMatrix,
     Thresholds,
     average_precision,
     by_frequency,
@@ -44,7 +43,7 @@ from mlcl.metrics.inputs import Bools, Floats
 from mlcl.runs import folder as files
 from mlcl.runs.calibration import predicted_thresholds
 from mlcl.runs.environment import machine_record
-from mlcl.runs.result import RESULT_FORMAT, SavedResult
+from mlcl.runs.result import SOLVED, Result
 from mlcl.runs.versions import current_folder
 
 METHOD = "exact"
@@ -112,7 +111,7 @@ class Learnt:
             )
 
 
-def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
+def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> Result:
     """Write what was learnt into a folder as a finished run of the exact learner, and return what was measured.
 
     Files of that name are replaced, the result last; whoever calls it has made sure that they may be.
@@ -127,23 +126,15 @@ def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> SavedResult:
     scored = None if learnt.held_out is None else _scored(learnt.held_out, solution)
     calibration, thresholds = _calibrated(solution, scored, learnt.goal)
     tasks = _tasks(learnt.learner)
-    record = _record(learnt, config, solution, scored, tasks)
+    result = _result(learnt, config, solution, scored, tasks)
     files.remove_result(path)
     files.write_config(path, config, command=f"{command}; not:")
-    files.write_environment(path, machine_record() | {"run": uuid.uuid4().hex, "data": record["data"]})
+    files.write_environment(path, machine_record() | {"run": uuid.uuid4().hex, "data": result.data})
     contents = files.packed(_weights(solution), _kept(learnt, config, tasks)) | files.encoder_file(
         learnt.encoder
     )
-    files.write_finished(
-        path,
-        contents,
-        record,
-        calibration=calibration,
-        thresholds=thresholds,
-        held_out=scored,
-        classes=learnt.classes,
-    )
-    return SavedResult.parse(files.read_result_json(path), source=path / files.RESULT)
+    files.write_finished(path, contents, result, calibration, thresholds, scored)
+    return result
 
 
 def chosen_goal(folder: Path) -> Goal | None:
@@ -165,7 +156,7 @@ def read_sums(folder: str | Path) -> Learnt:
     kept = files.read_memory(path, result)
     learner = Learner.from_arrays({name: value.numpy() for name, value in kept.exact.items()})
     exact, thresholds = config.exact, files.read_thresholds(path, result)
-    more = files.read_result_json(path).get("sums") or {}
+    more = result.sums or {}
     try:
         names = more.get("feature_names")
         features = None if names is None else tuple(str(name) for name in names)
@@ -269,14 +260,14 @@ def _kept(learnt: Learnt, config: Config, tasks: list[TaskSamples]) -> dict[str,
     return found | sums
 
 
-def _record(
+def _result(
     learnt: Learnt,
     config: Config,
     solution: Solution,
     held_out: HeldOut | None,
     tasks: list[TaskSamples],
-) -> dict[str, Any]:
-    """Return what ``result.json`` holds; what nothing was held out for is nan."""
+) -> Result:
+    """Return what was measured; what nothing was held out for is nan."""
     classes, width = len(learnt.classes), learnt.learner.features.features
     positive = np.zeros(classes, np.int64)
     for task in tasks:
@@ -286,62 +277,47 @@ def _record(
     matrix = np.full((len(tasks), len(tasks)), np.nan)
     per_class = np.full((len(tasks), classes), np.nan)
     matrix[-1], per_class[-1] = 100 * last, 100 * auc
-    pooled = {"macro_auc": 100 * _mean(auc), "map": 100 * _mean(precision)}
     seconds = np.zeros(len(tasks))
     seconds[-1] = learnt.seconds
     rows = round(learnt.learner.sums.total.count)
     held = 0 if held_out is None else len(held_out.labels)
-    choice = solution.choice
-    return {
-        "format": RESULT_FORMAT,
-        "benchmark": config.benchmark,
-        "method": config.method,
-        "seed": config.seed,
-        "macro_auc": ResultMatrix(matrix).overall,
-        "forgetting": None,  # sums forget nothing
-        "pooled": pooled,
-        "thirds": by_frequency(100 * auc, positive),
-        "calibration": None if held_out is None else _cross_fitted(solution, held_out),
-        "undefined_classes": int(np.isnan(auc).sum()),
-        "matrix": matrix,
-        "per_class": per_class,
-        "classes": list(learnt.classes),
-        "input_shape": [width],
-        "positive": positive,
-        "tasks": [task.classes for task in tasks],
-        "memory": [0] * len(tasks),
-        "task_seconds": seconds,
-        "seconds": learnt.seconds,
-        "steps": 0,
-        "rows": rows,
-        "memory_bytes": learnt.learner.nbytes,
-        "solved": {
-            "head": {
-                "unlabelled": choice.unlabelled,
-                "ridge": choice.ridge,
-                "exponent": choice.exponent,
-            }
-        },
-        "weights": None,
-        "encoder_weights": None,
-        "features": None,
-        "data": {
+    ids = tuple(tuple(task.classes.tolist()) for task in tasks)
+    return Result(
+        benchmark=config.benchmark,
+        method=config.method,
+        seed=config.seed,
+        settings=to_dict(config),
+        matrix=matrix,
+        per_class=per_class,
+        classes=learnt.classes,
+        positive=positive,
+        tasks=ids,
+        task_seconds=seconds,
+        pooled={"macro_auc": 100 * _mean(auc), "map": 100 * _mean(precision)},
+        thirds=by_frequency(100 * auc, positive),
+        steps=0,
+        rows=rows,
+        memory_bytes=learnt.learner.nbytes,
+        stored=(0,) * len(tasks),
+        input_shape=(width,),
+        solved={"head": {name: getattr(solution.choice, name) for name in SOLVED}},
+        data={
             "name": learnt.name,
             "fingerprint": learnt.fingerprint,
-            "tasks": _digest([task.classes.tolist() for task in tasks]),
+            "tasks": _digest(ids),
             "kind": "features",
             "train": [rows, width],
             "test": [held, width],
             "classes": classes,
         },
-        "config": to_dict(config),
-        "sums": {
+        calibration=None if held_out is None else _cross_fitted(solution, held_out),
+        sums={
             "numbers": learnt.numbers,
             "feature_names": learnt.features,
             "seed": learnt.seed,
             "held_out": learnt.share,
         },
-    }
+    )
 
 
 def _ranked(held_out: HeldOut | None, classes: int) -> tuple[Floats, Floats]:
