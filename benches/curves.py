@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benches.problems import synthetic
-from mlcl.exact import Learner, solve
+from mlcl.exact import ExactLearner, solve
 from mlcl.exact.counting import Counter, Pairs
 from mlcl.memories import Memory, TaskSamples
 from mlcl.metrics import StreamingMacroAUC, average_precision, bootstrap_macro_auc, macro_auc
@@ -160,7 +160,7 @@ def exact_curves(cut: int) -> list[tuple[Curve, Prepare]]:
 
     def counting(n: int, d: int, classes: int) -> Callable[[], object]:
         rows, (owner, labels), names = rows_of(n, d, classes)
-        features = Learner.begin(rows[: 10 * d], dimensions=None).features
+        features = ExactLearner.begin(rows[: 10 * d], dimensions=None).features
         step = 10_000
 
         def job() -> object:
@@ -176,7 +176,7 @@ def exact_curves(cut: int) -> list[tuple[Curve, Prepare]]:
         rows, (owner, tagged), _ = rows_of(5_000 // cut, d, classes)
         labels = np.zeros((len(rows), classes), np.bool_)
         labels[owner, tagged] = True
-        learner = Learner.begin(rows, dimensions=None).learn(rows, labels, range(classes))
+        learner = ExactLearner.begin(rows, dimensions=None).learn(rows, labels, range(classes))
         return partial(solve, learner)
 
     count, weights = (partial(Curve, "exact", what) for what in ("counting", "solving"))

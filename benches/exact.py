@@ -10,7 +10,7 @@ from scipy.linalg import blas
 from sklearn.linear_model import SGDClassifier
 
 from benches.timing import Row, best, faster, limit, once
-from mlcl.exact import Learner, Options, solve
+from mlcl.exact import ExactLearner, Options, solve
 from mlcl.sklearn import ExactTagger
 
 SHARE = 0.03
@@ -25,7 +25,7 @@ def measure(*, quick: bool) -> list[Row]:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((n, d), dtype=np.float32)
     labels = rng.random((n, classes), dtype=np.float32) < SHARE
-    begun = Learner.begin(rows[: 10 * d])
+    begun = ExactLearner.begin(rows[: 10 * d])
     return [
         _accumulation(rows[: n // 10], begun),
         _one_pass(rows, labels, begun),
@@ -36,7 +36,7 @@ def measure(*, quick: bool) -> list[Row]:
     ]
 
 
-def _accumulation(rows: np.ndarray, begun: Learner) -> Row:
+def _accumulation(rows: np.ndarray, begun: ExactLearner) -> Row:
     wide = rows.astype(np.float64)
     nothing = np.zeros((len(rows), 1), np.bool_)
     found = best(
@@ -61,7 +61,7 @@ def _accumulation(rows: np.ndarray, begun: Learner) -> Row:
     )
 
 
-def _one_pass(rows: np.ndarray, labels: np.ndarray, begun: Learner) -> Row:
+def _one_pass(rows: np.ndarray, labels: np.ndarray, begun: ExactLearner) -> Row:
     ours, _ = once(partial(begun.learn, rows, labels, range(labels.shape[1])))
 
     def descend() -> None:
@@ -88,7 +88,7 @@ def tags(n: int, classes: int, each: int, rng: np.random.Generator) -> sparse.cs
 def _many_labels(rows: np.ndarray, classes: int) -> Row:
     """One pass with many labels in the shared form, beside the product that any covariance costs."""
     labels = tags(len(rows), classes, 3, np.random.default_rng(1))
-    begun = Learner.begin(rows[:2000], form="shared")
+    begun = ExactLearner.begin(rows[:2000], form="shared")
     ours, _ = once(partial(begun.learn, rows, labels, range(classes)))
     wide = rows[: len(rows) // 10].astype(np.float64)
     theirs = 10 * best({"theirs": partial(blas.dsyrk, 1.0, wide.T)}, repeats=3)["theirs"]
@@ -142,7 +142,9 @@ def _one_row_of_river(rows: np.ndarray, labels: np.ndarray) -> Row:
 def _solving(rng: np.random.Generator, *, quick: bool) -> list[Row]:
     n, d, classes, stored = (2_000, 64, 50, 20) if quick else (40_000, 512, 10_000, 361)
     rows = rng.standard_normal((n, d), dtype=np.float32)
-    few = Learner.begin(rows, dimensions=d, form="shared").learn(rows, tags(n, stored, 3, rng), range(stored))
+    few = ExactLearner.begin(rows, dimensions=d, form="shared").learn(
+        rows, tags(n, stored, 3, rng), range(stored)
+    )
     learner = few.empty().learn(rows, tags(n, classes, 20, rng), range(classes))
     size = f"{classes:,} labels, d {d}, shared form"
     given = once(partial(solve, learner, Options(ridge=1.0, exponent=0.5)))[0]
@@ -160,7 +162,7 @@ def _full(rng: np.random.Generator, *, quick: bool) -> list[Row]:
     """Solving in the full form."""
     n, d, classes = (2_000, 64, 50) if quick else (20_000, 256, 1_000)
     rows, labels = rng.standard_normal((n, d)), rng.random((n, classes)) < 0.01
-    learner = Learner.begin(rows, form="full").learn(rows, labels, range(classes))
+    learner = ExactLearner.begin(rows, form="full").learn(rows, labels, range(classes))
     size = f"{classes:,} labels, d {d}, full form"
     given = once(partial(solve, learner, Options(ridge=1.0, exponent=0.0)))[0]
     chosen = once(partial(solve, learner))[0]

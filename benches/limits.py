@@ -17,7 +17,7 @@ from benches.step import SHAPES, made_up
 from benches.timing import Row, best
 from mlcl.config.resolve import config_from
 from mlcl.datasets import prepare_source
-from mlcl.exact import Learner
+from mlcl.exact import ExactLearner
 from mlcl.exact.counting import Counter
 from mlcl.runs.features import Recipe
 from mlcl.training.learner import Learner as Trainer
@@ -35,7 +35,7 @@ def _counting(*, quick: bool) -> list[Row]:
         n = (2**17 if quick else 2**24) // d
         rows = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
         wide = rows.astype(np.float64)
-        features = Learner.begin(rows[: 10 * d]).features
+        features = ExactLearner.begin(rows[: 10 * d]).features
         nothing = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         times = best(
             {

@@ -11,7 +11,7 @@ import numpy as np
 
 from benches.exact import tags
 from benches.timing import Row, limit, once, told
-from mlcl.exact import Learner, Solution, solve
+from mlcl.exact import ExactLearner, Solution, solve
 
 BATCH, BLOCK, TOP = 20_000, 128, 10
 
@@ -21,11 +21,11 @@ def measure(*, quick: bool) -> list[Row]:
     n, d, classes, new = (2_000, 64, 500, 256) if quick else (100_000, 1_024, 100_000, 2_048)
     rng = np.random.default_rng(0)
 
-    def batches() -> Learner:
+    def batches() -> ExactLearner:
         learner = None
         for start in range(0, n, BATCH):
             rows = rng.standard_normal((min(BATCH, n - start), d), dtype=np.float32)
-            learner = learner or Learner.begin(rows, dimensions=d, form="shared")
+            learner = learner or ExactLearner.begin(rows, dimensions=d, form="shared")
             learner = learner.learn(rows, tags(len(rows), classes, 5, rng), range(classes))
         assert learner is not None
         return learner

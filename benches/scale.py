@@ -25,7 +25,7 @@ from benches.machine import describe
 from benches.page import FOLDER
 from mlcl.datasets.shards import ShardColumns
 from mlcl.datasets.shards import describe_shard as footer_of
-from mlcl.exact import Learner, solve
+from mlcl.exact import ExactLearner, solve
 from mlcl.sklearn.shard_parts import Job, count
 
 COLUMNS = ShardColumns("vector", "tags")
@@ -98,7 +98,7 @@ def seconds_of(size: Size, repeats: int) -> float:
         path = Path(place) / "a.parquet"
         write_rows(path, size, seed=0)
         rng = np.random.default_rng(1)
-        features = Learner.begin(rng.standard_normal((1000, size.d)), dimensions=None).features
+        features = ExactLearner.begin(rng.standard_normal((1000, size.d)), dimensions=None).features
         job = Job((footer_of(str(path), COLUMNS),), COLUMNS, features)
         found = []
         for _ in range(repeats):
@@ -112,7 +112,7 @@ def solving_seconds(classes: int, d: int) -> float:
     """Return the processor time of solving, with the ridge chosen."""
     rng = np.random.default_rng(0)
     rows, labels = rng.standard_normal((4000, d)), rng.random((4000, classes)) < 0.02
-    learner = Learner.begin(rows, dimensions=None).learn(rows, labels, range(classes))
+    learner = ExactLearner.begin(rows, dimensions=None).learn(rows, labels, range(classes))
     start = time.process_time()
     solve(learner)
     return time.process_time() - start

@@ -21,8 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlcl.config.resolve import resolve
-from mlcl.exact import Learner as ExactLearner
-from mlcl.exact import Options, carried, solve
+from mlcl.exact import ExactLearner, Options, carried, solve
 from mlcl.metrics import macro_auc
 from mlcl.runs.recording import load_benchmark
 from mlcl.training.callbacks import Callback

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from summary import between
 
 from mlcl.datasets import open_store
-from mlcl.exact import Learner
+from mlcl.exact import ExactLearner
 from mlcl.exact.solution import groups
 from mlcl.metrics import average_precision, macro_auc
 from mlcl.metrics.intervals import paired_interval
@@ -241,7 +241,7 @@ def curves(sets: list[str]) -> None:
     ]
     for name in sets:
         learn, choose, _ = parts(read(name), 0)
-        learner = Learner.begin(learn.x, dimensions=None, form="shared").learn(learn.x, learn.y)
+        learner = ExactLearner.begin(learn.x, dimensions=None, form="shared").learn(learn.x, learn.y)
         classes, solved = range(learner.classes), dict[Any, Any]()
         for spread in SPREADS:
             weights = np.zeros((len(GRID), learner.classes, learn.x.shape[1]))

@@ -29,7 +29,7 @@ from sklearn.svm import LinearSVC
 import mlcl
 from mlcl.datasets.table import find_columns, read_table
 from mlcl.encoders import chosen_encoder
-from mlcl.exact import Learner, solve
+from mlcl.exact import ExactLearner, solve
 
 FIELDS = ("method", "seed", "tags", "rows", "C", "macro_auc", "map", "seconds", "bytes")
 STRENGTHS = (0.1, 0.3, 1.0)
@@ -87,7 +87,7 @@ def ours(data: Data, spec: str) -> dict[str, Any]:
     """Learn all tags by the exact learner on an encoder's vectors."""
     began = time.monotonic()
     encoder = chosen_encoder(spec, data.of(0))
-    learner = Learner.begin(encoder.encode(data.of(0)), dimensions=None)
+    learner = ExactLearner.begin(encoder.encode(data.of(0)), dimensions=None)
     learner = learner.learn(encoder.encode(data.of(0)), data.labels[data.parts[0]])
     solution = solve(learner)
     seconds = time.monotonic() - began

@@ -17,7 +17,7 @@ from ledger import ROOT
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from mlcl.exact import Learner, solve
+from mlcl.exact import ExactLearner, solve
 from mlcl.metrics import LogOddsLines, choose_thresholds, fit_lines
 
 DATA = Path(os.environ.get("MLCL_DATA") or ROOT.parent / "shared" / "data") / "mat"
@@ -47,7 +47,7 @@ def measured(name: str, seed: int) -> list[tuple[float, float]]:
     rows = np.random.default_rng(seed).permutation(len(x))
     train, test = np.split(rows, [int(0.7 * len(rows))])
     held, seen = np.split(train, [len(train) // 10])
-    solution = solve(Learner.begin(x[seen]).learn(x[seen], y[seen], range(y.shape[1])))
+    solution = solve(ExactLearner.begin(x[seen]).learn(x[seen], y[seen], range(y.shape[1])))
     logits, scored = (solution.scores(x[part]).astype(np.float32) for part in (held, test))
     lines, _ = fit_lines(logits, y[held], start=LogOddsLines.identity(y.shape[1]), prior=solution.prior)
     p, q = lines.probabilities(logits), lines.probabilities(scored)

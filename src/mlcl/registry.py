@@ -16,6 +16,7 @@ import re
 import sys
 import types
 import typing
+from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -80,8 +81,15 @@ REGISTRATIONS = Registrations()
 
 
 def _caller() -> str:
-    """Return the module that calls the function which calls this one."""
-    return str(sys._getframe(2).f_globals.get("__name__", ""))
+    """Return the module that registers something, by way of this one."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") in (
+        __name__,
+        "_collections_abc",
+        "collections",
+    ):
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
 @dataclass(frozen=True)
@@ -272,7 +280,7 @@ class Registry(Generic[T]):
                 )
 
 
-class NamedValues(dict[str, V]):
+class NamedValues(UserDict[str, V]):
     """Names for plain values of one kind, such as presets; like a registered part, a name is given once.
 
     >>> colours = NamedValues("colour")
@@ -284,38 +292,21 @@ class NamedValues(dict[str, V]):
     """
 
     def __init__(self, noun: str, values: Mapping[str, V] | None = None) -> None:
-        super().__init__(values or {})
         self.noun = noun
         self._made: dict[str, Registration] = {}
+        self.data = dict(values or {})
 
     def __setitem__(self, name: str, value: V) -> None:
-        self._add(name, value, _caller())
-
-    def _add(self, name: str, value: V, module: str) -> None:
         if name in self:
             raise InputError(f"{self.noun} {name!r} is registered already; expected another name.")
         super().__setitem__(name, value)
-        made = REGISTRATIONS.add(lambda: (self.pop(name, None), self._made.pop(name, None)), module)
+        made = REGISTRATIONS.add(lambda: (self.pop(name, None), self._made.pop(name, None)), _caller())
         if made is not None:
             self._made[name] = made
 
-    def update(self, *others: Any, **more: V) -> None:
-        """Add several names, each as ``values[name] = value`` does."""
-        module = _caller()
-        for name, value in dict(*others, **more).items():
-            self._add(name, value, module)
-
     def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
-        module = _caller()
-        for name, value in dict(other).items():
-            self._add(name, value, module)
+        self.update(other)
         return self
-
-    def setdefault(self, name: str, default: V | None = None) -> V:
-        """Return a value, or add one."""
-        if name not in self:
-            self._add(name, cast(V, default), _caller())
-        return self[name]
 
     def owner(self, name: str) -> str:
         """Return the source of the plugin that added ``name``; an empty string for the package itself."""

@@ -41,6 +41,17 @@ def csv_text(heads: Sequence[object], rows: Iterable[Sequence[object]], *, sprea
     return "".join(found).encode(errors="backslashreplace").decode()
 
 
+def csv_number(value: object) -> object:
+    """Return a number with six decimals, and an empty string for an undefined value.
+
+    >>> csv_number(1 / 3), csv_number(float("nan")), csv_number(None), csv_number("er")
+    (0.333333, '', '', 'er')
+    """
+    if value is None or value != value:
+        return ""
+    return round(value, 6) if isinstance(value, float) else value
+
+
 def csv_line(cells: Iterable[object], *, delimiter: str = ",") -> str:
     r"""Return a line of CSV without its end.
 

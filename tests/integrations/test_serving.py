@@ -24,7 +24,7 @@ from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.integrations.serving import model as model_module
 from mlcl.integrations.serving.app import Door, body, make_app
-from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refused, busy
+from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refusal, busy
 from mlcl.integrations.serving.model import LIGHT_PIXELS, Model, parse
 from mlcl.integrations.serving.workers import HEAVY
 from mlcl.runs.run import run
@@ -397,10 +397,10 @@ def test_a_body_that_is_too_long_or_never_comes_is_given_up():
         async with body(sent, 10, seconds, Budget(100)):
             pass
 
-    with pytest.raises(Refused, match="more than 10 bytes") as error:
+    with pytest.raises(Refusal, match="more than 10 bytes") as error:
         asyncio.run(read(Sent(*[b"x" * 8] * 3), LIMIT))
     assert error.value.status == 413
-    with pytest.raises(Refused, match="not complete within") as error:
+    with pytest.raises(Refusal, match="not complete within") as error:
         asyncio.run(read(Sent(b"x"), 0.01))
     assert error.value.status == 408
 
@@ -411,7 +411,7 @@ def test_large_requests_share_a_budget_and_small_ones_need_none():
         async with body(Sent(b"x" * (FREE + 800), ends=True), 10**6, LIMIT, budget) as data:
             assert len(data) == FREE + 800
             assert budget.left == 200
-            with pytest.raises(Refused) as error:
+            with pytest.raises(Refusal) as error:
                 async with body(Sent(b"x" * (FREE + 100), b"x" * 101), 10**6, LIMIT, budget):
                     pass
             assert error.value.status == 503

@@ -29,7 +29,7 @@ from mlcl.cli.main import main
 from mlcl.errors import InputError
 from mlcl.integrations.serving import server, workers
 from mlcl.integrations.serving.app import Door
-from mlcl.integrations.serving.limits import Limits, Refused
+from mlcl.integrations.serving.limits import Limits, Refusal
 from mlcl.integrations.serving.server import Entrance, Patient, Seldom, bound
 from mlcl.integrations.serving.workers import AHEAD, HEAVY, LARGE, Answer, Gone, Workers
 from mlcl.runs.run import run
@@ -123,10 +123,10 @@ def test_as_many_wait_as_can_be_answered_in_time(started):
             pytest.approx(7.0),
             False,
         )  # those that were sent wait as well
-        with pytest.raises(Refused) as error:
+        with pytest.raises(Refusal) as error:
             await crew.ask("item", b"", gone=here)
         assert (error.value.status, error.value.headers) == (503, {"Retry-After": "7"})
-        with pytest.raises(Refused):
+        with pytest.raises(Refusal):
             crew.check("item", 100)
         crew.check("batch", 100)  # others wait for other things
         started[0].go.set()
@@ -174,13 +174,13 @@ def test_nothing_is_computed_for_clients_that_have_gone(started, monkeypatch):
         crew = Workers("run", limits=Limits(seconds=0.01))
         await crew.start()
         for _ in range(AHEAD):
-            with pytest.raises(Refused, match="no answer within"):
+            with pytest.raises(Refusal, match="no answer within"):
                 await crew.ask("item", b"first", gone=here)
         crew.limits = Limits(seconds=LIMIT)
         asked = asyncio.create_task(crew.ask("item", b"second", gone=away))
         await settle()
         started[0].go.set()
-        with pytest.raises(Refused, match="has gone"):
+        with pytest.raises(Refusal, match="has gone"):
             await asked
         assert started[0].asked == [b"first"] * AHEAD
         await crew.stop()
@@ -198,7 +198,7 @@ def test_a_process_that_ends_is_replaced(started, monkeypatch):
         started[0].go.set()
         started[0].status = "gone"
         bad, good = (asyncio.create_task(crew.ask("item", body, gone=here)) for body in (b"bad", b"good"))
-        with pytest.raises(Refused) as error:
+        with pytest.raises(Refusal) as error:
             await bad
         assert error.value.status == 500
         await settle()

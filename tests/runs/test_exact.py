@@ -14,7 +14,7 @@ from mlcl.cli.main import main
 from mlcl.config.resolve import config_from, merge
 from mlcl.datasets import prepare_source
 from mlcl.errors import InputError
-from mlcl.exact import Learner, Options, solve
+from mlcl.exact import ExactLearner, Options, solve
 from mlcl.runs.continuing import load_base, update
 from mlcl.runs.folder import read_memory, read_result
 from mlcl.runs.result import describe_solved
@@ -171,7 +171,7 @@ def test_from_the_command_line(tmp_path, capsys):
     assert line == f"solved with {describe_solved(used)}"
     # The same choice as that of a tagger with the sums of the run.
     sums = load_base(tmp_path / "auto").kept.exact
-    learner = Learner.from_arrays({name: value.numpy() for name, value in sums.items()})
+    learner = ExactLearner.from_arrays({name: value.numpy() for name, value in sums.items()})
     chosen = config_from({"method": "exact", "exact": {"unlabelled": "auto"}}).exact
     choice = solve(learner, Options(chosen.unlabelled, chosen.goal, chosen.ridge, chosen.exponent)).choice
     assert used == {"head": {name: getattr(choice, name) for name in ("unlabelled", "ridge", "exponent")}}

@@ -13,8 +13,7 @@ from helpers import EXACT, label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
-from mlcl.exact import Learner as ExactLearner
-from mlcl.exact import Options, solve
+from mlcl.exact import ExactLearner, Options, solve
 from mlcl.files import FolderLock
 from mlcl.metrics import Goal
 from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, update

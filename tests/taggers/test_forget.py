@@ -14,8 +14,7 @@ from helpers import EXACT, LABELS, label_settings, label_store
 from mlcl.cli.main import main
 from mlcl.datasets import load_dataset, prepare_source, read_ids
 from mlcl.errors import InputError
-from mlcl.exact import Learner as ExactLearner
-from mlcl.exact import Sums
+from mlcl.exact import ExactLearner, Sums
 from mlcl.runs.continuing import load_base, update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained

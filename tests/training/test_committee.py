@@ -10,8 +10,7 @@ from helpers import SMALL, SMALL_IMAGES, small_benchmark
 from mlcl.config.resolve import config_from, merge
 from mlcl.config.schema import to_dict
 from mlcl.errors import InputError
-from mlcl.exact import Learner as ExactLearner
-from mlcl.exact import Options, solve
+from mlcl.exact import ExactLearner, Options, solve
 from mlcl.metrics import macro_auc
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.heads import CommitteeHead

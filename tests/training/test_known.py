@@ -7,7 +7,7 @@ import torch
 import mlcl
 from helpers import SMALL, small_arrays
 from mlcl.config.resolve import config_from, merge
-from mlcl.exact import Learner
+from mlcl.exact import ExactLearner
 from mlcl.runs.continuing import load_base
 from mlcl.runs.folder import read_memory, read_result, read_weights
 from mlcl.runs.run import run
@@ -78,7 +78,7 @@ def test_sums_are_those_of_the_known_labels(known, tmp_path):
     settings = {"method": "exact", "model": {"kind": "fixed", "head": "exact"}, "memory": {"size": 0}}
     run(config_from(settings), benchmark=stream(known, tasks=1), out=tmp_path / "exact")
     kept = read_memory(tmp_path / "exact", read_result(tmp_path / "exact"))
-    found = Learner.from_arrays({name: value.numpy() for name, value in kept.exact.items()})
+    found = ExactLearner.from_arrays({name: value.numpy() for name, value in kept.exact.items()})
     x, y = small_arrays()
-    expected = Learner.begin(x).learn(x, y, list(range(CLASSES)), annotated=known)
+    expected = ExactLearner.begin(x).learn(x, y, list(range(CLASSES)), annotated=known)
     np.testing.assert_array_equal(found.sums.counts(0.0), expected.sums.counts(0.0))

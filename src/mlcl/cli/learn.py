@@ -134,7 +134,7 @@ def learn(
     options = asdict(reading) | {"encoder": encoder}
     kind, store = as_store(files[0], options, size=size, announce=announce)
     exact = {"unlabelled": counting.unlabelled, "dimensions": counting.dimensions}
-    chosen = learning.choose(
+    chosen = learning.choose_learner(
         kind,
         store,
         method=method or "best",

@@ -13,7 +13,7 @@ from mlcl.cli.progress import TimeLeft, make_console
 from mlcl.datasets import Dataset
 from mlcl.metrics import session_means
 from mlcl.models.provenance import describe_weights
-from mlcl.reports.rendering import Cell, PrintedTable, decimals
+from mlcl.reports.rendering import Cell, PrintedTable, decimals, plural
 from mlcl.runs.durations import measured
 from mlcl.runs.folder import WARNINGS
 from mlcl.runs.result import Result, describe_solved
@@ -52,8 +52,8 @@ class Terminal(Callback):
         names = ", ".join(learner.data.classes[k] for k in task.classes[:6])
         more = f" and {len(task.classes) - 6} more" if len(task.classes) > 6 else ""
         self.console.print(
-            f"task {task.index + 1}/{len(learner.tasks)}: {_count(len(task.train), _noun(learner.data))}, "
-            f"{_count(len(task.classes), 'class')} ({names}{more}), memory {len(learner.memory)}"
+            f"task {task.index + 1}/{len(learner.tasks)}: {plural(len(task.train), _noun(learner.data))}, "
+            f"{plural(len(task.classes), 'class')} ({names}{more}), memory {len(learner.memory)}"
         )
         total = steps * learner.epochs
         done = learner.epoch * steps + learner.step
@@ -136,7 +136,7 @@ def result_lines(result: Result) -> list[str]:
         named = "it" if undefined == 1 else "them"
         where = f"; {result.folder / WARNINGS} names {named}" if result.folder and benchmark.notes else ""
         lines.append(
-            f"{_count(undefined, 'class')} without a positive or a negative test {noun} in the task "
+            f"{plural(undefined, 'class')} without a positive or a negative test {noun} in the task "
             f"{'was' if undefined == 1 else 'were'} left out{where}"
         )
     return lines
@@ -158,16 +158,6 @@ def _session_lines(result: Result) -> list[str]:
 def _noun(data: Dataset) -> str:
     """Return what one row of the data is."""
     return "image" if data.kind == "images" else "vector"
-
-
-def _count(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> _count(1, "image"), _count(2, "class")
-    ('1 image', '2 classes')
-    """
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def _later_steps(learner: Learner, task: Task) -> int:

@@ -108,11 +108,11 @@ def merge(folders: list[Path], *, out: Path, overwrite: bool = False) -> int:
         out (DIR3): the folder to write.
         overwrite: replace a tagger that is there.
     """
-    from mlcl.taggers.sums import merge_sums, read_sums, write_sums
+    from mlcl.taggers.sums import load_sums, merge_sums, write_sums
 
     if len(folders) < 2:
         raise InputError(f"{folders[0]} is one tagger; expected at least two to merge.")
-    merged = functools.reduce(merge_sums, map(read_sums, folders))
+    merged = functools.reduce(merge_sums, map(load_sums, folders))
     files.claim_folder(out, overwrite=overwrite)
     write_sums(out, merged, command="mlcl merge")
     say(out)

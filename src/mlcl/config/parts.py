@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_origin
 
 import numpy as np
 
 from mlcl.config.schema import PARTS, SECTIONS, Config, settings_of
+from mlcl.config.values import fits, shown_kind
 from mlcl.errors import InputError, one_line
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES
@@ -117,23 +118,9 @@ def _check_options(part: str, section: str, kind: str, given: Mapping[str, Any])
     for option in read_options(REGISTRIES[part].get(kind)):
         value = given.get(option.name)
         kinds = [kind for kind in members([option.type]) if kind is not type(None)]
-        if value is not None and not any(_fits(value, kind) for kind in kinds):
-            expected = " or ".join(map(_shown, kinds))
+        if value is not None and not any(fits(value, kind) for kind in kinds):
+            expected = " or ".join(map(shown_kind, kinds))
             raise InputError(f"{section}.{option.name} is {value!r}; expected {expected}.")
-
-
-def _shown(kind: Any) -> str:
-    return ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else kind.__name__
-
-
-def _fits(value: object, kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, get_origin(kind) or kind)
 
 
 def build_parts(config: Config, *, suits: str = "flip-crop") -> MethodParts:
@@ -158,7 +145,7 @@ def build_memory(config: Config) -> Memory:
     return Memory(memory.kind, memory.samples, seed=seed, **chosen)
 
 
-def check_parts(config: Config) -> None:
+def check_combination(config: Config) -> None:
     """Refuse unknown kinds, options that a part does not use, bad values, and parts that do not go together."""
     for part in PARTS:
         section = getattr(config, part)

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from mlcl.config.fitting import RATES, data_kind, fixed_features, with_fitting_defaults
-from mlcl.config.parts import check_parts, part_settings, section_options
+from mlcl.config.parts import check_combination, part_settings, section_options
 from mlcl.config.schema import PARTS, SECTIONS, Config, from_dict, settings_of, to_dict, upgraded
 from mlcl.config.unused import unused_settings, warn_of_unused
 from mlcl.config.values import convert, load_yaml
@@ -244,7 +244,7 @@ def resolve(
             f"committee.{name} is {value!r}, but there is no member; expected committee.encoder or committee.moments "
             "with it."
         )
-    check_parts(config)
+    check_combination(config)
     return config
 
 

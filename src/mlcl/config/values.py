@@ -46,7 +46,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     for one in kinds:
         with contextlib.suppress(ValueError, OverflowError):
             return _converted(value, one)
-    shown = " or ".join(dict.fromkeys(_shown(one) for one in kinds if one is not NoneType))
+    shown = " or ".join(dict.fromkeys(shown_kind(one) for one in kinds if one is not NoneType))
     raise InputError(f"{name} is {one_line(repr(value))}; expected {shown}.")
 
 
@@ -54,19 +54,21 @@ def _converted(value: Any, kind: Any) -> Any:
     origin = get_origin(kind) or kind
     if isinstance(value, str) and origin not in (str, Literal):
         value = _from_text(value)
-    if origin is Literal:
-        fits = any(value == one and type(value) is type(one) for one in get_args(kind))
-    elif kind is float:
-        fits = isinstance(value, int | float) and not isinstance(value, bool)
-    elif kind is int:
-        fits = type(value) is int
-    else:
-        fits = isinstance(value, Mapping if origin is dict else origin)
-    if not fits:
+    if not fits(value, kind):
         raise ValueError
     if origin is list and get_args(kind):
         return [_converted(one, get_args(kind)[0]) for one in value]
     return float(value) if kind is float else value
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a type that a signature declares: whole numbers are floats, and flags no numbers."""
+    origin = get_origin(kind) or kind
+    if origin is Literal:
+        return any(value == one and type(value) is type(one) for one in get_args(kind))
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is int if kind is int else isinstance(value, Mapping if origin is dict else origin)
 
 
 def _from_text(text: str) -> Any:
@@ -78,7 +80,8 @@ def _from_text(text: str) -> Any:
     return text
 
 
-def _shown(kind: Any) -> str:
+def shown_kind(kind: Any) -> str:
+    """Return a type in words."""
     return (
         ", ".join(map(repr, get_args(kind)))
         if get_origin(kind) is Literal

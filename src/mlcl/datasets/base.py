@@ -193,7 +193,7 @@ class Dataset:
                 f"but one shape was expected"
             )
         names = _class_names(classes, width)
-        return cls(name, names, train, test, fingerprint(names, train, test))
+        return cls(name, names, train, test, content_fingerprint(names, train, test))
 
 
 def known_labels(
@@ -269,14 +269,14 @@ def as_inputs(inputs: ArrayLike, *, name: str = "inputs") -> NDArray[Any]:
     return x
 
 
-def fingerprint(classes: Sequence[str], train: Split, test: Split) -> str:
+def content_fingerprint(classes: Sequence[str], train: Split, test: Split) -> str:
     """Return 16 hexadecimal digits of a SHA-256 over class names, labels and inputs; the name does not count.
 
     Inputs over `WHOLE_BYTES` are sampled: evenly spaced rows that together are about that size. Labels,
     shapes and types count in full, so all that can go unseen is a change to inputs between the sampled rows.
 
     >>> part = Split(np.zeros((2, 3), np.float32), np.eye(2, dtype=np.uint8))
-    >>> fingerprint(["cat", "dog"], part, part) == fingerprint(["cat", "cow"], part, part)
+    >>> content_fingerprint(["cat", "dog"], part, part) == content_fingerprint(["cat", "cow"], part, part)
     False
     """
     digest = hashlib.sha256(json.dumps(list(classes)).encode())

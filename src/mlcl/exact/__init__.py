@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from mlcl.exact.carrying import carried, linear_map
 from mlcl.exact.features import FeatureMap, fit_map
-from mlcl.exact.learner import Learner
+from mlcl.exact.learner import ExactLearner
 from mlcl.exact.moments import Moments
 from mlcl.exact.solving import Options, Solution, solve
 from mlcl.exact.sums import Sums
 
+Learner = ExactLearner
+"""Its name until `mlcl.training.learner.Learner` had the same one."""
+
 __all__ = [
+    "ExactLearner",
     "FeatureMap",
     "Learner",
     "Moments",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlcl.exact.features import fit_map
-from mlcl.exact.learner import Learner
+from mlcl.exact.learner import ExactLearner
 from mlcl.exact.moments import Floats
 
 RIDGE = 1e-3
@@ -44,8 +44,14 @@ def linear_map(old: Floats, new: Floats, *, ridge: float = RIDGE) -> tuple[Float
 
 
 def carried(
-    learner: Learner, old: Any, new: Any, *, dimensions: int | None = 256, seed: int = 0, ridge: float = RIDGE
-) -> Learner:
+    learner: ExactLearner,
+    old: Any,
+    new: Any,
+    *,
+    dimensions: int | None = 256,
+    seed: int = 0,
+    ridge: float = RIDGE,
+) -> ExactLearner:
     """Return the learner with all its sums carried over to the new features.
 
     Args:
@@ -60,10 +66,10 @@ def carried(
     >>> labels = rng.random((400, 1)) < 0.3
     >>> old = labels + rng.normal(0, 0.3, (400, 2))
     >>> new = old @ [[2.0, 1.0], [0.0, 1.0]] + 3.0
-    >>> learner = carried(Learner.begin(old).learn(old, labels, [0]), old[:50], new[:50], ridge=1e-12)
+    >>> learner = carried(ExactLearner.begin(old).learn(old, labels, [0]), old[:50], new[:50], ridge=1e-12)
     >>> bool(np.allclose(learner.features.centre + learner.sums.positive[0].mean, new[labels[:, 0]].mean(0)))
     True
     """
     features = fit_map(new, dimensions=dimensions, seed=seed)
     matrix, shift = linear_map(learner.features(old), features(new), ridge=ridge)
-    return Learner(features, learner.sums.mapped(matrix, shift))
+    return ExactLearner(features, learner.sums.mapped(matrix, shift))

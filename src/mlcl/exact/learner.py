@@ -38,7 +38,7 @@ def is_shared(form: Form, dimensions: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Learner:
+class ExactLearner:
     """What an exact learner knows.
 
     Attributes:
@@ -48,7 +48,7 @@ class Learner:
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((400, 2)) < 0.3
     >>> rows = labels + rng.normal(0, 0.3, (400, 2))
-    >>> learner = Learner.begin(rows).learn(rows, labels[:, :1], [0])
+    >>> learner = ExactLearner.begin(rows).learn(rows, labels[:, :1], [0])
     >>> learner = learner.learn(rows, labels[:, 1:], [1])  # a new class, on rows of its own
     >>> learner.classes, learner.sums.total.count
     (2, 800.0)
@@ -58,7 +58,9 @@ class Learner:
     sums: Sums
 
     @classmethod
-    def begin(cls, rows: Any, *, dimensions: int | None = 256, seed: int = 0, form: Form = "full") -> Learner:
+    def begin(
+        cls, rows: Any, *, dimensions: int | None = 256, seed: int = 0, form: Form = "full"
+    ) -> ExactLearner:
         """Return a learner that has seen nothing, with the feature map that these rows determine.
 
         Args:
@@ -80,7 +82,7 @@ class Learner:
         """Return the size of all sums in bytes: what the learner remembers of the rows."""
         return self.sums.nbytes
 
-    def empty(self) -> Learner:
+    def empty(self) -> ExactLearner:
         """Return a learner with the same feature map and classes that has seen nothing: it can be merged later."""
         return replace(self, sums=Sums.zeros(self.features.dimension, self.classes, shared=self.sums.shared))
 
@@ -92,7 +94,7 @@ class Learner:
         *,
         annotated: NDArray[np.bool_] | None = None,
         weights: Floats | None = None,
-    ) -> Learner:
+    ) -> ExactLearner:
         """Return the learner that has also seen these rows.
 
         Args:
@@ -119,7 +121,7 @@ class Learner:
         annotated: NDArray[np.bool_] | None = None,
         weights: Floats | None = None,
         names: Sequence[object] | None = None,
-    ) -> Learner:
+    ) -> ExactLearner:
         """Return the learner that has never seen these rows; the arguments are those of `learn`.
 
         Rows that cannot have been learnt so, as far as sums show it, are an `InputError`.
@@ -137,7 +139,7 @@ class Learner:
             raise InputError(f"class {seen.classes - 1} is not known, so no row of it can be forgotten")
         return replace(self, sums=self.sums.without(seen, names))
 
-    def merge(self, other: Learner, ids: Sequence[int] | None = None) -> Learner:
+    def merge(self, other: ExactLearner, ids: Sequence[int] | None = None) -> ExactLearner:
         """Return the learner that has seen the rows of both.
 
         Without a projection, sums around another centre are moved to this one. Learners with a projection cannot be
@@ -162,7 +164,7 @@ class Learner:
         merged = _finite(self.sums.grown(classes) + theirs.placed(ids, classes))
         return replace(self, sums=self._of_one_scale(merged))
 
-    def remove(self, k: int) -> Learner:
+    def remove(self, k: int) -> ExactLearner:
         """Return the learner without class k; the numbers of later classes decrease by one."""
         return replace(self, sums=self.sums.removed(k))
 
@@ -177,7 +179,7 @@ class Learner:
         return found | {f"sums.{name}": value for name, value in sums_arrays(self.sums).items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Learner:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ExactLearner:
         """Return what `arrays` was made of; values that do not fit together are an `InputError`."""
         centre, projection = arrays["features.centre"], arrays.get("features.projection")
         given = [centre] if projection is None else [centre, projection]

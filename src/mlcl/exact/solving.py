@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.exact.features import blocks, dense
-from mlcl.exact.learner import Learner
+from mlcl.exact.learner import ExactLearner
 from mlcl.exact.moments import Floats
 from mlcl.exact.probabilities import ScoreMoments, best_thresholds, log_odds_line
 from mlcl.exact.ridge import EXPONENTS, RIDGES, UNLABELLED, Choice, Wanted, choose
@@ -107,13 +107,13 @@ class Solution:
         return np.where(self.moments.varies, best_thresholds(self.moments, self.prior, goal), 0.0)
 
 
-def solve(learner: Learner, options: Options | None = None) -> Solution:
+def solve(learner: ExactLearner, options: Options | None = None) -> Solution:
     """Return the weights of all classes, scaled so that scores are log-odds.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((400, 2)) < 0.3
     >>> rows = labels + rng.normal(0, 0.3, (400, 2))
-    >>> solution = solve(Learner.begin(rows).learn(rows, labels, range(2)))
+    >>> solution = solve(ExactLearner.begin(rows).learn(rows, labels, range(2)))
     >>> solution.probabilities(np.array([[0.0, 1.0]])).round(2)
     array([[0.  , 0.99]])
     """

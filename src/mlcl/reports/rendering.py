@@ -217,10 +217,11 @@ PROBABILITIES = {
 def plural(count: float, word: str) -> str:
     """Return a number with a word.
 
-    >>> plural(1, "run"), plural(12, "run")
-    ('1 run', '12 runs')
+    >>> plural(1, "run"), plural(12, "run"), plural(20000, "class")
+    ('1 run', '12 runs', '20000 classes')
     """
-    return f"{count:g} {word}{'' if count == 1 else 's'}"
+    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
+    return f"{count} {word}{ending}" if isinstance(count, int) else f"{count:g} {word}{ending}"
 
 
 _LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$"}

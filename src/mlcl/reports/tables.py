@@ -16,7 +16,7 @@ from mlcl.reports.gather import RunGroup, Section
 from mlcl.reports.rendering import Cell, PrintedTable, as_cell, decimals, in_cell, interval
 from mlcl.sweeps.experiment import LOWER_IS_BETTER, SESSION_METRICS
 from mlcl.sweeps.record import TuningRecord
-from mlcl.texts import csv_text, visible
+from mlcl.texts import csv_number, csv_text, visible
 
 NAMES = {
     "macro_auc": "Macro-AUC",
@@ -265,12 +265,18 @@ def table_csv(section: Section, lines: Sequence[Line]) -> str:
     heads += [f"published_{metric}" for metric in metrics if metric not in COSTS]
     body = []
     for group, line in zip(section.groups, lines, strict=True):
-        values: list[object] = [line.label, group.row.series, _plain(group.row.x), line.seeds]
+        values: list[object] = [line.label, group.row.series, csv_number(group.row.x), line.seeds]
         for metric in metrics:
-            values += [_plain(line.mean[metric]), _plain(line.std[metric])]
+            values += [csv_number(line.mean[metric]), csv_number(line.std[metric])]
         ends = line.difference or Interval(math.nan, math.nan, math.nan, 0.95)
-        values += [section.metric, line.reference, _plain(ends.estimate), _plain(ends.low), _plain(ends.high)]
-        values += [_plain(line.published.get(metric)) for metric in metrics if metric not in COSTS]
+        values += [
+            section.metric,
+            line.reference,
+            csv_number(ends.estimate),
+            csv_number(ends.low),
+            csv_number(ends.high),
+        ]
+        values += [csv_number(line.published.get(metric)) for metric in metrics if metric not in COSTS]
         body.append(values)
     return csv_text(heads, body, spreadsheet=True)
 
@@ -288,7 +294,7 @@ def runs_csv(section: Section) -> str:
         for run in group.runs:
             folder = f"{base}/{run.folder.name}" if base else str(run.folder)
             line: dict[str, object] = {"label": group.label, "seed": run.seed, **dict.fromkeys(tuned, "")}
-            line |= {metric: _plain(run.values[metric]) for metric in NAMES}
+            line |= {metric: csv_number(run.values[metric]) for metric in NAMES}
             line |= chosen.get(group.label, {})
             line |= {
                 "version": run.version,
@@ -309,7 +315,7 @@ def classes_csv(section: Section) -> str:
         for run in group.runs:
             task = {k: number for number, ids in enumerate(run.tasks) for k in ids}
             for k, name in enumerate(run.classes):
-                auc = _plain(float(run.per_class[-1, k]))
+                auc = csv_number(float(run.per_class[-1, k]))
                 body.append([group.label, run.seed, name, task.get(k, ""), int(run.positive[k]), auc])
     return csv_text(["label", "seed", "class", "task", "positive", "auc"], body, spreadsheet=True)
 
@@ -324,10 +330,3 @@ def table_latex(section: Section, lines: Sequence[Line]) -> str:
     """Return the table in LaTeX, below its footnotes; it needs the package booktabs."""
     notes = [f"% {visible(note)}" for note in footnotes(section, lines)]
     return "\n".join([*notes, grid(section, lines).latex(), ""])
-
-
-def _plain(value: object) -> object:
-    """Return a number with six decimals, and an empty string for an undefined value."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return round(value, 6) if isinstance(value, float) else value

@@ -24,7 +24,7 @@ from mlcl.datasets import Dataset, Split, absolute_data, is_given_arrays, load_d
 from mlcl.datasets.base import ConcatRows, known_labels
 from mlcl.engines.launching import launched
 from mlcl.errors import InputError, one_line
-from mlcl.exact import Learner as ExactLearner
+from mlcl.exact import ExactLearner
 from mlcl.labels import Labels
 from mlcl.memories import Memory, own_rows
 from mlcl.models.network import grown

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ RECORDS = ("weights", "encoder_weights", "features", "calibration", "sums")
 """Fields that are kept as they are."""
 NAN = float("nan")
 Floats = NDArray[np.float64]
+T = TypeVar("T")
+KINDS: dict[type, str] = {list: "list", dict: "mapping"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,12 +194,12 @@ class Result:
 
     @classmethod
     def _parsed(cls, content: Mapping[str, Any]) -> Self:
-        classes = tuple(str(name) for name in _list(content, "classes"))
+        classes = tuple(str(name) for name in _of(list, content, "classes"))
         sessions = _optional(content, "sessions") or {}  # runs of an earlier version have none
         simple: dict[str, Any] = {name: content[name] for name in ("benchmark", "method", "seed")}
         simple |= {name: _optional(content, name) for name in RECORDS}
         simple |= {name: _number(content.get(name)) for name in ("steps", "rows", "memory_bytes")}
-        simple |= {name: _numbers(_mapping(content, name)) for name in ("pooled", "thirds")}
+        simple |= {name: _numbers(_of(dict, content, name)) for name in ("pooled", "thirds")}
         return cls(
             **simple,
             settings=content["config"],
@@ -206,16 +208,16 @@ class Result:
             matrix=_matrix(content, "matrix", None),
             per_class=_matrix(content, "per_class", len(classes)),
             classes=classes,
-            positive=np.array([_integer(v, "positive") for v in _list(content, "positive")], np.int64),
-            tasks=tuple(tuple(_integer(k, "tasks") for k in task) for task in _list(content, "tasks")),
-            task_seconds=np.array([_number(value) for value in _list(content, "task_seconds")]),
+            positive=np.array([_integer(v, "positive") for v in _of(list, content, "positive")], np.int64),
+            tasks=tuple(tuple(_integer(k, "tasks") for k in task) for task in _of(list, content, "tasks")),
+            task_seconds=np.array([_number(value) for value in _of(list, content, "task_seconds")]),
             stored=tuple(_integer(count, "memory") for count in content.get("memory") or ()),
             input_shape=_shape(content.get("input_shape")),
             sessions=tuple(_session(each) for each in sessions.get("each") or ()),
             threshold=_number(sessions.get("threshold")),
             map_forgetting=_number(sessions.get("map_forgetting")),
             solved={
-                str(layer): dict.fromkeys(SOLVED, NAN) | _numbers(_mapping({"solved": values}, "solved"))
+                str(layer): dict.fromkeys(SOLVED, NAN) | _numbers(_of(dict, {"solved": values}, "solved"))
                 for layer, values in (_optional(content, "solved") or {}).items()
             },
         )
@@ -379,22 +381,15 @@ def _integer(value: Any, name: str) -> int:
     return value
 
 
-def _list(content: Mapping[str, Any], name: str) -> list[Any]:
+def _of(kind: type[T], content: Mapping[str, Any], name: str) -> T:
     value = content.get(name)
-    if not isinstance(value, list):
-        raise InputError(f"{name} is {str(value)[:40]!r}; expected a list")
-    return value
-
-
-def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = content.get(name)
-    if not isinstance(value, dict):
-        raise InputError(f"{name} is {str(value)[:40]!r}; expected a mapping")
+    if not isinstance(value, kind):
+        raise InputError(f"{name} is {str(value)[:40]!r}; expected a {KINDS[kind]}")
     return value
 
 
 def _matrix(content: Mapping[str, Any], name: str, width: int | None) -> Floats:
-    rows = [[_number(value) for value in row] for row in _list(content, name)]
+    rows = [[_number(value) for value in row] for row in _of(list, content, name)]
     if not rows or len({len(row) for row in rows}) != 1 or (width is not None and len(rows[0]) != width):
         raise InputError(f"{name} is not a matrix of the expected width")
     return np.array(rows, dtype=np.float64)

@@ -363,7 +363,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
     def _save_folder(self, path: Path, *, overwrite: bool) -> None:
         from mlcl.runs.folder import claim_folder  # of torch, which learning does not need
-        from mlcl.taggers.sums import Learnt, write_sums
+        from mlcl.taggers.sums import LearntSums, write_sums
 
         names = self.classes_.tolist()
         numbers = all(isinstance(name, int) for name in names)
@@ -372,7 +372,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
                 "the names of the classes are numbers and texts; expected one of both: rename some (ExactTagger.rename)"
             )
         features = names_of_features(self)
-        learnt = Learnt(
+        learnt = LearntSums(
             self.learner_,
             tuple(str(name) for name in names),
             self._options(),
@@ -405,9 +405,9 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
     @classmethod
     def _load_folder(cls, path: Path) -> Self:
-        from mlcl.taggers.sums import read_sums
+        from mlcl.taggers.sums import load_sums
 
-        found = read_sums(path)
+        found = load_sums(path)
         options, goal = found.options, found.goal
         tagger = cls(
             **asdict(options),

@@ -273,8 +273,7 @@ class _State:
         """Write what verbs need beside the sums, unless it is there, and return how good the tagger is."""
         from mlcl.runs.folder import has_result
         from mlcl.taggers.learning import quality_line
-        from mlcl.taggers.sums import HeldOutRows, chosen_goal, write_sums
-        from mlcl.taggers.sums import Learnt as LearntSums
+        from mlcl.taggers.sums import HeldOutRows, LearntSums, chosen_goal, write_sums
 
         if changed or not has_result(self.out):
             held, goal = part.held.ordered(), chosen_goal(self.out) or Goal()

@@ -27,7 +27,7 @@ from mlcl.sweeps.plan import ROWS_OWN, TUNING, PlannedRun
 from mlcl.sweeps.record import settings_hash
 from mlcl.sweeps.search import Found, Rule, Value, default_grid, search
 from mlcl.sweeps.work import Finished
-from mlcl.texts import csv_text
+from mlcl.texts import csv_number, csv_text
 
 FIRST_SEED = 1000
 """The first seed of tuning: the seeds of a table count from 0, so that none is used for both."""
@@ -302,7 +302,7 @@ class Tuning:
                 again = 1 + (number >= len(row.grids))
                 for value, seed, run in self._tried(row, stage):
                     known = self._known[run.folder]
-                    numbers = [_plain(known.values[metric]) for metric in metrics]
+                    numbers = [csv_number(known.values[metric]) for metric in metrics]
                     others, chosen = described_choice(stage.others), int(value == stage.found.best)
                     place = [row.label, again, stage.setting, value, others, seed, chosen]
                     rows.append([*place, *numbers, known.error, run.folder.relative_to(self.out).as_posix()])
@@ -323,10 +323,6 @@ def described_choice(values: Mapping[str, Value]) -> str:
     'train.lr 0.1, loss.margin 1.0'
     """
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def _plain(value: float) -> float | str:
-    return "" if math.isnan(value) else round(value, 6)
 
 
 def _without(config: Config, name: str) -> str | None:

@@ -3,10 +3,11 @@
     inputs -> encoder -> scorer -> calibration -> thresholds -> tags
 
 The scorer takes images or vectors. Where vectors were made of other inputs, such as texts, what made them is the
-encoder. It is one file, bytes to this room: ``Dataset.encoder`` on the way in (or `mlcl.taggers.sums.Learnt.encoder`),
-``encoder.safetensors`` with its checksum in the folder, carried on by every new version and copy, and
-``Tagger.encoder`` on the way out. `mlcl.taggers.learning.prepared` makes a store of vectors of any data, for `learn`
-and `update`, and `mlcl.taggers.predict.read_inputs` makes vectors of any inputs, for ``predict``, ``drift`` and others.
+encoder. It is one file, bytes to this room: ``Dataset.encoder`` on the way in (or that of
+`mlcl.taggers.sums.LearntSums`), ``encoder.safetensors`` with its checksum in the folder, carried on by every new
+version and copy, and ``Tagger.encoder`` on the way out. `mlcl.taggers.learning.prepared` makes a store of vectors of
+any data, for `learn` and `update`, and `mlcl.taggers.predict.read_inputs` makes vectors of any inputs, for ``predict``,
+``drift`` and others.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mlcl.datasets import Dataset, absolute_data, load_dataset, shown_data
 from mlcl.errors import InputError, check_number
-from mlcl.exact import Learner, solve
+from mlcl.exact import ExactLearner, solve
 from mlcl.metrics.changes import LEAST, AucChanges, ModelAnswers, PooledChange, auc_changes, pooled_changes
 from mlcl.metrics.influence import auc_influence, auc_intervals
 from mlcl.models.provenance import check_encoder
@@ -301,7 +301,7 @@ def _cross_fitted(
     """Return the scores of each half of rows by what the exact learner learns from the other half."""
     found, halves = np.zeros(truth.shape), np.arange(len(truth)) % 2 == 0
     for half in (halves, ~halves):
-        learner = Learner.begin(features[~half], form="auto")
+        learner = ExactLearner.begin(features[~half], form="auto")
         learner = learner.learn(features[~half], truth[~half], range(truth.shape[1]), annotated=known[~half])
         found[half] = solve(learner).scores(features[half])
     return found

@@ -128,7 +128,7 @@ def prepared(
     if data == "digits" or not path.exists() or is_store(path):
         _refuse(data, "store", given, ())
         return "store", Path("digits") if data == "digits" else find_dataset(data)
-    kind = "table" if "text" in given or is_texts(path) else source_kind(path)
+    kind = "table" if "text" in given or holds_texts(path) else source_kind(path)
     known = list(inspect.signature(SOURCES.get(kind)).parameters)[1:]
     _refuse(data, kind, given, known)
     if "test_fraction" in known:
@@ -158,7 +158,7 @@ def _refuse(data: str, kind: str, given: Mapping[str, Any], known: Sequence[str]
         )
 
 
-def is_texts(path: Path) -> bool:
+def holds_texts(path: Path) -> bool:
     """Return whether a file is a table of texts, by its ending and the names of its columns."""
     return path.is_file() and is_table(path) and has_texts(path)
 
@@ -171,7 +171,7 @@ def _read_as(plan: DatasetPlan) -> str:
     return f" (text: {', '.join(text)}{parted}{left})" if text else ""
 
 
-def choose(
+def choose_learner(
     kind: str, store: Path, *, method: str = "best", held_out: float = HELD_OUT, exact: Mapping[str, Any]
 ) -> Chosen:
     """Return the run that learns from all training rows of a store at once."""

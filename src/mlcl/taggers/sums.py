@@ -23,7 +23,7 @@ from mlcl.config.resolve import resolve
 from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import counted_data
 from mlcl.errors import InputError, check_int, one_line
-from mlcl.exact import Learner, Options, Solution, solve
+from mlcl.exact import ExactLearner, Options, Solution, solve
 from mlcl.exact.learner import Form
 from mlcl.labels import LabelCounts, Labels
 from mlcl.memories import Memory, TaskSamples
@@ -66,7 +66,7 @@ class HeldOutRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Learnt:
+class LearntSums:
     """What was learnt by addition.
 
     Attributes:
@@ -87,7 +87,7 @@ class Learnt:
         encoder: the file of what made the vectors of other inputs, if anything did.
     """
 
-    learner: Learner
+    learner: ExactLearner
     classes: tuple[str, ...]
     options: Options
     dimensions: int | None = 256
@@ -111,7 +111,7 @@ class Learnt:
             )
 
 
-def write_sums(out: str | Path, learnt: Learnt, *, command: str) -> Result:
+def write_sums(out: str | Path, learnt: LearntSums, *, command: str) -> Result:
     """Write what was learnt into a folder as a finished run of the exact learner, and return what was measured.
 
     Files of that name are replaced, the result last; whoever calls it has made sure that they may be.
@@ -144,7 +144,7 @@ def chosen_goal(folder: Path) -> Goal | None:
     return files.read_thresholds(folder, files.read_result(folder)).goal
 
 
-def read_sums(folder: str | Path) -> Learnt:
+def load_sums(folder: str | Path) -> LearntSums:
     """Return the sums of a run of the exact learner; of one with versions, those of the version in use."""
     path = current_folder(Path(folder))
     files.require_finished(path)
@@ -154,7 +154,7 @@ def read_sums(folder: str | Path) -> Learnt:
             f"{path} is a run of the method {result.method!r}; expected one of the exact learner on vectors."
         )
     kept = files.read_memory(path, result)
-    learner = Learner.from_arrays({name: value.numpy() for name, value in kept.exact.items()})
+    learner = ExactLearner.from_arrays({name: value.numpy() for name, value in kept.exact.items()})
     exact, thresholds = config.exact, files.read_thresholds(path, result)
     more = result.sums or {}
     try:
@@ -169,7 +169,7 @@ def read_sums(folder: str | Path) -> Learnt:
             raise InputError("the names of the classes are no numbers")
     except (AttributeError, TypeError, InputError) as error:
         raise InputError(f"{path / files.RESULT}: sums: {one_line(error)}.") from None
-    return Learnt(
+    return LearntSums(
         learner,
         result.classes,
         Options(**{field.name: getattr(exact, field.name) for field in fields(Options)}),
@@ -184,7 +184,7 @@ def read_sums(folder: str | Path) -> Learnt:
     )
 
 
-def merge_sums(first: Learnt, second: Learnt) -> Learnt:
+def merge_sums(first: LearntSums, second: LearntSums) -> LearntSums:
     """Return what one would know that had learnt the rows of both; classes of the same name are the same class."""
     if first.encoder != second.encoder or first.features != second.features:
         what = "encoders" if first.encoder != second.encoder else "names of features"
@@ -194,7 +194,7 @@ def merge_sums(first: Learnt, second: Learnt) -> Learnt:
     return replace(first, learner=merged, classes=names, numbers=first.numbers and second.numbers)
 
 
-def _config(learnt: Learnt) -> Config:
+def _config(learnt: LearntSums) -> Config:
     options = learnt.options
     exact = asdict(options) | {"form": learnt.form}
     if learnt.dimensions is not None:
@@ -224,7 +224,7 @@ def _calibrated(solution: Solution, held_out: HeldOut | None, goal: Goal) -> tup
     return calibration, calibration.thresholds(held_out, goal)
 
 
-def _tasks(learner: Learner) -> list[TaskSamples]:
+def _tasks(learner: ExactLearner) -> list[TaskSamples]:
     """Return one task per group of classes that were annotated for the same rows, none of which is stored."""
     sums, found = learner.sums, []
     blocks = np.array(sums.block_of, np.int64)
@@ -249,7 +249,7 @@ def _weights(solution: Solution) -> dict[str, NDArray[Any]]:
     }
 
 
-def _kept(learnt: Learnt, config: Config, tasks: list[TaskSamples]) -> dict[str, NDArray[Any]]:
+def _kept(learnt: LearntSums, config: Config, tasks: list[TaskSamples]) -> dict[str, NDArray[Any]]:
     """Return what ``memory.safetensors`` holds: the counts of every task, no row, and the sums."""
     memory = Memory(config.memory.kind, config.memory.size)
     memory.tasks = tuple(tasks)
@@ -261,7 +261,7 @@ def _kept(learnt: Learnt, config: Config, tasks: list[TaskSamples]) -> dict[str,
 
 
 def _result(
-    learnt: Learnt,
+    learnt: LearntSums,
     config: Config,
     solution: Solution,
     held_out: HeldOut | None,

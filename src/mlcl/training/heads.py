@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mlcl.arrays import section
 from mlcl.errors import InputError
-from mlcl.exact import Learner as ExactLearner
+from mlcl.exact import ExactLearner
 from mlcl.exact.features import unusual
 from mlcl.labels import LabelCounts
 from mlcl.losses import LOSSES

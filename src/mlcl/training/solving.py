@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from mlcl.config.schema import ExactConfig
 from mlcl.errors import InputError
-from mlcl.exact import Learner as ExactLearner
-from mlcl.exact import Options, carried, solve
+from mlcl.exact import ExactLearner, Options, carried, solve
 from mlcl.exact.analytic import Analytic
 from mlcl.exact.learner import NARROW, Form
 from mlcl.exact.ridge import Choice

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mlcl._version import __version__
 from mlcl.errors import one_line
 from mlcl.integrations.serving.counters import Counters
-from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refused, busy, is_known_host
+from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refusal, busy, is_known_host
 from mlcl.integrations.serving.workers import Answer
 
 LOG = logging.getLogger("mlcl.serve")
@@ -92,11 +92,11 @@ class Door:
         found = path.removeprefix(self.prefix) or "/"
         return found if found.startswith("/") else path
 
-    def refusal(self, route: str, headers: dict[bytes, bytes]) -> Refused | None:
+    def refusal(self, route: str, headers: dict[bytes, bytes]) -> Refusal | None:
         """Return why a request is not let in."""
         host = headers.get(b"host")  # HTTP/1.0 needs none
         if host is not None and not is_known_host(host.decode("latin-1"), self.names):
-            return Refused(421, "this host is not known here; start the service with --host-names NAME")
+            return Refusal(421, "this host is not known here; start the service with --host-names NAME")
         if self.token is None or route in OPEN:
             return None
         scheme, _, sent = headers.get(b"authorization", b"").partition(b" ")
@@ -104,7 +104,7 @@ class Door:
         if right and scheme.lower() == b"bearer":
             return None
         words = "a token is needed: send the header Authorization: Bearer TOKEN"
-        return Refused(401, words, headers={"WWW-Authenticate": "Bearer"})
+        return Refusal(401, words, headers={"WWW-Authenticate": "Bearer"})
 
 
 def make_app(workers: Answering, *, door: Door | None = None) -> ASGIApp:
@@ -182,7 +182,7 @@ def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> No
         started = time.perf_counter()
         takes = workers.about["takes"]
         if kind != "batch" and (kind == "image") != (takes == "images"):
-            raise Refused(400, f"the model takes {takes}, not {'images' if kind == 'image' else 'JSON'}")
+            raise Refusal(400, f"the model takes {takes}, not {'images' if kind == 'image' else 'JSON'}")
         workers.check(kind, declared(request))
         async with body(request, limits.body(kind, workers.about), limits.seconds, budget) as data:
             found = await workers.ask(kind, data, gone=request.is_disconnected)
@@ -200,7 +200,7 @@ def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> No
         if kind.startswith("image/") or kind == "application/octet-stream":
             return await answer(request, "image")
         if kind != "application/json":
-            raise Refused(415, "the content type must be that of an image, or application/json")
+            raise Refusal(415, "the content type must be that of an image, or application/json")
         return await answer(request, "item")
 
     @app.post(
@@ -210,29 +210,29 @@ def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> No
     )
     async def batch(request: Request) -> Response:
         if media_type(request) != "application/json":
-            raise Refused(415, "the content type must be application/json")
+            raise Refusal(415, "the content type must be application/json")
         return await answer(request, "batch")
 
 
 def _add_refusals(app: FastAPI) -> None:
     """Answer what is refused with a status and a reason."""
 
-    @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> JSONResponse:
-        return reason(error)
+    @app.exception_handler(Refusal)
+    async def refused(_: Request, error: Refusal) -> JSONResponse:
+        return as_answer(error)
 
     @app.exception_handler(HTTPException)
     async def not_here(_: Request, error: HTTPException) -> JSONResponse:
         words = one_line(error.detail, limit=300)
-        return reason(Refused(error.status_code, words, headers=dict(error.headers or {})))
+        return as_answer(Refusal(error.status_code, words, headers=dict(error.headers or {})))
 
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: ClientDisconnect) -> JSONResponse:
-        return reason(Refused(400, "the client has gone"))
+        return as_answer(Refusal(400, "the client has gone"))
 
     @app.exception_handler(Exception)
     async def failed(_: Request, __: Exception) -> JSONResponse:
-        return reason(Refused(500, "internal error"))
+        return as_answer(Refusal(500, "internal error"))
 
 
 class Guard:
@@ -259,12 +259,12 @@ class Guard:
 
         refusal = self._door.refusal(route, dict(scope["headers"]))
         try:
-            await (reason(refusal) if refusal else self._app)(inner, receive, answer)
+            await (as_answer(refusal) if refusal else self._app)(inner, receive, answer)
         except Exception:  # it has been answered
             LOG.exception("a request to %s failed", route if route in ROUTES else "another path")
 
 
-def reason(refusal: Refused) -> JSONResponse:
+def as_answer(refusal: Refusal) -> JSONResponse:
     """Return a refusal as an answer: a status and one sentence."""
     return JSONResponse({"error": refusal.reason}, status_code=refusal.status, headers={**refusal.headers})
 
@@ -284,7 +284,7 @@ def declared(request: Request) -> int:
 async def body(request: Request, limit: int, seconds: float, budget: Budget) -> AsyncIterator[bytes]:
     """Read a request of at most so many bytes, within so many seconds; they count as waiting until the answer."""
     if declared(request) > limit:
-        raise Refused(413, f"the request has {declared(request)} bytes; at most {limit} were expected")
+        raise Refusal(413, f"the request has {declared(request)} bytes; at most {limit} were expected")
     found, taken = bytearray(), 0
     try:
         try:
@@ -292,13 +292,13 @@ async def body(request: Request, limit: int, seconds: float, budget: Budget) -> 
                 async for chunk in request.stream():
                     found += chunk
                     if len(found) > limit:
-                        raise Refused(413, f"the request has more than {limit} bytes")
+                        raise Refusal(413, f"the request has more than {limit} bytes")
                     more = max(0, len(found) - FREE) - taken
                     if not budget.take(more):
                         raise busy("too many large requests are waiting")
                     taken += more
         except TimeoutError:
-            raise Refused(408, f"the request was not complete within {seconds:g} seconds") from None
+            raise Refusal(408, f"the request was not complete within {seconds:g} seconds") from None
         yield bytes(found)
     finally:
         budget.left += taken

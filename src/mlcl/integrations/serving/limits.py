@@ -50,7 +50,7 @@ class Limits:
         return min(self.body_bytes, 1024 + items * NUMBER * (1 + int(about["input_shape"][0])))
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """A request that is answered with a status and a reason.
 
     Attributes:
@@ -64,9 +64,9 @@ class Refused(Exception):
         self.status, self.reason, self.headers = status, reason, headers or {}
 
 
-def busy(words: str, seconds: float = 1.0) -> Refused:
+def busy(words: str, seconds: float = 1.0) -> Refusal:
     """Return a refusal for now."""
-    return Refused(503, f"{words}; try again later", headers={"Retry-After": str(max(1, math.ceil(seconds)))})
+    return Refusal(503, f"{words}; try again later", headers={"Retry-After": str(max(1, math.ceil(seconds)))})
 
 
 class Budget:

@@ -90,7 +90,7 @@ class Model:
         """Answer one request; what is wrong with it is an answer too.
 
         Args:
-            kind: see `mlcl.integrations.serving.workers.Job`.
+            kind: see `mlcl.integrations.serving.workers.Pending`.
             body: as it came.
             end: the time, of `time.monotonic`, after which nobody waits for an answer.
             light: leave what takes long, with the status `HEAVY`.

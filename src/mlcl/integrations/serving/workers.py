@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlcl.errors import InputError
-from mlcl.integrations.serving.limits import Limits, Refused, busy
+from mlcl.integrations.serving.limits import Limits, Refusal, busy
 from mlcl.plugins import loaded_plugins
 
 GRACE = 10.0
@@ -82,7 +82,7 @@ class Worker:
     ) -> None:
         self.process, self.light = process, light
         self._reader, self._writer = reader, writer
-        self.begun: deque[Job] = deque()
+        self.begun: deque[Pending] = deque()
         self.sent = asyncio.Event()
         self.retired = self.ended = False
         self.folder = Path()
@@ -148,7 +148,7 @@ class Worker:
 
 
 @dataclass
-class Job:
+class Pending:
     """A request that waits, or is worked on.
 
     Attributes:
@@ -167,7 +167,7 @@ class Job:
     answer: asyncio.Future[Answer]
     sent: float = 0.0
 
-    def fail(self, error: Refused) -> None:
+    def fail(self, error: Refusal) -> None:
         """Give up the request, unless its client has been answered."""
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -177,7 +177,7 @@ class Job:
 class Lane:
     """Requests that wait in the order they came, and the mean seconds that the last ones took."""
 
-    jobs: deque[Job] = field(default_factory=deque)
+    jobs: deque[Pending] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: float = 0.0
     measured: int = 0
@@ -262,7 +262,7 @@ class Workers:
             body: as it came.
             gone: whether its client has left; asked before anything is computed, if the request had to wait.
         """
-        job = Job(kind, body, time.monotonic(), gone, asyncio.get_running_loop().create_future())
+        job = Pending(kind, body, time.monotonic(), gone, asyncio.get_running_loop().create_future())
         self._enter(job, self._lane(kind, len(body)))
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -281,7 +281,7 @@ class Workers:
         if (wait := self._wait(lane)) > self.limits.wait:
             raise busy(f"{len(lane.jobs)} requests are waiting already", wait)
 
-    def _enter(self, job: Job, lane: Lane) -> None:
+    def _enter(self, job: Pending, lane: Lane) -> None:
         self._check(lane)
         lane.jobs.append(job)
         lane.wake.set()
@@ -347,7 +347,7 @@ class Workers:
             return
         crew.remove(worker)
         if worker.begun:  # in the order of their answers: the others did nothing
-            worker.begun.popleft().fail(Refused(500, "the request ended the process that computed it"))
+            worker.begun.popleft().fail(Refusal(500, "the request ended the process that computed it"))
         lane.jobs.extendleft(reversed(worker.begun))
         lane.wake.set()
         await self._restart(crew, light=worker.light)
@@ -409,17 +409,17 @@ class Workers:
             if not job.answer.done():
                 job.answer.set_result(found)
 
-    def _put_off(self, job: Job) -> None:
+    def _put_off(self, job: Pending) -> None:
         """Let a request that turned out to be heavy wait with its like."""
         try:
             self._enter(job, self._heavy)
-        except Refused as error:
+        except Refusal as error:
             job.fail(error)
 
-    async def _is_wanted(self, job: Job) -> bool:
+    async def _is_wanted(self, job: Pending) -> bool:
         """Return whether somebody still waits for an answer."""
         if not job.answer.done() and time.monotonic() - job.since > LOOK and await job.gone():
-            job.fail(Refused(400, "the client has gone"))
+            job.fail(Refusal(400, "the client has gone"))
         return not job.answer.done()
 
     async def _watch(self) -> None:
