@@ -58,7 +58,9 @@ def reproduce(file, tmp_path, store):
 
 
 @pytest.mark.slow
-def test_workers_run_the_memory_of_a_plugin(file, tmp_path, store, capsys):
+def test_workers_run_the_memory_of_a_plugin_and_notice_when_it_changes(
+    file, tmp_path, store, capsys, monkeypatch
+):
     plugin = load_plugin(file)
     assert reproduce(file, tmp_path, store) == 0, capsys.readouterr().err
     run = read_run(tmp_path / "out" / "runs" / "mine-seed0")
@@ -70,11 +72,7 @@ def test_workers_run_the_memory_of_a_plugin(file, tmp_path, store, capsys):
     # Only the run that uses the plugin depends on it.
     assert "plugins" not in read_run(tmp_path / "out" / "runs" / "wru-seed0").environment
     assert read_record(tmp_path / "out").command.endswith(f"--plugin {file}")
-
-
-@pytest.mark.slow
-def test_a_run_of_a_plugin_that_has_changed_is_not_taken_as_done(file, tmp_path, store, capsys, monkeypatch):
-    assert reproduce(file, tmp_path, store) == 0
+    # A run of a plugin that has changed is not taken as done.
     result = tmp_path / "out" / "runs" / "mine-seed0" / "result.json"
     before = json.loads(result.read_text())
     capsys.readouterr()
