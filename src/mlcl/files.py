@@ -293,6 +293,15 @@ def check_regular(path: Path) -> None:
         pass
 
 
+def unpacked_limit(packed: int) -> int:
+    """Return up to how many bytes some packed ones are unpacked: numbers and texts are rarely packed as much.
+
+    >>> unpacked_limit(1000) // 2**30, unpacked_limit(2**30) // 2**30
+    (1, 256)
+    """
+    return max(2**30, 256 * packed)
+
+
 def read_bounded(path: Path, *, limit: int, expected: str) -> bytes:
     """Read a file of at most ``limit`` bytes; ``expected`` says in the `InputError` what it should have been."""
     try:

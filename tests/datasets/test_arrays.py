@@ -10,9 +10,9 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from mlcl.datasets import open_store, plan_source, prepare_source
+from mlcl.datasets import npy, open_store, plan_source, prepare_source
 from mlcl.datasets.matlab import read_mat
-from mlcl.datasets.npy import map_npy
+from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -217,6 +217,7 @@ def test_sparse_matrices_in_a_folder(tmp_path, form):
     ("changes", "words"),
     [
         ({"shape": np.array([6, 10**12])}, "6 x 1000000000000 values, but at most"),
+        ({"shape": np.array([6, 2 * 10**7])}, "30 values in 120000000 cells; at least one in 65536"),
         ({"shape": np.array([-1, 5])}, "is no sparse matrix"),
         ({"shape": np.array([6])}, "is no sparse matrix"),
         ({"shape": np.array([3, 5])}, "is no sparse matrix"),
@@ -239,6 +240,16 @@ def test_bad_sparse_matrices_are_named(tmp_path, changes, words):
     np.savez(tmp_path / "x_train.npz", **{k: v for k, v in parts.items() if v is not None})
     with pytest.raises(InputError, match=words):
         plan_source("arrays", tmp_path)
+
+
+def test_an_array_that_is_packed_far_more_than_numbers_are_is_refused_before_it_is_read(
+    tmp_path, monkeypatch
+):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((10**5, 8)))
+    assert read_npz(tmp_path / "x.npz", keys={"x"}, where="x.npz")["x"].shape == (10**5, 8)
+    monkeypatch.setattr(npy, "unpacked_limit", lambda packed: 256 * packed)
+    with pytest.raises(InputError, match=r"x in x.npz has 6400128 bytes in \d{4}; at most \d+ were expected"):
+        read_npz(tmp_path / "x.npz", keys={"x"}, where="x.npz")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 
 from data import encoded_image
 from mlcl.datasets import arrow, decode_image, open_store, plan_source, prepare_source, read_ids
+from mlcl.datasets.shards import choose_columns, read_batches
+from mlcl.datasets.table import read_table
 from mlcl.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
@@ -200,3 +202,43 @@ def test_a_text_that_is_packed_far_more_than_texts_are_is_refused(tmp_path):
     pq.write_table(table, tmp_path / "x.parquet", compression="zstd")
     with pytest.raises(InputError, match="of column 'text'; at most 1024 times as many were expected"):
         arrow.open_parquet(tmp_path / "x.parquet", where="x.parquet")
+
+
+@pytest.mark.parametrize("kind", ["text", "front", "list", "image"])
+def test_many_equal_texts_are_refused_before_a_table_holds_each(kind, tmp_path, monkeypatch):
+    """A file stores them once; the honest half, of which each is its own, is read."""
+    monkeypatch.setattr(arrow, "REPEATED", 2**20)
+    rng, n = np.random.default_rng(0), 200
+
+    def write(texts, at):
+        cells = pa.array(texts, pa.binary() if kind == "image" else pa.string())
+        if kind == "list":
+            cells = pa.ListArray.from_arrays(pa.array(range(n + 1), pa.int32()), cells)
+        if kind == "image":
+            cells = pa.StructArray.from_arrays([cells], ["bytes"])
+        front = {"use_dictionary": False, "column_encoding": {"x": "DELTA_BYTE_ARRAY"}}
+        pq.write_table(pa.table({"x": cells}), at, compression="zstd", **(front if kind == "front" else {}))
+        return arrow.open_parquet(at, where="x.parquet", read=["x"])
+
+    own = ["".join(row) for row in rng.choice(list("abcdefgh"), (n, 10_000))]
+    assert write(own, tmp_path / "own.parquet").read().num_rows == n
+    with pytest.raises(
+        InputError, match=r"in column 'x', most of them equal, and .* bytes in all; at most 128"
+    ):
+        write(own[:1] * n, tmp_path / "equal.parquet")
+
+
+def test_tables_shards_and_images_count_equal_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow, "REPEATED", 2**16)
+    text = ["ab" * 20_000] * 300
+    table = pa.table({"text": text, "tags": text, "vector": [[0.0]] * 300, "image": [b"x" * 40_000] * 300})
+    for name, others in (("texts", ["text"]), ("shard", ["vector", "tags"]), ("images", ["image"])):
+        pq.write_table(table.select(others), tmp_path / f"{name}.parquet")
+    with pytest.raises(InputError, match="'text', most of them equal"):
+        read_table(tmp_path / "texts.parquet")
+    path = str(tmp_path / "shard.parquet")
+    with pytest.raises(InputError, match="'tags', most of them equal"):
+        next(read_batches(path, choose_columns(path), address=path))
+    images = arrow.ParquetImages.of([tmp_path / "images.parquet"], "image")
+    with pytest.raises(InputError, match="'image', most of them equal"):
+        images.read(0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gc
+import gzip
 import io
+import lzma
 import stat
 import struct
 import tarfile
@@ -15,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from data import coco_files, contents, encoded_image, voc_files, write_tree
-from mlcl.datasets import prepare_source
+from mlcl.datasets import prepare_source, trees
+from mlcl.datasets.table import read_table
 from mlcl.datasets.trees import Archive, FolderTree, clean_name, open_tree, read_packed
 from mlcl.errors import InputError
 
@@ -192,6 +196,19 @@ def test_a_packed_file_is_bounded(tmp_path):
     (tmp_path / "cut.gz").write_bytes((tmp_path / "x.gz").read_bytes()[:-20])
     with pytest.raises(InputError, match="cannot be read"):
         read_packed(tmp_path / "cut.gz", limit=10**9)
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".csv.bz2", ".csv.xz", ".tar.bz2"])
+def test_what_unpacks_to_far_more_than_texts_do_is_not_unpacked(suffix, tmp_path, monkeypatch):
+    path = tmp_path / f"x{suffix}"
+    packed = {"gz": gzip, "z2": bz2, "xz": lzma}[suffix[-2:]].compress(b"a,b\n" * 200_000)
+    path.write_bytes(packed)
+    read = Archive if "tar" in suffix else read_table
+    if read is read_table:
+        assert len(read(path)) == 199_999
+    monkeypatch.setattr(trees, "unpacked_limit", lambda packed: 100_000)
+    with pytest.raises(InputError, match="has more than 100000 bytes when it is unpacked"):
+        read(path)
 
 
 def test_folder_archive_and_folder_of_archives_make_one_store(tmp_path):

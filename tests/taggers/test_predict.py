@@ -165,6 +165,7 @@ def test_pictures_are_decoded_as_a_store_does(trained, tmp_path):
             lambda p: np.save(p, np.zeros((2, 9))),
             r"shape \(9,\), but the network was trained on \(6,\)",
         ),
+        ("features", lambda p: np.save(p, np.zeros((10**15, 0), np.float32)), r"inputs of shape \(0,\), but"),
         ("features", lambda p: np.save(p, np.full((2, 6), np.nan)), "finite"),
         ("features", lambda p: p.write_bytes(b"garbage"), "is not a readable .npy"),
         ("features", lambda p: np.save(p, np.array([{}]), allow_pickle=True), "is not a readable .npy"),

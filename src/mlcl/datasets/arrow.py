@@ -34,15 +34,29 @@ LABEL_PREFIX = "label_"
 MANY, PACKED, WIDEST, DENSEST = 2**24, 4096, 2**20, 1024
 """Values or bytes of a part of a column from which on they are compared with its bytes in the file; values per byte,
 values per row, and bytes per byte."""
+REPEATED, EQUAL = 2**30, 128
+"""Bytes of the texts of a column, each counted as often as it occurs, from which on they are compared with those of the
+file; and how many times as many they may be."""
 
 
-def open_parquet(source: Path | BinaryIO, *, where: str) -> Any:
-    """Return a Parquet file; one that cannot be read is an `InputError`."""
+def open_parquet(
+    source: Path | BinaryIO, *, where: str, read: Sequence[str] = (), groups: Sequence[int] | None = None
+) -> Any:
+    """Return a Parquet file; one that cannot be read is an `InputError`.
+
+    Args:
+        source: the file.
+        where: what errors call it.
+        read: columns that will be read whole: their texts are counted before.
+        groups: of rows that will be read (default: all).
+    """
     import pyarrow.parquet
 
     with parsing(f"{where} is not a readable Parquet file"):
         found = pyarrow.parquet.ParquetFile(source)
         _refuse_packed(found.metadata, where)
+        for name in read:
+            _refuse_equal(source, found.metadata, name, groups, where)
     return found
 
 
@@ -70,6 +84,47 @@ def _refuse_packed(footer: Any, where: str) -> None:
                     f"{where} has {values} values in {group.num_rows} rows of column {name!r}; at most {WIDEST} per "
                     "row were expected"
                 )
+
+
+def _refuse_equal(
+    source: Path | BinaryIO, footer: Any, name: str, groups: Sequence[int] | None, where: str
+) -> None:
+    """Refuse texts that a file stores once, or as the same beginning, and a table would hold once per row."""
+    import pyarrow.parquet
+
+    numbers = range(footer.num_row_groups) if groups is None else groups
+    parts = [footer.row_group(g).column(k) for g in numbers for k in range(footer.num_columns)]
+    leaves = [one for one in parts if one.path_in_schema.partition(".")[0] == name]
+    most = sum(one.num_values * one.total_uncompressed_size for one in leaves)
+    if most <= REPEATED or all(one.physical_type != "BYTE_ARRAY" for one in leaves):
+        return
+    packed = max(1, sum(one.total_compressed_size for one in parts))
+    fronts = any("DELTA_BYTE_ARRAY" in one.encodings for one in leaves)
+    once = [] if fronts else [one.path_in_schema for one in leaves]
+    reader, size = pyarrow.parquet.ParquetFile(source, metadata=footer, read_dictionary=once), 0
+    rows = 16 if fronts else 2**16
+    for batch in reader.iter_batches(rows, row_groups=list(numbers), columns=[name], use_threads=False):
+        size += _unpacked(batch.column(0))
+        if size > max(REPEATED, EQUAL * packed):
+            raise InputError(
+                f"{where} has texts of {size} bytes and more in column {name!r}, most of them equal, and {packed} "
+                f"bytes in all; at most {EQUAL} times as many were expected"
+            )
+
+
+def _unpacked(cells: Any) -> int:
+    """Return the bytes of the texts of an Arrow array, each counted as often as it occurs."""
+    from pyarrow import compute, types
+
+    kind = cells.type
+    if types.is_struct(kind):
+        return sum(map(_unpacked, cells.flatten()))
+    if types.is_nested(kind):
+        return _unpacked(cells.flatten())
+    if not types.is_dictionary(kind):
+        return int(cells.nbytes)
+    lengths = compute.binary_length(cells.dictionary)
+    return compute.sum(lengths.cast("int64").take(cells.indices)).as_py() or 0
 
 
 def find_column(
@@ -503,7 +558,7 @@ class ParquetImages:
 
 @functools.lru_cache(maxsize=1)
 def _group(path: Path, _: int, column: str, group: int) -> Any:
-    file = open_parquet(path, where=str(path))
+    file = open_parquet(path, where=str(path), read=[column], groups=[group])
     with parsing(f"{path} cannot be read"):
         found = file.read_row_group(group, columns=[column], use_threads=False).column(0)
     return found

@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.errors import InputError, parsing
-from mlcl.files import check_regular
+from mlcl.files import check_regular, unpacked_limit
 
 MAX_ARRAY_BYTES = 32 * 2**30
 """The largest array that is read into memory; larger ones can come as .npy files, which are mapped."""
 MAX_DENSE_BYTES = 8 * 2**30
 """The largest matrix that is made dense: a store is dense, and this one is made in memory."""
+MANY_CELLS, SPARSEST = 2**26, 2**16
+"""Cells of a sparse matrix from which on they are compared with its values, and how many there may be of each."""
 _PARTS = {
     "csr": ("data", "indices", "indptr"),
     "csc": ("data", "indices", "indptr"),
@@ -66,8 +68,14 @@ def read_npz(source: Path | bytes, *, keys: Collection[str], where: str) -> dict
             for info in archive.infolist():
                 key = info.filename.removesuffix(".npy")
                 if key in keys and info.filename != key:
+                    name, size, packed = f"{key} in {where}", info.file_size, info.compress_size
+                    if size > unpacked_limit(packed):
+                        raise InputError(
+                            f"{name} has {size} bytes in {packed}; at most {unpacked_limit(packed)} were expected: if "
+                            "it shall be read, save it as .npy, or unpacked"
+                        )
                     with archive.open(info) as file:
-                        found[key] = _read(file, info.file_size, f"{key} in {where}")
+                        found[key] = _read(file, size, name)
     return found
 
 
@@ -159,6 +167,10 @@ def _from_places(
         raise InputError(
             f"{name} has {shape[0]} x {shape[1]} values, but at most {MAX_DENSE_BYTES} bytes can be made dense; "
             f"reduce its columns, for example with scikit-learn's TruncatedSVD"
+        )
+    if (cells := shape[0] * shape[1]) > MANY_CELLS and cells > SPARSEST * len(values):
+        raise InputError(
+            f"{name} has {len(values)} values in {cells} cells; at least one in {SPARSEST} was expected"
         )
     if not len(values) == len(rows) == len(columns):
         raise _broken(name, f"it has {len(values)} values at {len(rows)} rows and {len(columns)} columns")

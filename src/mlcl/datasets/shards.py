@@ -154,7 +154,7 @@ def read_batches(
     """Yield the rows of a local file, some thousands at a time; ``width`` is that of the first vector by default."""
     start = 0
     with opened_shard(str(path)) as file:
-        parsed = open_parquet(file, where=address)
+        parsed = open_parquet(file, where=address, read=columns.names)
         step = max(1, NUMBERS // (width or _mean_width(parsed.metadata, columns.vectors)))
         batches = parsed.iter_batches(batch_size=step, columns=columns.names, use_threads=False)
         while True:

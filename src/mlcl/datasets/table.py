@@ -463,12 +463,12 @@ def _read_parquet(path: Path, image: str | None) -> Table:
         raise InputError(f"{path} has no .parquet files, but at least one was expected")
     schema = open_parquet(files[0], where=str(path)).schema_arrow
     column = find_image_column(schema, image, where=str(path))
-    parts, counts = [], []
+    parts, counts, others = [], [], [name for name in schema.names if name != column]
     for file in files:
-        opened = open_parquet(file, where=str(file))
+        opened = open_parquet(file, where=str(file), read=others)
         counts.append(opened.metadata.num_rows)
         with parsing(f"{file} cannot be read"):
-            parts.append(opened.read(columns=[n for n in schema.names if n != column], use_threads=False))
+            parts.append(opened.read(columns=others, use_threads=False))
     with parsing(f"{path} cannot be read as one table"):
         data = pyarrow.concat_tables(parts)
     matches = [_SPLIT_FILE.match(file.name) for file in files]

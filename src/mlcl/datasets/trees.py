@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from mlcl.errors import InputError, parsing, reason
-from mlcl.files import open_regular
+from mlcl.files import open_regular, unpacked_limit
 
 MAX_FILE_BYTES = 256 * 2**20
 """The largest file that is read whole unless a source sets another limit: no photograph is larger."""
@@ -258,10 +258,35 @@ def open_tree(root: Path) -> Tree:
 
 @contextlib.contextmanager
 def open_packed(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, through gzip, bzip2 or xz if its name ends in their suffix."""
+    """Open a file for reading, through gzip, bzip2 or xz if its name ends in their suffix, and then within bounds."""
     opener = _OPENERS.get(path.suffix.lower())
     with open_regular(path) as plain:
-        yield plain if opener is None else opener(plain)
+        yield plain if opener is None else _Unpacking(opener(plain), path)  # type: ignore[misc]
+
+
+class _Unpacking:
+    """A packed file, read until it is far larger than its bytes on the disk let expect."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self._file, self._path, self._limit = file, path, unpacked_limit(path.stat().st_size)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._checked(self._file.read(self._room(size)))
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._checked(self._file.readline(self._room(size)))
+
+    def _room(self, size: int) -> int:
+        left = self._limit + 1 - self._file.tell()
+        return left if size < 0 else min(size, left)
+
+    def _checked(self, data: bytes) -> bytes:
+        if self._file.tell() > self._limit:
+            raise InputError(
+                f"{self._path} has more than {self._limit} bytes when it is unpacked; at most 256 times as many as it "
+                "has now were expected: if it shall be read, unpack it first"
+            )
+        return data
 
 
 def read_packed(path: Path, *, limit: int) -> bytes:

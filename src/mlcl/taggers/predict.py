@@ -132,11 +132,11 @@ def read_inputs(
         return read_ids(path), (part[piece] for part in parts for piece in slices(len(part), size))
     if is_table(path):
         ids, array = read_vectors(path)
+        _check_shape(array, trained.input_shape, path)
     elif path.suffix.lower() in (".npy", ".npz"):
-        ids, array = _array(path)
+        ids, array = _array(path, trained.input_shape)
     else:
         return [path.name], _decoded([path], trained.input_shape, size)
-    _check_shape(array, trained.input_shape, path)
     return ids, (array[piece] for piece in slices(len(array), size))
 
 
@@ -150,7 +150,7 @@ def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     return table.names(columns.id), table.vectors(columns.vectors, leave=leave)
 
 
-def _array(path: Path) -> tuple[list[str], NDArray[Any]]:
+def _array(path: Path, shape: tuple[int, ...]) -> tuple[list[str], NDArray[Any]]:
     """Return the names and the inputs in a file of arrays; names are in ``ids``, or in ids.npy beside an .npy."""
     beside = path.with_name("ids.npy")
     if path.suffix.lower() == ".npy":
@@ -162,12 +162,14 @@ def _array(path: Path) -> tuple[list[str], NDArray[Any]]:
     array = next((found[name] for name in ARRAYS if name in found), None)
     if array is None:
         raise InputError(f"{path} has none of the arrays {', '.join(ARRAYS)}.")
+    _check_shape(array, shape, path)  # before there is a name for each row: rows of no numbers take no bytes
+    array = as_inputs(array, name=str(path))
     ids = found.get("ids", np.arange(len(array)))
     if ids.shape != (len(array),):
         raise InputError(
             f"{path} has ids of shape {ids.shape} for {len(array)} inputs; expected one per input."
         )
-    return [str(one) for one in ids.tolist()], as_inputs(array, name=str(path))
+    return [str(one) for one in ids.tolist()], array
 
 
 def _check_shape(inputs: NDArray[Any], shape: tuple[int, ...], path: Path) -> None:
