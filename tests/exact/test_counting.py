@@ -19,9 +19,9 @@ def pairs(marks):
     return tuple(np.nonzero(marks)[i].astype(np.int64) for i in (0, 1))
 
 
-def counted(features, rows, positive, annotated, everything, *, step, shared):
+def counted(features, rows, positive, annotated, everything, *, step, **kept):
     """Count rows in batches; ``everything`` marks rows that were annotated for all labels."""
-    counter = Counter(features, shared=shared)
+    counter = Counter(features, **kept)
     for start in range(0, len(rows), step):
         piece = slice(start, start + step)
         some = ~everything[piece]
@@ -54,27 +54,32 @@ def equal(part, sums):
     d=st.sampled_from([1, 3, 24]),
     step=st.integers(1, 30),
     share=st.sampled_from([0.0, 0.5, 1.0]),
-    shared=st.booleans(),
+    form=st.sampled_from(["full", "shared", "lead"]),
 )
-def test_batches_and_parts_equal_all_rows_at_once(seed, n, d, step, share, shared):
+def test_batches_and_parts_equal_all_rows_at_once(seed, n, d, step, share, form):
     rng = np.random.default_rng(seed)
     rows = rng.normal(1, 1, (n, d))
     everything = rng.random(n) >= share
     annotated = (rng.random((n, 5)) < 0.6) | everything[:, None]
     positive = (rng.random((n, 5)) < 0.3) & annotated
     features = fit_map(rows[:5])
+    kept = {
+        "shared": form != "full",
+        "lead": rng.normal(size=(24, 2)) if form == "lead" and d == 24 else None,
+    }
     rest = np.hstack([annotated, everything[:, None]])
-    whole = Sums.of(features(rows), np.hstack([positive, np.zeros((n, 1), bool)]), rest, shared=shared)
-    part = counted(features, rows, positive, annotated, everything, step=step, shared=shared)
+    whole = Sums.of(features(rows), np.hstack([positive, np.zeros((n, 1), bool)]), rest, **kept)
+    part = counted(features, rows, positive, annotated, everything, step=step, **kept)
     equal(part, whole)
     cut = int(rng.integers(0, n + 1))
     both = [
-        counted(features, rows[p], positive[p], annotated[p], everything[p], step=step, shared=shared)
+        counted(features, rows[p], positive[p], annotated[p], everything[p], step=step, **kept)
         for p in (slice(cut), slice(cut, None))
     ]
     equal(both[0] + both[1], whole)
     equal(both[1] + both[0], whole)
     equal(Part.from_arrays(part.names, part.arrays()), whole)
+    assert (whole.lead is not None) == (form == "lead" and d == 24)
 
 
 def test_a_tag_given_twice_counts_once():
@@ -90,3 +95,24 @@ def test_arrays_of_other_labels_are_refused():
     rest = Part((), Sums.of(np.ones((2, 1)), np.array([[True], [False]])))
     with pytest.raises(InputError, match="the rest"):
         Part.from_arrays((), rest.arrays())
+
+
+def test_with_many_labels_leading_directions_are_given_up(monkeypatch):
+    """In whichever batch or part there are too many: the sums are those without such directions."""
+    monkeypatch.setattr("mlcl.exact.counting.MANY", 3)
+    rng = np.random.default_rng(0)
+    rows, positive, lead = rng.normal(size=(20, 5)), rng.random((20, 5)) < 0.3, rng.normal(size=(5, 2))
+    positive[:10, 3:] = False
+    everything, features = np.ones(20, bool), fit_map(rows)
+    short, long = (
+        counted(features, rows, positive, ~positive, everything, step=5, shared=True, lead=one)
+        for one in (None, lead)
+    )
+    assert long.sums.lead is None
+    equal(long, Sums.of(features(rows), np.hstack([positive, everything[:, None] & False]), shared=True))
+    first = counted(
+        features, rows[:10], positive[:10], positive[:10], everything[:10], step=5, shared=True, lead=lead
+    )
+    assert first.sums.lead is not None
+    assert (first + long).sums.lead is None
+    assert len(short.names) == 5

@@ -164,3 +164,78 @@ def test_sums_that_cannot_be_solved_end_in_a_sentence_instead_of_never():
     learner = Learner.from_arrays({**arrays, **crafted})  # finite, but not the covariances
     with np.errstate(all="ignore"), pytest.raises(InputError, match="too large, or differ too much"):
         solve(learner, Options(ridge=1.0, exponent=0.0))
+
+
+def wide(seed, n=400, d=300):
+    rng = np.random.default_rng(seed)
+    labels = rng.random((n, 3)) < 0.3
+    return rng.normal(size=(n, d)) @ np.diag(np.linspace(3, 0.1, d)) + labels @ rng.normal(
+        size=(3, d)
+    ), labels
+
+
+@pytest.mark.parametrize(
+    ("width", "options", "count"),
+    [
+        (300, {"dimensions": 512}, 48),
+        (300, {"dimensions": None}, 0),
+        (300, {"dimensions": None, "fixed": True}, 48),
+        (300, {"dimensions": 100}, 48),
+        (256, {"dimensions": 512}, 0),
+        (256, {"dimensions": 512, "fixed": True}, 48),
+        (64, {"fixed": True}, 0),
+        (300, {"form": "full"}, 0),
+    ],
+)
+def test_the_form_follows_from_the_first_rows(width, options, count):
+    rows, _ = wide(0, d=width)
+    sums = Learner.begin(rows, **{"form": "auto", **options}).sums
+    assert (0 if sums.lead is None else sums.lead.shape[1]) == count
+    assert sums.shared == (width > 64 and "form" not in options)
+
+
+def test_leading_directions_hold_most_of_the_variance():
+    rows, _ = wide(0)
+    rows[:, 7] = 5.0
+    for kind in (np.asarray, sparse.csr_matrix):
+        lead = Learner.begin(kind(rows), dimensions=300, form="auto").sums.lead
+        scale = np.where(rows.std(0) > 0, rows.std(0), np.inf) ** -0.5
+        vectors = np.linalg.eigh(np.cov((rows * scale).T))[1]
+        best = vectors[:, -48:].T @ np.divide(
+            lead, scale[:, None], out=np.zeros_like(lead), where=scale[:, None] > 0
+        )
+        assert (np.linalg.svd(best)[1][:24] > 0.99).all()
+    assert Learner.begin(rows[:3], dimensions=300, form="auto").sums.lead.shape[1] == 2
+    assert Learner.begin(rows[:1], dimensions=300, form="auto").sums.lead is None
+
+
+def test_wide_learners_of_one_beginning_in_any_order_and_cut():
+    rows, labels = wide(1)
+    begun = Learner.begin(rows[:100], dimensions=512, form="auto")
+    once = begun.learn(rows, labels)
+    parts = [begun.learn(rows[p], labels[p]) for p in (slice(0, 90), slice(90, 300), slice(300, 400))]
+    for other in (
+        begun.learn(rows[200:], labels[200:, ::-1], [2, 1, 0]).learn(rows[:200], labels[:200]),
+        parts[2].merge(parts[0]).merge(parts[1]),
+        once.merge(parts[1]).forget(rows[90:300], labels[90:300]),
+        Learner.from_arrays(once.arrays()),
+    ):
+        assert other.sums.lead is not None
+        a, b = (solve(one, Options(unlabelled=0.3)).weights for one in (once, other))
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(a).max())
+
+
+def test_wide_learners_that_began_apart_keep_what_both_have():
+    rows, labels = wide(2)
+    one, other = (
+        Learner.begin(rows[p], dimensions=512, form="auto").learn(rows[p], labels[p])
+        for p in (slice(0, 200), slice(200, 400))
+    )
+    begun = Learner.begin(rows, dimensions=None, form="auto")
+    for merged in (one.merge(other), other.merge(one)):
+        assert merged.sums.lead is None
+        a, b = (solve(each).weights for each in (merged, begun.learn(rows, labels)))
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(a).max())
+    more = one.merge(other).learn(rows[:50], labels[:50]).forget(rows[:50], labels[:50])
+    a, b = (solve(each).weights for each in (more, one.merge(other)))
+    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9 * np.abs(a).max())

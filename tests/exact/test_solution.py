@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mlcl.exact import Learner, Moments, Options, Sums, solution, solve
-from mlcl.exact.solution import class_ridge, feature_scale, groups, quadratic
+from mlcl.exact.solution import DOUBT, Inverse, class_ridge, feature_scale, groups, quadratic
 
 BOTH = pytest.mark.parametrize("shared", [False, True])
 
@@ -85,6 +85,44 @@ def test_the_variance_of_scores():
     np.testing.assert_allclose(
         quadratic(weights, Moments.of(positive)), (positive @ weights.T).var(0), rtol=1e-10
     )
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5])
+def test_along_leading_directions_the_positives_have_their_own_covariance(exponent):
+    """And given their values along these, they vary as in the shared form without any."""
+    rng = np.random.default_rng(0)
+    labels = rng.random((200, 2)) < [0.2, 0.4]
+    mixing = rng.normal(size=(6, 6))
+    rows = (
+        rng.normal(size=(200, 6)) @ mixing * np.where(labels[:, :1], rng.uniform(0.3, 3, 6), 1)
+        + labels[:, 1:]
+    )
+    lead = rng.normal(size=(6, 2))
+    sums = Sums.of(rows, labels, shared=True, lead=lead)
+    scale = feature_scale(rows.var(0), exponent)
+    every, directions = np.cov(rows.T, bias=True) * np.outer(scale, scale), lead / scale[:, None]
+    values, basis = np.linalg.eigh(every)
+    group = next(iter(groups(sums, [0, 1], unlabelled=1.0, spread=0.3, exponent=exponent)))
+    found, inverse = group.weights(0.7), Inverse.of(group, 0.7)
+    turned = np.abs(group.vectors / scale[:, None])
+    np.testing.assert_allclose(turned, np.abs(basis), atol=1e-8)
+    for k in range(2):
+        own = rows[labels[:, k]]
+        ratio = own.var(0) / rows.var(0)
+        shared = basis @ np.diag(values * (ratio @ basis**2)) @ basis.T
+        known = np.cov((own * scale @ directions).T, bias=True)
+        slopes = shared @ directions @ np.linalg.inv(directions.T @ shared @ directions)
+        rest = shared - slopes @ directions.T @ shared
+        share = len(own) / (len(own) + DOUBT)
+        spread = (1 - share) * shared + share * (rest + slopes @ known @ slopes.T)
+        ridge = class_ridge(np.array([0.7]), np.array([len(own)]), 6, shared=True) * np.trace(every) / 6
+        matrix = every + 0.3 * spread + ridge * np.eye(6)
+        gap = own.mean(0) - rows[~labels[:, k]].mean(0)
+        np.testing.assert_allclose(found[k], scale * np.linalg.solve(matrix, scale * gap), rtol=1e-8)
+        traces = [np.trace(np.linalg.solve(matrix, one)) for one in (spread, every)]
+        np.testing.assert_allclose([one[k] for one in inverse.traces()], traces, rtol=1e-8)
+        w = found[k] / scale
+        assert group.variance(found @ group.back)[k] == pytest.approx(w @ spread @ w, rel=1e-8)
 
 
 def test_the_ridge_of_a_rare_class_is_larger():

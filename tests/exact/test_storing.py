@@ -61,3 +61,15 @@ def test_more_positives_than_rows_are_refused():
         read_sums(
             {**arrays, "counts": np.ones_like(arrays["counts"]) * np.arange(1, len(arrays["counts"]) + 1)}
         )
+
+
+@pytest.mark.parametrize(
+    "lead", [np.ones((3, 2)), np.ones((2, 1)), np.full((3, 1), np.nan), np.ones(3), np.ones((3, 0))]
+)
+def test_leading_directions_that_do_not_fit_are_refused(lead):
+    rows, labels, _ = problem(4)
+    arrays = sums_arrays(Sums.of(rows, labels, shared=True, lead=np.eye(3, 1)))
+    assert read_sums(arrays).lead.shape == (3, 1)
+    for changed in ({**arrays, "lead": lead}, {name: one for name, one in arrays.items() if name != "lead"}):
+        with pytest.raises(InputError, match="do not fit"):
+            read_sums(changed)

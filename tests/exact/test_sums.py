@@ -10,6 +10,7 @@ from scipy import sparse
 
 from mlcl.errors import InputError
 from mlcl.exact import Moments, Sums
+from mlcl.exact.moments import unpack
 from mlcl.exact.storing import read_sums, sums_arrays
 
 
@@ -127,14 +128,23 @@ def test_the_shared_form_is_the_diagonal_of_the_full_one(seed, ids, weighted):
     labels, known = rng.random((60, 4)) < 0.4, rng.random((60, 4)) < 0.7
     weights = rng.random(60) + 0.5 if weighted else None
     done = []
-    for shared in (False, True):
+    lead = rng.normal(size=(3, 1))
+    for kept in ({}, {"shared": True}, {"shared": True, "lead": lead}):
         parts = [
-            Sums.of(rows[p], labels[p], known[p], None if weights is None else weights[p], shared=shared)
+            Sums.of(rows[p], labels[p], known[p], None if weights is None else weights[p], **kept)
             for p in (slice(0, 20), slice(20, 50), slice(50, 60))
         ]
         sums = (parts[2] + parts[0] + parts[1]).without(parts[0]).grown(6).removed(ids)
         done.append(read_sums(sums_arrays(sums + sums.placed([4, 2, 0, 1, 3], 5))))
-    full, short = done
+    full, short, longer = done
+    assert longer.alike(parts[0])
+    for one, other in zip(full.positive, longer.positive, strict=True):
+        whole = lead.T @ unpack(one.second) @ lead
+        found = other.second[3:] if other.count else np.zeros(1)
+        assert found[0] == pytest.approx(
+            whole[0, 0], rel=1e-9, abs=1e-9 * one.squares.sum() * (lead**2).sum()
+        )
+    short = longer.as_shared() if weighted else short
     diagonal, shift = np.diag([2.0, 3.0, 0.5]), np.full(3, 1e-3)
     there, moved = full.mapped(diagonal, shift).as_shared(), short.mapped(diagonal, shift)
     assert short.shared
@@ -163,3 +173,17 @@ def test_a_sparse_matrix_of_labels_gives_the_same_sums():
         for one, other in zip(dense.positive, found.positive, strict=True):
             assert one.count == other.count
             np.testing.assert_allclose(one.second, other.second)
+
+
+def test_sums_of_unlike_forms_keep_what_both_have(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows, labels, lead = rng.normal(size=(40, 5)), rng.random((40, 3)) < 0.5, rng.normal(size=(5, 2))
+    long, other = (Sums.of(rows, labels, shared=True, lead=one) for one in (lead, 2 * lead))
+    short = Sums.of(rows, labels, shared=True)
+    for sums in (long + other, long + short, short + long, (long + short).without(long)):
+        assert sums.lead is None
+        assert all(len(one.second) == 5 for one in sums.positive)
+    assert (long + Sums.of(rows, labels, shared=True, lead=lead.copy())).lead is not None
+    monkeypatch.setattr("mlcl.exact.sums.MANY", 2)
+    assert (long + long).lead is None
+    assert Sums.of(rows, labels, shared=True, lead=lead).lead is None

@@ -242,21 +242,20 @@ def test_defaults_say_what_the_validation_part_chose():
 
 
 @pytest.mark.parametrize(
-    ("labels", "width", "positives", "settings", "projects", "expected"),
+    ("width", "settings", "flags", "expected"),
     [
-        (20, 1280, 100, {}, False, ("full", 256)),
-        (20, 1280, 99, {}, False, ("shared", 8192)),
-        (500, 64, 9, {}, False, ("full", 256)),
-        (120, 2048, 300, {}, False, ("full", 256)),
-        (121, 1280, 300, {}, False, ("shared", 8192)),
-        (20, 5120, 300, {}, False, ("shared", 8192)),
-        (20, 800, 300, {}, True, ("full", None)),
-        (20, 5120, 9, {"form": "full"}, False, ("full", 256)),
-        (20, 100, 300, {"form": "shared", "dimensions": 50}, False, ("shared", 50)),
+        (300, {}, {}, (300, 48)),
+        (100, {}, {"projects": True}, (100, 48)),
+        (64, {}, {}, (64, None)),
+        (300, {"form": "full"}, {}, (256, None)),
+        (300, {}, {"drifts": True}, (256, None)),
+        (300, {"form": "shared"}, {"drifts": True}, (300, 48)),
+        (300, {"dimensions": 80}, {"projects": True}, (80, 48)),
     ],
 )
-def test_the_form_follows_from_labels_and_features(labels, width, positives, settings, projects, expected):
-    sums = ExactSums(ExactConfig(**settings), torch.nn.Linear(2, labels), projects=projects)
-    first = np.repeat([[1], [0]], [positives, 50], axis=0)
-    form = sums.form(first, width)
-    assert (form, sums.dimensions(shared=form == "shared")) == expected
+def test_the_form_follows_from_the_features(width, settings, flags, expected):
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(400, width)).astype(np.float32), rng.integers(0, 2, (400, 2), np.uint8)
+    own = ExactSums(ExactConfig(**settings), torch.nn.Linear(width, 2), **flags)
+    found = own.after(rows, labels, np.arange(2)).sums
+    assert (found.dimension, None if found.lead is None else found.lead.shape[1]) == expected

@@ -16,9 +16,9 @@ from mlcl.errors import InputError
 from mlcl.exact.digits import ORDINARY, Seen
 from mlcl.exact.features import FeatureMap, first_large
 from mlcl.exact.held_rows import HeldRows, held_out, of_rows
-from mlcl.exact.moments import FEW, Floats, Growing, Moments
+from mlcl.exact.moments import FEW, Floats, Growing, Moments, packed_size
 from mlcl.exact.parts import Part
-from mlcl.exact.sums import Sums, by_label, diagonal_moments, diagonals, firsts
+from mlcl.exact.sums import MANY, Sums, by_label, diagonal_moments, diagonals, firsts
 
 Ints = NDArray[np.int64]
 Key = TypeVar("Key", bound=Hashable)
@@ -35,6 +35,7 @@ class Counter:
             (`mlcl.exact.digits`): the same for all parts, whatever rows they have. None: the rows of each batch say it.
         held_out: the share of the rows that are held out of the sums, see `mlcl.exact.held_rows`.
         shared: the form of the sums.
+        lead: leading directions, in the shared form.
 
     >>> from mlcl.exact.features import fit_map
     >>> rows = np.array([[1.0], [3.0], [5.0]])
@@ -46,14 +47,20 @@ class Counter:
     """
 
     def __init__(
-        self, features: FeatureMap, usual: Seen | None = None, *, held_out: float = 0.0, shared: bool = False
+        self,
+        features: FeatureMap,
+        usual: Seen | None = None,
+        *,
+        held_out: float = 0.0,
+        shared: bool = False,
+        lead: Floats | None = None,
     ) -> None:
-        self.features, self.share, self.shared = features, held_out, shared
+        self.features, self.share, self.shared, self.lead = features, held_out, shared, lead
         self._usual = usual or Seen(np.zeros(features.dimension), 0)
         self._held = HeldRows.none()
         self._total = Growing(features.dimension)
-        self._positive: Positives[str] = Positives(features.dimension, shared=shared)
-        self._open = Part.empty(features.dimension, shared=shared)
+        self._positive: Positives[str] = Positives(features.dimension, shared=shared, lead=lead)
+        self._open = Part.empty(features.dimension, shared=shared, lead=lead)
 
     def add(
         self,
@@ -95,7 +102,7 @@ class Counter:
         if annotated is not None and len(annotated[0]):
             marked = np.zeros(len(z), np.bool_)
             marked[annotated[0]] = True
-            self._open += _partly(z, marked, pairs, annotated, names, shared=self.shared)
+            self._open += _partly(z, marked, pairs, annotated, names, shared=self.shared, lead=self.lead)
             pairs = pairs[:, ~marked[pairs[1]]]
             self._total.add(z[~marked])
         else:
@@ -110,7 +117,7 @@ class Counter:
             *self._positive.moments(names),
             Moments.zeros(self.features.dimension, diagonal=self.shared),
         )
-        sums = Sums(total, (0,) * len(positive), (total,), positive, self.shared)
+        sums = Sums(total, (0,) * len(positive), (total,), positive, self.shared, self._positive.lead)
         closed = Part(names, sums, self._held)
         if not self._open.rows:
             return closed
@@ -124,13 +131,17 @@ class Positives(Generic[Key]):
     Args:
         d: numbers per row.
         shared: the form: diagonal moments, one row of a table per class, or whole ones.
+        lead: leading directions; None from the class on that is too many for them.
     """
 
-    def __init__(self, d: int, *, shared: bool) -> None:
-        self.d, self.shared = d, shared
+    def __init__(self, d: int, *, shared: bool, lead: Floats | None = None) -> None:
+        self.d, self.shared, self.lead = d, shared, lead
         self._growing: dict[Key, Growing] = {}
         self._place: dict[Key, int] = {}
-        self._count, self._sums = np.zeros(0), np.zeros((0, 2 * d))
+        self._count, self._sums = (
+            np.zeros(0),
+            np.zeros((0, 2 * d if lead is None else 2 * d + packed_size(lead.shape[1]))),
+        )
 
     def keys(self) -> Iterable[Key]:
         """Return the classes with positives."""
@@ -150,14 +161,16 @@ class Positives(Generic[Key]):
                 patience = max(FEW + 1, self.d // 4)
                 self._growing.setdefault(keys[k], Growing(self.d, patience=patience)).add(z[rows])
             return
-        labels, counts, sums = diagonals(z, pairs)
+        labels, counts, sums = diagonals(z, pairs, self.lead)
         places = np.array(
             [self._place.setdefault(keys[k], len(self._place)) for k in labels.tolist()], np.int64
         )
         if (missing := len(self._place) - len(self._count)) > 0:
             missing = max(missing, len(self._count) // 2)
             self._count = np.concatenate([self._count, np.zeros(missing)])
-            self._sums = np.concatenate([self._sums, np.zeros((missing, 2 * self.d))])
+            self._sums = np.concatenate([self._sums, np.zeros((missing, self._sums.shape[1]))])
+        if self.lead is not None and len(self._place) > MANY:
+            self.lead, self._sums, sums = None, self._sums[:, : 2 * self.d].copy(), sums[:, : 2 * self.d]
         self._count[places] += counts
         self._sums[places] += sums
 
@@ -169,7 +182,9 @@ class Positives(Generic[Key]):
                 self._growing.pop(key).moments() if key in self._growing else nothing for key in keys
             )
         found = (self._place.get(key, -1) for key in keys)
-        return tuple(nothing if k < 0 else diagonal_moments(self._count[k], self._sums[k]) for k in found)
+        return tuple(
+            nothing if k < 0 else diagonal_moments(self._count[k], self._sums[k], self.d) for k in found
+        )
 
 
 def _partly(
@@ -180,6 +195,7 @@ def _partly(
     names: Sequence[str],
     *,
     shared: bool,
+    lead: Floats | None,
 ) -> Part:
     """Return the sums of the marked rows, which were annotated for some labels only."""
     own = pairs[:, marked[pairs[1]]]
@@ -190,5 +206,5 @@ def _partly(
     positive[own[1], np.searchsorted(labels, own[0])] = True
     named = annotated[1] >= 0
     known[annotated[0][named], np.searchsorted(labels, annotated[1][named])] = True
-    sums = Sums.of(z[marked], positive[marked], known[marked], shared=shared)
+    sums = Sums.of(z[marked], positive[marked], known[marked], shared=shared, lead=lead)
     return Part(tuple(names[k] for k in labels.tolist()), sums)

@@ -38,8 +38,8 @@ BLOCK, LARGEST, ROWS = 2**18, 2**22, 256
 32 MB counting was three times slower); but not fewer rows than make a product worth its result, within a limit."""
 DENSE = 2048
 """Up to so many features the principal components are those of the whole covariance."""
-PASSES = 6
-"""Subspace iterations for the principal components of more features."""
+SOME, PASSES = 2000, 6
+"""Rows that leading directions are found in; subspace iterations for the components of more features than `DENSE`."""
 ALONE, SORTED = 0.5, -0.9
 """Columns are principal components if the squares of a column's correlations with all others sum to less than `ALONE`
 beyond chance, on average, and the rank correlation of their variances with their numbers is below `SORTED`."""
@@ -121,12 +121,7 @@ def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Featur
         raise too_wide(deviation**2, far)
     if dimensions is None or whole:
         return FeatureMap(centre, None)
-    # Half standardised: a column in other units than the rest must not fill the projection alone, yet rows that are
-    # principal components already must keep the leading ones.
-    varies = deviation > 0
-    inverse = np.power(deviation, -0.5, out=np.ones_like(deviation), where=varies)
-    # A column without variance in the first rows has no part in their components, but in random directions.
-    inverse[~varies] = np.median(inverse[varies]) if varies.any() else 1.0
+    inverse = _half_standard(deviation)
     generator = numpy_generator(seed, "feature map")
     if rows.shape[1] > DENSE:
         values, vectors = _leading(rows, centre, inverse, min(dimensions + 16, rows.shape[1]), generator)
@@ -141,6 +136,41 @@ def fit_map(rows: Any, *, dimensions: int | None = 256, seed: int = 0) -> Featur
     return FeatureMap(
         centre, inverse[:, None] * vectors, random, max(0.0, 1 - kept / every) if every else 0.0
     )
+
+
+def leading(features: FeatureMap, rows: Any, count: int, seed: int = 0) -> Floats | None:
+    """Return directions in which mapped rows vary most, half standardised, ``[d, q]``; None if they do not vary.
+
+    Args:
+        features: the map.
+        rows: the rows that it was fitted to.
+        count: how many directions, at most.
+        seed: of the first guess.
+    """
+    if features.projection is not None:
+        found = np.eye(features.dimension, min(count, features.dimension - features.random))
+    else:
+        some = rows[:: -(-rows.shape[0] // SOME)]
+        centre, deviation = _statistics(some)
+        inverse, width = _half_standard(deviation), min(count + 16, features.features)
+        generator = numpy_generator(seed, "leading directions")
+        values, vectors = _leading(some, centre, np.where(deviation > 0, inverse, 0.0), width, generator)
+        useful = np.flatnonzero(values > 1e-9 * max(values.max(), 0.0))[-count:]
+        found = inverse[:, None] * vectors[:, useful]
+    return np.ascontiguousarray(found) if found.shape[1] else None
+
+
+def _half_standard(deviation: Floats) -> Floats:
+    """Return the factor of each column that makes its standard deviation the square root of what it was.
+
+    A column in other units than the rest must not fill the projection alone, yet rows that are principal components
+    already must keep the leading ones.
+    """
+    varies = deviation > 0
+    inverse = np.power(deviation, -0.5, out=np.ones_like(deviation), where=varies)
+    # A column without variance in the first rows has no part in their components, but in random directions.
+    inverse[~varies] = np.median(inverse[varies]) if varies.any() else 1.0
+    return inverse
 
 
 def are_components(covariance: Floats, n: int) -> bool:

@@ -16,25 +16,18 @@ from numpy.typing import NDArray
 from mlcl.errors import LARGEST, InputError
 from mlcl.exact.counting import Positives
 from mlcl.exact.digits import WIDEST, Seen, check_weights, narrow, too_wide
-from mlcl.exact.features import FeatureMap, blocks, first_large, fit_map
+from mlcl.exact.features import FeatureMap, blocks, first_large, fit_map, leading
 from mlcl.exact.moments import Floats, Growing, Moments, check_parts
-from mlcl.exact.storing import ARRAYS, PEAKS, SQUARES, read_sums, sums_arrays
+from mlcl.exact.storing import ARRAYS, MORE, read_sums, sums_arrays
 from mlcl.exact.sums import Sums, label_pairs
 
 Form = Literal["shared", "full", "auto"]
 FORMS: tuple[Form, ...] = ("shared", "full", "auto")
-NARROW = 64
-"""Up to so many dimensions the form ``auto`` keeps whole second moments per class: they take little space, and a few
-hundred positives determine them."""
-
-
-def is_shared(form: Form, dimensions: int) -> bool:
-    """Return whether sums of so many dimensions are in the shared form.
-
-    >>> is_shared("auto", 64), is_shared("auto", 65), is_shared("full", 512)
-    (False, True, False)
-    """
-    return form == "shared" or (form == "auto" and dimensions > NARROW)
+NARROW, LEADING, FREE = 64, 48, 256
+"""Up to `NARROW` dimensions the form ``auto`` keeps whole second moments per class: they take little space, and a few
+hundred positives determine them. With more, classes share one, and keep the second moment along `LEADING` directions.
+Up to `FREE` features, or if none are to be projected, nothing but the centre is to depend on the first rows: then there
+are no leading directions, unless the first rows are said to be fixed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +52,13 @@ class ExactLearner:
 
     @classmethod
     def begin(
-        cls, rows: Any, *, dimensions: int | None = 256, seed: int = 0, form: Form = "full"
+        cls,
+        rows: Any,
+        *,
+        dimensions: int | None = 256,
+        seed: int = 0,
+        form: Form = "full",
+        fixed: bool | None = None,
     ) -> ExactLearner:
         """Return a learner that has seen nothing, with the feature map that these rows determine.
 
@@ -68,9 +67,16 @@ class ExactLearner:
             dimensions: rows of more features are projected to so many principal components; None: never.
             seed: of random directions, where the rows determine fewer than ``dimensions``.
             form: of the sums; ``auto``: ``full`` for up to `NARROW` dimensions, else ``shared``.
+            fixed: whether the first rows are always these, so that leading directions may follow from them; by default
+                if there are more than `FREE` features, and ``dimensions``.
         """
         features = fit_map(rows, dimensions=dimensions, seed=seed)
-        return cls(features, Sums.zeros(features.dimension, shared=is_shared(form, features.dimension)))
+        shared, lead = form == "shared" or (form == "auto" and features.dimension > NARROW), None
+        if fixed is None:
+            fixed = dimensions is not None and rows.shape[1] > FREE
+        if shared and fixed and features.dimension > NARROW:
+            lead = leading(features, rows, LEADING, seed)
+        return cls(features, Sums.zeros(features.dimension, shared=shared, lead=lead))
 
     @property
     def classes(self) -> int:
@@ -84,7 +90,10 @@ class ExactLearner:
 
     def empty(self) -> ExactLearner:
         """Return a learner with the same feature map and classes that has seen nothing: it can be merged later."""
-        return replace(self, sums=Sums.zeros(self.features.dimension, self.classes, shared=self.sums.shared))
+        sums = self.sums
+        return replace(
+            self, sums=Sums.zeros(sums.dimension, self.classes, shared=sums.shared, lead=sums.lead)
+        )
 
     def learn(
         self,
@@ -142,8 +151,8 @@ class ExactLearner:
     def merge(self, other: ExactLearner, ids: Sequence[int] | None = None) -> ExactLearner:
         """Return the learner that has seen the rows of both.
 
-        Without a projection, sums around another centre are moved to this one. Learners with a projection cannot be
-        merged unless they share it: `empty` makes such a learner.
+        Without a projection, sums around another centre are moved to this one, and leading directions are given up
+        if they differ. Learners with a projection cannot be merged unless they share it: `empty` makes such a learner.
 
         Args:
             other: the other learner.
@@ -193,7 +202,7 @@ class ExactLearner:
                 "the feature map is not one of a learner: its shapes, types or values do not fit"
             )
         features = FeatureMap(centre, projection, int(arrays["features.random"][0]))
-        names = [*ARRAYS, *(name for name in (PEAKS, SQUARES) if f"sums.{name}" in arrays)]
+        names = [*ARRAYS, *(name for name in MORE if f"sums.{name}" in arrays)]
         sums = read_sums({name: arrays[f"sums.{name}"] for name in names})
         if sums.dimension != features.dimension:
             raise InputError(f"the sums have {sums.dimension} numbers; expected {features.dimension}")
@@ -210,7 +219,8 @@ class ExactLearner:
         """Return the sums of these rows, for all classes."""
         ids = list(range(self.classes)) if ids is None else [int(k) for k in ids]
         classes = max(self.classes, max(ids, default=-1) + 1)
-        marks, shared = positive.astype(np.bool_, copy=False), self.sums.shared
+        marks = positive.astype(np.bool_, copy=False)
+        kept: dict[str, Any] = {"shared": self.sums.shared, "lead": self.sums.lead}
         pieces = list(blocks(rows.shape[0], max(self.features.features, self.features.dimension)))
         if annotated is None and weights is None and len(pieces) > 1:
             return _finite(self._counted(rows, marks, pieces)).placed(ids, classes)
@@ -221,11 +231,11 @@ class ExactLearner:
                 marks[piece],
                 None if annotated is None else annotated[piece],
                 None if weights is None else weights[piece],
-                shared=shared,
+                **kept,
             )
             seen = part if seen is None else seen + part
         if seen is None:
-            seen = Sums.zeros(self.features.dimension, len(ids), shared=shared)
+            seen = Sums.zeros(self.features.dimension, len(ids), **kept)
         return _finite(seen).placed(ids, classes)
 
     def _of_one_scale(self, sums: Sums) -> Sums:
@@ -237,13 +247,13 @@ class ExactLearner:
     def _counted(self, rows: Any, marks: Any, pieces: Sequence[slice]) -> Sums:
         """Return the sums of rows that were annotated for all classes of ``marks``, added in place block by block."""
         d, classes, shared = self.features.dimension, range(marks.shape[1]), self.sums.shared
-        total, positive = Growing(d), Positives[int](d, shared=shared)
+        total, positive = Growing(d), Positives[int](d, shared=shared, lead=self.sums.lead)
         for piece in pieces:
             z = self.features(rows[piece])
             total.add(z)
             positive.add(z, label_pairs(marks[piece]), classes)
         every, own = total.moments(), positive.moments(classes)
-        return Sums(every, (0,) * len(own), (every,) * min(len(own), 1), own, shared)
+        return Sums(every, (0,) * len(own), (every,) * min(len(own), 1), own, shared, positive.lead)
 
 
 def check_scales(total: Moments, centre: Floats) -> None:

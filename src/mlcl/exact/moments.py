@@ -34,7 +34,8 @@ class Moments:
     Attributes:
         count: the number of rows, or the sum of their weights.
         sum: sum of the rows, ``[d]``.
-        second: sum of ``z z'`` over the rows ``z``, packed, ``[d (d + 1) / 2]``; or its diagonal, ``[d]``.
+        second: sum of ``z z'`` over the rows ``z``, packed, ``[d (d + 1) / 2]``; or its diagonal, ``[d]``, and after
+            it, packed, what the sum is along a few leading directions, ``[q (q + 1) / 2]`` with q below d - 1.
         peak: the largest that its diagonal has been, ``[d]``: its rounding is that of the peak, whatever was taken away
             since. None: nothing was.
 
@@ -83,7 +84,12 @@ class Moments:
     @property
     def squares(self) -> Floats:
         """Return the sum of squares of each column, ``[d]``."""
-        return self.second if len(self.second) == self.dimension else packed_diagonal(self.second)
+        return packed_diagonal(self.second) if self.whole else self.second[: self.dimension]
+
+    @property
+    def whole(self) -> bool:
+        """Return whether all of the second moment is known, not its diagonal alone."""
+        return len(self.second) == packed_size(self.dimension)
 
     @property
     def peaks(self) -> Floats:
@@ -343,7 +349,7 @@ def _check_digits(left: Moments, before: float, ordinary: float) -> None:
 
 def _is_positive(moments: Moments, slack: Floats) -> bool:
     """Return whether no direction has a negative variance, with ``slack`` added to that of each column."""
-    if len(moments.second) == moments.dimension:
+    if not moments.whole:
         return bool((moments.mean_squares - moments.mean**2 + slack >= 0).all())
     upper = unpack_upper(moments.packed_covariance())
     diagonal = np.diag(upper) + slack

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlcl.errors import InputError
 from mlcl.exact.held_rows import HeldRows
-from mlcl.exact.moments import Moments, check_parts
+from mlcl.exact.moments import Floats, Moments, check_parts
 from mlcl.exact.storing import read_sums, sums_arrays
 from mlcl.exact.sums import Sums
 
@@ -43,9 +43,9 @@ class Part:
     held: HeldRows = field(default_factory=HeldRows.none)
 
     @classmethod
-    def empty(cls, d: int, *, shared: bool = False) -> Part:
+    def empty(cls, d: int, *, shared: bool = False, lead: Floats | None = None) -> Part:
         """Return the part of no rows."""
-        return cls((), Sums.zeros(d, 1, shared=shared))
+        return cls((), Sums.zeros(d, 1, shared=shared, lead=lead))
 
     @classmethod
     def of(cls, names: Sequence[str], sums: Sums, rest: Moments, held: HeldRows) -> Part:

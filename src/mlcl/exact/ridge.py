@@ -183,7 +183,7 @@ def _judged(
 
     def judge(weights: Floats) -> tuple[Floats, Floats]:
         if group.own is None:
-            spread = ((weights @ group.back) ** 2 * group.spread).sum(axis=1)
+            spread = group.variance(weights @ group.back)
         else:
             spread = quadratic(weights, own[0])
         between = share * (1 - share) * (weights * gap).sum(axis=1) ** 2

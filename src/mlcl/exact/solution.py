@@ -12,6 +12,8 @@ where ``v`` are the variances of the features, and t makes the ridge r free of t
 * in the shared form ``C = T + s V``, where T is the covariance of all rows that count for the class, and V that of the
   positives if they are correlated as those rows are: T, with each eigenvalue times the ratio of the variances in its
   direction. With s = 0, w is ridge regression on the label. One eigendecomposition serves all classes of a block.
+  Along the leading directions L the positives' covariance B is known. Then V becomes ``V + V L N L'V`` with
+  ``N = H^-1 (B - H) H^-1`` and ``H = L'V L``: of all Gaussians with the covariance B there, the nearest one to V.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from scipy.linalg import blas, eigh
 
 from mlcl.errors import InputError
 from mlcl.exact.moments import ROUNDING, Floats, Moments, unpack, unpack_upper
-from mlcl.exact.sums import Sums
+from mlcl.exact.sums import Sums, products
 
 NOTHING = 1e-26
 """Below this share of the largest variance, a variance is the rounding of sums over features: 1e-16 squared, and more
@@ -39,6 +41,8 @@ Solved: TypeAlias = dict[tuple[int, float, float], Decomposed]
 """The same of the blocks of the shared form, by block (-1: all), weight of unlabelled rows and exponent."""
 CHUNK = 2048
 """So many classes are solved at once."""
+DOUBT = 32.0
+"""The covariance of so many positives along leading directions counts half."""
 
 
 def feature_scale(variances: Floats, exponent: float) -> Floats:
@@ -83,6 +87,8 @@ class LabelGroup:
         floor: the least that is added to eigenvalues, so that rounding is not divided by rounding.
         spread: the variances of the positives along the eigenvectors, ``[k, d]``.
         own: in the full form the whole covariance of the positives there, ``[d, d]``.
+        lead: leading directions there, ``[d, q]``, in the shared form; none: ``[d, 0]``.
+        inner: N, ``[k, q, q]``.
         weight: s, ``[k, 1]``.
         scale: of the features, ``[d]``; 0 for those that do not vary.
     """
@@ -100,6 +106,8 @@ class LabelGroup:
     own: Floats | None
     weight: Floats
     scale: Floats
+    lead: Floats
+    inner: Floats
 
     @property
     def back(self) -> Floats:
@@ -117,7 +125,59 @@ class LabelGroup:
 
     def weights(self, ridge: float) -> Floats:
         """Return w of each class, ``[k, d]``."""
-        return np.asarray((self.gap / self.shifted(ridge)) @ self.vectors.T)
+        return np.asarray(Inverse.of(self, ridge).times(self.gap) @ self.vectors.T)
+
+    def variance(self, scores: Floats) -> Floats:
+        """Return the variance among positives for weights ``[k, d]`` in the eigenvectors, in the shared form."""
+        along = (scores * self.spread) @ self.lead
+        more = np.einsum("kq,kqp,kp->k", along, self.inner, along, optimize=True)
+        return np.asarray((scores**2 * self.spread).sum(axis=1) + more)
+
+
+@dataclass(frozen=True, eq=False)
+class Inverse:
+    """``M^-1`` of each class in the eigenvectors, where M is C with the ridge, in the shared form.
+
+    By the formula of Woodbury: ``D - D U X U'D``, where ``1 / D`` is diagonal and U is V L.
+
+    Attributes:
+        group: the classes.
+        diagonal: D, ``[k, d]``.
+        middle: X, ``[k, q, q]``.
+        inside: ``U'D U``, ``[k, q, q]``.
+    """
+
+    group: LabelGroup
+    diagonal: Floats
+    middle: Floats
+    inside: Floats
+
+    @classmethod
+    def of(cls, group: LabelGroup, ridge: float) -> Inverse:
+        """Return it for a ridge."""
+        diagonal = 1.0 / group.shifted(ridge)
+        inside = between(group.lead, group.spread**2 * diagonal)
+        own = group.weight[:, :, None] * group.inner
+        middle = np.linalg.solve(np.eye(own.shape[1]) + own @ inside, own)
+        return cls(group, diagonal, np.asarray(middle), inside)
+
+    def times(self, vectors: Floats) -> Floats:
+        """Return the product with a vector of each class, ``[k, d]``."""
+        found, lead = self.diagonal * vectors, self.group.lead
+        along = np.einsum("kqp,kp->kq", self.middle, (found * self.group.spread) @ lead)
+        return np.asarray(found - self.diagonal * self.group.spread * (along @ lead.T))
+
+    def traces(self) -> tuple[Floats, Floats]:
+        """Return ``tr(M^-1 V)`` and ``tr(M^-1 T)`` of each class."""
+        group, diagonal = self.group, self.diagonal
+        squares = (group.spread * diagonal) ** 2
+        own, every = (
+            (diagonal * one).sum(axis=1)
+            - np.einsum("kqp,kqp->k", self.middle, between(group.lead, squares * one))
+            for one in (group.spread, np.broadcast_to(group.values, squares.shape))
+        )
+        rest = self.inside - self.inside @ self.middle @ self.inside
+        return np.asarray(own + np.einsum("kqp,kqp->k", group.inner, rest)), np.asarray(every)
 
 
 def groups(
@@ -180,6 +240,8 @@ def _full(sums: Sums, k: int, unlabelled: float, weight: float, scale: Floats) -
         own,
         np.array([[weight]]),
         scale,
+        np.zeros((len(values), 0)),
+        np.zeros((1, 0, 0)),
     )
 
 
@@ -190,7 +252,17 @@ def _shared(
     usual = every.variances
     inverse = np.divide(1.0, usual, out=np.zeros_like(usual), where=usual > 0)
     # Squares of the entries of eigenvectors, as if the scale were 1: shares of a direction that sum to 1.
-    shares = np.divide(vectors, scale[:, None], out=np.zeros_like(vectors), where=scale[:, None] > 0) ** 2
+    unscaled = np.divide(vectors, scale[:, None], out=np.zeros_like(vectors), where=scale[:, None] > 0)
+    shares = unscaled**2
+    lead = np.zeros((len(values), 0))
+    if sums.lead is not None:
+        lead = unscaled.T @ np.divide(
+            sums.lead, scale[:, None], out=np.zeros_like(sums.lead), where=scale[:, None] > 0
+        )
+    # So that the variance of all rows is 1 along each.
+    deviation = np.sqrt(values @ lead**2)
+    unit = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    lead = lead * unit
     for start in range(0, len(classes), CHUNK):
         chosen = classes[start : start + CHUNK]
         own = [sums.positive[k] for k in chosen.tolist()]
@@ -199,6 +271,7 @@ def _shared(
         rest = every.count - count
         negative = (every.sum - total) / rest
         ratio = np.stack([one.variances for one in own]) * inverse
+        spread = values * (ratio @ shares)
         yield LabelGroup(
             chosen,
             count[:, 0],
@@ -209,11 +282,43 @@ def _shared(
             vectors,
             level,
             floor,
-            values * (ratio @ shares),
+            spread,
             None,
             weight[chosen, None],
             scale,
+            lead,
+            _inner(sums, own, lead, unit, spread),
         )
+
+
+def _inner(sums: Sums, own: Sequence[Moments], lead: Floats, unit: Floats, spread: Floats) -> Floats:
+    """Return N of each class: what the positives' covariance along leading directions adds to V."""
+    if sums.lead is None:
+        return np.zeros((len(own), 0, 0))
+    count = np.array([one.count for one in own])[:, None, None]
+    mean = np.stack([one.mean for one in own]) @ (sums.lead * unit)
+    known = square(np.stack([one.second[sums.dimension :] for one in own])) * np.outer(unit, unit) / count
+    known -= mean[:, :, None] * mean[:, None, :]
+    usual = between(lead, spread)
+    inverse = np.linalg.pinv(usual, rcond=ROUNDING, hermitian=True)
+    return np.asarray(inverse @ (known - usual) @ inverse * count / (count + DOUBT))
+
+
+def between(lead: Floats, weights: Floats) -> Floats:
+    """Return ``L' diag(v) L`` for each row v of ``[k, d]``, as ``[k, q, q]``."""
+    return square(weights @ products(lead))
+
+
+def square(packed: Floats) -> Floats:
+    """Return symmetric matrices ``[k, q, q]`` of packed ones, ``[k, q (q + 1) / 2]``.
+
+    >>> square(np.array([[1.0, 2.0, 3.0]]))
+    array([[[1., 2.],
+            [2., 3.]]])
+    """
+    places = np.arange((int(np.sqrt(8 * packed.shape[1] + 1)) - 1) // 2)
+    low, high = np.minimum.outer(places, places), np.maximum.outer(places, places)
+    return np.asarray(packed[:, high * (high + 1) // 2 + low])
 
 
 def all_rows(sums: Sums, block: int, unlabelled: float) -> Moments:

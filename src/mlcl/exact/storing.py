@@ -15,8 +15,8 @@ from mlcl.exact.sums import Sums
 
 ARRAYS = ("block_of", "places", "counts", "sums", "seconds")
 """The names of the arrays."""
-PEAKS, SQUARES = "peaks", "squares"
-"""Of more: `Moments.peak`, if rows were forgotten; and second moments of positives that are diagonal."""
+PEAKS, SQUARES, LEAD = MORE = ("peaks", "squares", "lead")
+"""Of more: `Moments.peak`, if rows were forgotten; second moments of positives that are not whole; and `Sums.lead`."""
 
 
 def sums_arrays(sums: Sums) -> dict[str, NDArray[Any]]:
@@ -38,7 +38,10 @@ def sums_arrays(sums: Sums) -> dict[str, NDArray[Any]]:
         packed, own = (
             [one for key, one in unique.items() if (key in rows) == side] for side in (True, False)
         )
-        more[SQUARES] = np.array([one.second for one in own]).reshape(-1, d)
+        width = d + (0 if sums.lead is None else packed_size(sums.lead.shape[1]))
+        more[SQUARES] = np.array([one.second for one in own]).reshape(-1, width)
+        if sums.lead is not None:
+            more[LEAD] = sums.lead
     return more | {
         "block_of": np.array(sums.block_of, np.int64),
         "places": np.array([place.get(id(one), -1) for one in moments], np.int64),
@@ -55,23 +58,27 @@ def read_sums(arrays: Mapping[str, NDArray[Any]]) -> Sums:
     d, classes = sums.shape[1] if sums.ndim == 2 else -1, len(block_of)
     shared = SQUARES in arrays
     squares = np.asarray(arrays[SQUARES]) if shared else np.zeros((0, max(d, 0)))
+    lead = np.asarray(arrays[LEAD]) if LEAD in arrays else np.zeros((max(d, 0), 0))
     blocks = int(block_of.max(initial=-1)) + 1
     fits = (
         block_of.dtype == places.dtype == np.int64
-        and all(one.dtype == np.float64 for one in (counts, sums, seconds, squares))
+        and all(one.dtype == np.float64 for one in (counts, sums, seconds, squares, lead))
         and block_of.ndim == counts.ndim == 1
         and np.array_equal(np.unique(block_of), np.arange(blocks))
         and places.shape == (1 + blocks + classes,)
         and np.array_equal(np.unique(places[places != -1]), np.arange(len(counts)))
         and sums.shape == (len(counts), d)
         and seconds.shape == (len(counts) - len(squares), packed_size(d))
-        and squares.shape == (len(squares), d)
+        and lead.ndim == 2
+        and len(lead) == d
+        and (LEAD not in arrays or (shared and 0 < lead.shape[1] < d - 1))
+        and squares.shape == (len(squares), d + packed_size(lead.shape[1]))
         and (not shared or (places[: 1 + blocks] < len(seconds)).all())
         and (not shared or (places[1 + blocks :] >= len(seconds))[places[1 + blocks :] >= 0].all())
         and (peaks is None or (peaks.dtype == np.float64 and peaks.shape == sums.shape))
         and all(
             np.isfinite(one).all()
-            for one in (counts, sums, seconds, squares, *([] if peaks is None else [peaks]))
+            for one in (counts, sums, seconds, squares, lead, *([] if peaks is None else [peaks]))
         )
         and (counts > 0).all()
     )
@@ -88,7 +95,7 @@ def read_sums(arrays: Mapping[str, NDArray[Any]]) -> Sums:
     total, *rest = (Moments.zeros(d) if place < 0 else unique[place] for place in places[: 1 + blocks])
     nothing = Moments.zeros(d, diagonal=shared)
     own = tuple(nothing if place < 0 else unique[place] for place in places[1 + blocks :])
-    found = Sums(total, tuple(block_of.tolist()), tuple(rest), own, shared)
+    found = Sums(total, tuple(block_of.tolist()), tuple(rest), own, shared, lead if LEAD in arrays else None)
     for k, one in enumerate(found.positive):
         if not one.count <= found.annotated_for(k).count * (1 + NOISE) <= total.count * (1 + NOISE) ** 2:
             raise InputError(f"the sums have more positives of class {k} than rows annotated for it, or rows")

@@ -6,7 +6,8 @@ moments for all rows, one per block and one per class, however many rows there a
 into tasks or are missing cell by cell.
 
 In the *full* form a class keeps the whole second moment of its positives. In the *shared* form it keeps the diagonal
-alone, so that a class is 2 d + 1 numbers, and all classes of a block share the second moment of its rows.
+alone, so that a class is 2 d + 1 numbers, and all classes of a block share the second moment of its rows; and, if there
+are *leading directions*, the second moment along these, q (q + 1) / 2 numbers more.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from mlcl.errors import InputError
 from mlcl.exact.moments import NOISE, Floats, Moments
 
 Marks = NDArray[np.bool_]
+MANY = 2000
+"""With more classes than this, leading directions are given up: a class must take little space then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,7 @@ class Sums:
         annotated: moments of the annotated rows of each block.
         positive: moments of the positives of each class, among the rows annotated for it; diagonal in the shared form.
         shared: whether this is the shared form.
+        lead: the leading directions, ``[d, q]``, in the shared form; None without any.
     """
 
     total: Moments
@@ -43,12 +47,13 @@ class Sums:
     annotated: tuple[Moments, ...]
     positive: tuple[Moments, ...]
     shared: bool = False
+    lead: Floats | None = None
 
     @classmethod
-    def zeros(cls, d: int, classes: int = 0, *, shared: bool = False) -> Sums:
+    def zeros(cls, d: int, classes: int = 0, *, shared: bool = False, lead: Floats | None = None) -> Sums:
         """Return the sums of no rows."""
         nothing, own = Moments.zeros(d), Moments.zeros(d, diagonal=shared)
-        return cls(nothing, (0,) * classes, (nothing,) * min(classes, 1), (own,) * classes, shared)
+        return cls(nothing, (0,) * classes, (nothing,) * min(classes, 1), (own,) * classes, shared, lead)
 
     @classmethod
     def of(
@@ -59,6 +64,7 @@ class Sums:
         weights: Floats | None = None,
         *,
         shared: bool = False,
+        lead: Floats | None = None,
     ) -> Sums:
         """Return the sums of rows.
 
@@ -68,7 +74,9 @@ class Sums:
             annotated: which labels are known, ``[n, K]``; all by default. Unknown labels are not read.
             weights: a weight of at least 0 per row; 1 each by default.
             shared: the form.
+            lead: leading directions, ``[d, q]``, in the shared form.
         """
+        lead = None if positive.shape[1] > MANY else lead
         if annotated is None:
             total = Moments.of(rows, weights)
             block_of, parts = (0,) * positive.shape[1], (total,) * min(positive.shape[1], 1)
@@ -78,12 +86,12 @@ class Sums:
         own = [Moments.zeros(rows.shape[1], diagonal=shared)] * positive.shape[1]
         pairs = label_pairs(positive)
         if shared:
-            for k, count, sums in zip(*diagonals(rows, pairs, weights), strict=True):
-                own[k] = diagonal_moments(count, sums)
+            for k, count, sums in zip(*diagonals(rows, pairs, lead, weights), strict=True):
+                own[k] = diagonal_moments(count, sums, rows.shape[1])
         else:
             for k, chosen in by_label(pairs):
                 own[k] = Moments.of(rows[chosen], None if weights is None else weights[chosen])
-        return cls(total, block_of, parts, tuple(own), shared)
+        return cls(total, block_of, parts, tuple(own), shared, lead)
 
     @property
     def classes(self) -> int:
@@ -112,19 +120,25 @@ class Sums:
             k: number of the class.
             unlabelled: the weight of rows that were not annotated for the class, as negatives.
         """
-        total, annotated = self.total, self.annotated_for(k)
+        total, annotated, positive = self.total, self.annotated_for(k), self.positive[k]
         if self.shared:
-            total, annotated = total.diagonal(), annotated.diagonal()
-        negative = annotated.remainder(self.positive[k])
+            total, annotated, positive = total.diagonal(), annotated.diagonal(), positive.diagonal()
+        negative = annotated.remainder(positive)
         if unlabelled:
             negative = negative + total.remainder(annotated).scaled(unlabelled)
-        return self.positive[k], negative
+        return positive, negative
 
     def as_shared(self) -> Sums:
-        """Return the same sums in the shared form."""
-        if self.shared:
+        """Return the same sums in the shared form, without leading directions."""
+        if self.shared and self.lead is None:
             return self
-        return replace(self, positive=tuple(one.diagonal() for one in self.positive), shared=True)
+        return replace(self, positive=tuple(one.diagonal() for one in self.positive), shared=True, lead=None)
+
+    def alike(self, other: Sums) -> bool:
+        """Return whether both are of one form, with the same leading directions or none."""
+        if self.lead is None or other.lead is None:
+            return self.shared == other.shared and self.lead is other.lead
+        return self.lead is other.lead or np.array_equal(self.lead, other.lead)
 
     def counts(self, unlabelled: float) -> tuple[Floats, Floats]:
         """Return the numbers of rows in the two of `sides` of every class, ``[K]``, without their moments."""
@@ -162,7 +176,7 @@ class Sums:
         return self.tidy(block_of, positive, (*self.annotated, Moments.zeros(self.dimension)))
 
     def __add__(self, other: Sums) -> Sums:
-        if self.shared != other.shared:
+        if not self.alike(other) or (self.lead is not None and self.classes > MANY):
             return self.as_shared() + other.as_shared()
         block_of, pairs = _common(self, other)
         total = self.total + other.total
@@ -174,7 +188,7 @@ class Sums:
             for a, b in pairs
         )
         positive = tuple(a + b for a, b in zip(self.positive, other.positive, strict=True))
-        return Sums(total, block_of, parts, positive, self.shared)
+        return Sums(total, block_of, parts, positive, self.shared, self.lead)
 
     def without(self, other: Sums, names: Sequence[object] | None = None) -> Sums:
         """Return the sums without some of the rows; an `InputError` if they cannot have been learnt so.
@@ -183,8 +197,8 @@ class Sums:
             other: the sums of these rows.
             names: of the classes, for the error.
         """
-        if self.shared:
-            other = other.as_shared()
+        if self.shared and not self.alike(other):
+            return self.as_shared().without(other.as_shared(), names)
         block_of, pairs = _common(self, other)
         shown = names or range(self.classes)
         total = _checked(self.total, other.total, "", 0.0)
@@ -207,7 +221,7 @@ class Sums:
                 raise InputError(
                     f"these rows were not learnt as they are given: {shown[k]!r} would have more positives than rows"
                 )
-        return Sums(total, block_of, tuple(parts), tuple(positive), self.shared)
+        return Sums(total, block_of, tuple(parts), tuple(positive), self.shared, self.lead)
 
     def removed(self, k: int) -> Sums:
         """Return the sums without class k; its rows stay, as rows of the other classes and unlabelled ones."""
@@ -219,7 +233,7 @@ class Sums:
         """Return the sums of the rows ``A z + b``; see `Moments.mapped`.
 
         In the shared form the variances of positives are mapped as if they were correlated as all rows are: exact
-        where A is diagonal, as for a shift.
+        where A is diagonal, as for a shift. Leading directions are given up.
         """
         done = {id(one): one.mapped(matrix, shift) for one in (self.total, *self.annotated)}
         total = done[id(self.total)]
@@ -271,20 +285,32 @@ def by_label(pairs: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]
 
 
 def diagonals(
-    rows: Floats, pairs: NDArray[np.int64], weights: Floats | None = None
+    rows: Floats, pairs: NDArray[np.int64], lead: Floats | None = None, weights: Floats | None = None
 ) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Return the classes in `label_pairs`, their counts, and sums of rows and of squares, ``[., 2 d]``."""
+    """Return the classes in `label_pairs`, their counts, and sums of rows and of what `diagonal_moments` keeps."""
     starts = firsts(pairs[0])
     cells = np.ones(len(pairs[1])) if weights is None else weights[pairs[1]]
     bounds = np.array([*starts, len(pairs[1])], np.int64)
     marks = sparse.csr_array((cells, pairs[1], bounds), (len(starts), len(rows)))
-    return pairs[0, starts], marks.sum(axis=1), np.hstack([marks @ rows, marks @ rows**2])
+    kept = [marks @ rows, marks @ rows**2]
+    if lead is not None:
+        kept.append(marks @ products(rows @ lead))
+    return pairs[0, starts], marks.sum(axis=1), np.hstack(kept)
 
 
-def diagonal_moments(count: float, sums: Floats) -> Moments:
+def diagonal_moments(count: float, sums: Floats, d: int) -> Moments:
     """Return the moments of one class of `diagonals`."""
-    d = len(sums) // 2
     return Moments(float(count), sums[:d], sums[d:])
+
+
+def products(rows: Floats) -> Floats:
+    """Return the products of each row's numbers, packed as `mlcl.exact.moments.pack` does.
+
+    >>> products(np.array([[2.0, 3.0]]))
+    array([[4., 6., 9.]])
+    """
+    later, earlier = np.tril_indices(rows.shape[1])
+    return np.asarray(rows[:, earlier] * rows[:, later])
 
 
 def firsts(ordered: NDArray[np.int64]) -> list[int]:

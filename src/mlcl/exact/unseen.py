@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from mlcl.exact.moments import Floats
-from mlcl.exact.solution import LabelGroup
+from mlcl.exact.solution import Inverse, LabelGroup
 
 LEAST_COUNT = 1.5
 """With fewer positives or negatives none can be left out."""
@@ -105,16 +105,17 @@ def _ridge_regression(group: LabelGroup, ridge: Floats | float) -> _Scored:
     values, spread, n = group.values, group.spread, group.positives + group.negatives
     # The positives' spread is that of all rows, times a number as it were: regression on rows that are so much wider.
     wide = 1.0 + group.weight * spread.sum(axis=1, keepdims=True) / max(values.sum(), np.finfo(float).tiny)
-    shrunk = wide / group.shifted(ridge)
-    scores = shrunk * group.gap
+    inverse = Inverse.of(group, float(ridge))
+    scores = wide * inverse.times(group.gap)
+    trace, fitted = (wide[:, 0] * one for one in inverse.traces())
     gap = (scores * group.gap).sum(axis=1)
     p = group.positives / n
     # The covariance of all rows is p S+ + (1 - p) S- + p (1 - p) d d', with d the gap of the means.
-    every, trace = (scores**2 * values).sum(axis=1), (shrunk * spread).sum(axis=1)
-    other = ((shrunk * values).sum(axis=1) - p * trace - p * (1 - p) * gap) / (1 - p)
+    every = (scores**2 * values).sum(axis=1)
+    other = (fitted - p * trace - p * (1 - p) * gap) / (1 - p)
     # Each side's own share of the fit; 1 is that of the mean of all rows.
     parts = ((trace, (1 - p) ** 2), (other, p**2))
-    mean = (1.0 + (shrunk * values).sum(axis=1)) / n
+    mean = (1.0 + fitted) / n
     # The mean leverage is exact, and 1 where as many dimensions as rows fit everything; that of a side is an estimate.
     rest = np.maximum(1.0 - mean, LEAST_REST)
     high, low = (rest ** ((1.0 + np.maximum(one, 0.0) + share * gap) / (n * mean)) for one, share in parts)
@@ -123,7 +124,7 @@ def _ridge_regression(group: LabelGroup, ridge: Floats | float) -> _Scored:
     unseen_gap += 1 / (p * (1 - p) * np.maximum(n - 1, 1.0))
     # What the gap between unseen rows, not that between seen ones, leaves of the variance of all is inside the sides.
     beside = np.maximum(every - p * (1 - p) * unseen_gap**2, LEAST_SPREAD * every)
-    among = beside * _ratio((scores**2 * spread).sum(axis=1), every)
+    among = beside * _ratio(group.variance(scores), every)
     weights = np.asarray(scores @ group.vectors.T)
     nothing = np.zeros_like(gap)
     return weights, unseen_gap, (among, beside), (high, low), (nothing, nothing), mean

@@ -444,10 +444,10 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             raise
         return self._become(after, list(position), fresh=first)
 
-    def _begin(self, rows: Any) -> Learner:
+    def _begin(self, rows: Any, *, fixed: bool | None = None) -> Learner:
         """Return a learner with the feature map of the first rows."""
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        learner = Learner.begin(rows, dimensions=self.dimensions, seed=seed, form=self.form)
+        learner = Learner.begin(rows, dimensions=self.dimensions, seed=seed, form=self.form, fixed=fixed)
         if learner.features.lost > LOST:
             warnings.warn(
                 f"the projection of {rows.shape[1]} features to {learner.features.dimension} leaves out "

@@ -14,6 +14,7 @@ from mlcl.errors import InputError, one_line
 from mlcl.exact import FeatureMap
 from mlcl.exact.counting import Counter
 from mlcl.exact.digits import Seen
+from mlcl.exact.moments import Floats
 from mlcl.exact.parts import Part
 from mlcl.files import remove_temporary
 from mlcl.sklearn.shard_tree import part_key
@@ -55,6 +56,7 @@ class Job:
         usual: the size of columns, see `Counter`.
         held_out: the share of the rows that are held out.
         shared: the form of the sums.
+        lead: leading directions, in the shared form.
     """
 
     shards: tuple[Shard, ...]
@@ -63,6 +65,7 @@ class Job:
     usual: Seen | None = None
     held_out: float = 0.0
     shared: bool = False
+    lead: Floats | None = None
 
     @property
     def name(self) -> str:
@@ -73,7 +76,7 @@ class Job:
 
 def count(job: Job) -> tuple[Part, list[Counted]]:
     """Count shards, batch by batch; a shard that is not as it was described is an `InputError`."""
-    counter = Counter(job.features, job.usual, held_out=job.held_out, shared=job.shared)
+    counter = Counter(job.features, job.usual, held_out=job.held_out, shared=job.shared, lead=job.lead)
     counted = []
     for shard in job.shards:
         start, where = 0, f"column {job.columns.vectors!r} of {shard.address}"

@@ -73,9 +73,10 @@ def begin(
     rows, labels = _first_rows(first, columns)
     _check_alike(shards, first.kind, rows.shape[1], first.address)  # where its type does not say
     tagger = check_params(params)
-    learner = tagger._begin(rows)
+    learner = tagger._begin(rows, fixed=True)
     d, seen = learner.features.dimension, Seen(squares_of(learner.features, rows), float(len(rows)))
-    own = d if learner.sums.shared else packed_size(d)
+    lead = learner.sums.lead
+    own = d + (0 if lead is None else packed_size(lead.shape[1])) if learner.sums.shared else packed_size(d)
     group = RATIO * 8 * (2 * (1 + d + packed_size(d)) + labels * (1 + d + own))
     share = min(held_out, MOST_HELD / sum(shard.rows for shard in shards))
     params, width = tagger.get_params(), rows.shape[1]

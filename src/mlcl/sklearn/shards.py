@@ -200,6 +200,7 @@ class _State:
                     usual,
                     begun.held_out,
                     begun.learner.sums.shared,
+                    begun.learner.sums.lead,
                 )
                 for node in bundle
             ]

@@ -237,6 +237,7 @@ class CommitteeHead(TrainedHead):
                 config.exact,
                 self.committee.member(name).linear,
                 projects=name == ENCODER and bool(self.encoder and self.encoder.projects),
+                drifts=name == MOMENTS,
                 seed=derive_seed(config.seed, "exact"),
             )
             for name in self.committee.members

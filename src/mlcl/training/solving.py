@@ -19,7 +19,7 @@ from mlcl.config.schema import ExactConfig
 from mlcl.errors import InputError
 from mlcl.exact import ExactLearner, Options, carried, solve
 from mlcl.exact.analytic import Analytic
-from mlcl.exact.learner import NARROW, Form
+from mlcl.exact.learner import Form
 from mlcl.exact.ridge import Choice
 from mlcl.exact.solving import Solution
 from mlcl.labels import Labels
@@ -29,9 +29,6 @@ Floats = NDArray[np.float32]
 
 DIMENSIONS = 256
 """Principal components of features in the full form, unless a setting or the backbone says otherwise."""
-FEW_LABELS, FEW_FEATURES, MANY_POSITIVES = 120, 2048, 100
-"""With at most so many labels and features, and so many positives per label, the form ``auto`` is full; and always with
-at most `mlcl.exact.learner.NARROW` features."""
 WIDE = 8192
 """Dimensions that the shared form keeps: a projection of words costs more time and precision than it saves space."""
 PSEUDO = 0.7
@@ -64,6 +61,7 @@ class ExactSums:
 
     Args:
         projects: whether its features are principal components already.
+        drifts: whether its features change, and the sums are carried: whole second moments alone stay exact then.
         seed: of directions that the first rows do not determine.
 
     Attributes:
@@ -71,10 +69,17 @@ class ExactSums:
     """
 
     def __init__(
-        self, config: ExactConfig, linear: nn.Linear, *, projects: bool = False, seed: int = 0
+        self,
+        config: ExactConfig,
+        linear: nn.Linear,
+        *,
+        projects: bool = False,
+        drifts: bool = False,
+        seed: int = 0,
     ) -> None:
         self.config, self.linear, self.seed = config, linear, seed
         self.projects = projects
+        self.form: Form = "full" if drifts and config.form == "auto" else config.form
         self.learner: ExactLearner | None = None
         self._solved: tuple[ExactLearner, Solution] | None = None
 
@@ -100,29 +105,18 @@ class ExactSums:
         """
         learner = self.learner
         if learner is None:
-            form = self.form(labels, features.shape[1])
-            dimensions = self.dimensions(shared=form == "shared")
-            learner = ExactLearner.begin(features, dimensions=dimensions, seed=self.seed, form=form)
+            learner = ExactLearner.begin(
+                features, dimensions=self.dimensions, seed=self.seed, form=self.form, fixed=True
+            )
         if (total := self.linear.out_features) > learner.classes:
             # All classes at once: those that no row was annotated for yet then share their empty sums.
             learner = learner.learn(features[:0], np.zeros((0, total), np.uint8), range(total))
         return learner.learn(features, labels, classes.tolist(), annotated=known)
 
-    def form(self, labels: Labels, width: int) -> Form:
-        """Return the form of the sums, by the labels of the first task and the width of the features.
-
-        A few labels with many positives are worth a covariance each, in `DIMENSIONS`; otherwise more dimensions are
-        worth more (docs/explanation/exact.md).
-        """
-        if self.config.form != "auto":
-            return self.config.form
-        few = self.linear.out_features <= FEW_LABELS and (self.projects or width <= FEW_FEATURES)
-        many = bool(np.median(np.sum(labels, axis=0)) >= MANY_POSITIVES)
-        return "full" if width <= NARROW or (few and many) else "shared"
-
-    def dimensions(self, *, shared: bool) -> int | None:
+    @property
+    def dimensions(self) -> int | None:
         """Return to how many dimensions features are projected."""
-        usual = None if self.projects else WIDE if shared else DIMENSIONS
+        usual = None if self.projects else DIMENSIONS if self.form == "full" else WIDE
         return self.config.dimensions or usual
 
     def carry(self, old: Floats, new: Floats) -> None:
@@ -133,8 +127,7 @@ class ExactSums:
             new: features of the same rows now, ``[n, D]``.
         """
         if self.learner is not None:
-            dimensions = self.dimensions(shared=self.learner.sums.shared)
-            self.learner = carried(self.learner, old, new, dimensions=dimensions, seed=self.seed)
+            self.learner = carried(self.learner, old, new, dimensions=self.dimensions, seed=self.seed)
 
     def solve(self, like: ScoreScale | None = None) -> tuple[Floats, Floats]:
         """Return weights ``[K, D]`` and biases ``[K]``; zeros for classes to come.
