@@ -328,9 +328,8 @@ class ExactConfig:
             unseen rows of the class's own task (``in-task``), or for all unseen rows (``pooled``), as far as the sums
             can predict. 0 suits the in-task measure, 1 the pooled one.
         goal: what is chosen is chosen for: AUC (``auc``), average precision (``ap``), or the mean of both.
-        form: ``shared``: one covariance for all classes of a task, and three vectors per class; ``full``: a covariance
-            per class; ``auto``: ``full`` for up to 120 labels on up to 2,048 features, if the
-            median label of the first task has 100 positives or more, and on up to 64 features.
+        form: ``shared``: one covariance for all classes of a task, and per class three vectors and a covariance along
+            48 leading directions; ``full``: a covariance per class; ``auto``: ``full`` for up to 64 dimensions.
         spread: weight, from 0 to 1, of the spread of a class's positives beside that of its negatives; ``auto``: by the
             goal.
         dimensions: more features than this are projected to so many principal components of the first task's. Not set:

@@ -58,8 +58,9 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
     Args:
         form: what is kept: ``shared``, one second moment for all classes that were annotated together, and count, sum
-            and sum of squares of each class; ``full``, a second moment per class; ``auto``: ``full`` for up to 64
-            dimensions.
+            and sum of squares of each class, and its second moment along 48 directions in which the rows of the first
+            call vary most (with more than 256 features, up to 2,000 classes, and not with ``dimensions=None``);
+            ``full``, a second moment per class; ``auto``: ``full`` for up to 64 dimensions.
         spread: the weight, from 0 to 1, of the spread of a class's positives beside that of its negatives; ``auto``: by
             the goal.
         goal: what is chosen is chosen for, as far as the sums can predict: the AUC (``auc``), the average precision
