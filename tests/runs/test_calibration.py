@@ -96,7 +96,8 @@ def test_with_held_out_rows_lines_and_thresholds_are_fitted_on_them(runs):
     result = runs["rows"]
     held = result.calibrated.held_out
     learner = result.learner
-    assert np.array_equal(held.rows, learner.benchmark.held_out)
+    assert np.array_equal(np.sort(held.rows), learner.benchmark.held_out)
+    assert np.array_equal(held.inputs, learner.data.train.inputs[held.rows])
     assert np.array_equal(held.labels, learner.data.train.labels[held.rows])
     assert np.array_equal(held.logits, learner.predict(learner.data.train.inputs[held.rows]))
     found = result.calibrated.calibration.probabilities(held.logits)

@@ -16,6 +16,7 @@ from mlcl.errors import InputError
 from mlcl.exact import ExactLearner, Options, solve
 from mlcl.files import FolderLock
 from mlcl.metrics import Goal
+from mlcl.runs import folder as files
 from mlcl.runs.continuing import begin_from, extended_benchmark, load_base, update
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
@@ -223,31 +224,46 @@ def test_old_versions_are_deleted_on_request_alone(exact, stores, tmp_path, caps
     assert main(["versions", str(root), "--keep", "0"]) == 2
 
 
-def test_thresholds_of_labels_without_new_rows_stay(stores, tmp_path):
-    settings = label_settings(stores["old"], "exact", **EXACT, held_out=0.3)
-    run(settings, out=tmp_path / "first")
-    before = set_thresholds(tmp_path / "first", Goal("cost", 3.0)).thresholds
-    update(tmp_path / "first", stores["both"], out=tmp_path / "second")
-    after = load_trained(tmp_path / "second").thresholds
-    assert after.goal == before.goal
-    assert np.array_equal(after.values[[0, 3]], before.values[[0, 3]])  # ant and dog: no rows of theirs came
-    settings = dataclasses.replace(
-        load_trained(tmp_path / "first").config, data=str(stores["more"]), held_out=None
-    )
-    update(tmp_path / "first", config=settings, out=tmp_path / "third")
-    assert np.array_equal(load_trained(tmp_path / "third").thresholds.values, before.values)
+def held_out(folder):
+    return files.read_held_out(folder, files.read_result(folder))
 
 
-def test_a_certificate_is_of_the_version_that_it_was_given_for(stores, tmp_path):
+@pytest.mark.parametrize("share", [0.3, None])
+def test_held_out_rows_stay_and_are_scored_by_the_new_weights(stores, tmp_path, share):
     settings = label_settings(stores["old"], "exact", **EXACT, held_out=0.3)
     run(settings, out=tmp_path / "first")
-    before = set_thresholds(tmp_path / "first", Goal("recall", 0.5, 0.6)).thresholds
-    assert before.reached.any()
-    update(tmp_path / "first", stores["both"], out=tmp_path / "second")
-    after = load_trained(tmp_path / "second").thresholds
-    assert after.goal == before.goal
-    assert not after.reached[[0, 3]].any()  # ant and dog: no rows of theirs came
-    assert (after.values[[0, 3]] == 1).all()
+    before, old = set_thresholds(tmp_path / "first", Goal("recall", 0.5, 0.6)), held_out(tmp_path / "first")
+    assert before.thresholds.reached.any()
+    settings = dataclasses.replace(settings, data=str(stores["both"]), held_out=share)
+    update(tmp_path / "first", config=settings, out=tmp_path / "second")
+    after, found = load_trained(tmp_path / "second"), held_out(tmp_path / "second")
+    assert len(found.rows) == len(found.inputs)
+    assert (found.rows >= 0).any() == (share is not None)
+    assert np.allclose(found.logits, after.logits(found.inputs), atol=1e-5)
+    for row, inputs in enumerate(old.inputs):
+        (place,) = np.flatnonzero((found.inputs == inputs).all(axis=1))
+        assert np.array_equal(found.labels[place, :4], old.labels[row])
+        assert found.known[place].tolist() == [True] * 4 + [False] * (len(after.classes) - 4)
+    assert not np.allclose(found.logits[found.rows < 0][:, :4], old.logits, atol=1e-3)
+    assert after.thresholds.goal == before.thresholds.goal
+    assert after.thresholds.reached[
+        [0, 3]
+    ].all()  # ant and dog: no rows of theirs came, and they are certified again
+    again = after.calibration.thresholds(found, after.thresholds.goal)
+    assert np.array_equal(again.values, after.thresholds.values)
+
+
+def test_a_row_that_was_held_out_and_is_learnt_later_is_no_unseen_row_any_more(stores, tmp_path):
+    settings = label_settings(stores["old"], "exact", **EXACT, held_out=0.3)
+    run(settings, out=tmp_path / "first")
+    settings = dataclasses.replace(settings, held_out=0.1)
+    update(tmp_path / "first", config=settings, out=tmp_path / "second")
+    found = held_out(tmp_path / "second")
+    old, own = (set(map(bytes, found.inputs[one])) for one in (found.rows < 0, found.rows >= 0))
+    assert len(own) == round(0.1 * len(load_dataset(str(stores["old"])).train))
+    assert old
+    assert old <= own  # what was held out before, and was not held out again, was learnt
+    assert len(old) < len(held_out(tmp_path / "first").rows)
 
 
 def spoilt_store(folder, store):

@@ -81,6 +81,24 @@ def test_forgotten_rows_were_never_seen(place, tmp_path):
         forget(tmp_path / "forgot", out=tmp_path / "again", rows=tmp_path / "rows.txt")
 
 
+def test_a_forgotten_row_leaves_the_held_out_rows(place, tmp_path):
+    whole = run(
+        label_settings(place / "first", "exact", **SETTINGS, held_out=0.3), out=tmp_path / "held"
+    ).folder
+    before = load_trained(whole).decisions.held_out
+    ids = read_ids(place / "first")
+    (tmp_path / "rows.txt").write_text(ids[before.rows[3]])
+    receipt = forget(whole, out=tmp_path / "forgot", rows=tmp_path / "rows.txt")
+    assert receipt["count"] == 1
+    after = load_trained(tmp_path / "forgot").decisions.held_out
+    assert np.array_equal(after.inputs, np.delete(before.inputs, 3, axis=0))
+    assert np.allclose(weights(tmp_path / "forgot"), weights(whole))
+    forget(whole, out=tmp_path / "label", label="bee")
+    left = load_trained(tmp_path / "label").decisions.held_out
+    assert np.array_equal(left.labels, np.delete(before.labels, 1, axis=1))
+    assert np.array_equal(left.inputs, before.inputs)
+
+
 def test_a_forgotten_label_is_gone_and_the_others_stay(place, tmp_path, capsys):
     root = shutil.copytree(place / "updated", tmp_path / "tagger")
     before = weights(root)

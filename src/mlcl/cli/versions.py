@@ -101,7 +101,7 @@ def merge(folders: list[Path], *, out: Path, overwrite: bool = False) -> int:
     """Add taggers of the exact learner: the result is what one would be that had learnt the rows of all.
 
     They must share their features: vectors of at most 256 numbers, or taggers that began from one (ExactTagger.spawn).
-    Held-out rows are not merged, so probabilities follow from the sums.
+    Rows that they hold out are merged, too.
 
     Args:
         folders (DIR): taggers.

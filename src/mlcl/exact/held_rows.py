@@ -16,6 +16,8 @@ from mlcl.labels import Labels
 Ints = NDArray[np.int64]
 Pairs = tuple[Ints, Ints]
 PREFIX = "held."
+MOST_BYTES = 16 << 20
+"""Of the inputs of rows that are held out of a tagger and kept."""
 _SEED = 0x9E3779B97F4A7C15
 
 
@@ -128,7 +130,66 @@ class HeldRows:
         return cls(inputs, (tags[0], tags[1]), (annotated[0], annotated[1]), partly, names)
 
 
-def held_out(rows: NDArray[Any], share: float) -> NDArray[np.bool_]:
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """Rows that are not in the sums: what probabilities and thresholds are fitted on, and quality is measured on.
+
+    Attributes:
+        inputs: ``[n, D]``.
+        labels: 0 or 1, ``[n, K]``; 0 where not known.
+        known: which labels are known, bool ``[n, K]``.
+        keys: by which they were drawn, see `row_keys`; ``[n]``.
+    """
+
+    inputs: NDArray[Any]
+    labels: Labels
+    known: NDArray[np.bool_]
+    keys: NDArray[np.uint64]
+
+    @classmethod
+    def none(cls, features: int, classes: int) -> HeldOutRows:
+        """Return no rows."""
+        nothing = np.zeros((0, classes), np.bool_)
+        return cls(np.zeros((0, features)), nothing.astype(np.uint8), nothing, np.zeros(0, np.uint64))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def take(self, chosen: Any) -> HeldOutRows:
+        """Return some of the rows."""
+        return HeldOutRows(*(one[chosen] for one in vars(self).values()))
+
+    def placed(self, ids: Sequence[int], classes: int) -> HeldOutRows:
+        """Return the same rows, whose columns have other numbers among so many classes."""
+        labels, known = np.zeros((len(self), classes), np.uint8), np.zeros((len(self), classes), np.bool_)
+        labels[:, list(ids)], known[:, list(ids)] = self.labels * self.known, self.known
+        return HeldOutRows(self.inputs, labels, known, self.keys)
+
+    def joined(self, other: HeldOutRows, most: int) -> tuple[HeldOutRows, HeldOutRows]:
+        """Return the rows of both with the lowest keys, and the others.
+
+        So the rows that are kept follow from all rows that there were, whatever their order.
+        """
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        both = HeldOutRows(*(np.concatenate(pair) for pair in pairs))
+        most = min(most, MOST_BYTES // max(both.inputs[:1].nbytes, 1))
+        order = np.argsort(both.keys, kind="stable")
+        return both.take(order[:most]), both.take(order[most:])
+
+    def without(self, other: HeldOutRows) -> tuple[HeldOutRows, NDArray[np.bool_]]:
+        """Return the rows without some, and which of these there were: with the same input, labels and known labels."""
+        left, found = np.ones(len(self), np.bool_), np.zeros(len(other), np.bool_)
+        mine = row_hashes(self.inputs)
+        for place, own in enumerate(row_hashes(other.inputs)):
+            same = np.flatnonzero(left & (mine == own))
+            cells = (self.known[same] == other.known[place]) & (self.labels[same] == other.labels[place])
+            same = same[cells.all(axis=1)]
+            if len(same):
+                left[same[0]], found[place] = False, True
+        return self.take(left), found
+
+
+def held_out(rows: Any, share: float) -> NDArray[np.bool_]:
     """Return which rows are held out: a share of them by a hash of their content.
 
     >>> rows = np.random.default_rng(0).normal(size=(10_000, 8))
@@ -136,18 +197,42 @@ def held_out(rows: NDArray[Any], share: float) -> NDArray[np.bool_]:
     (0.1, array([], dtype=bool))
     """
     if share <= 0:
-        return np.zeros(len(rows), np.bool_)
+        return np.zeros(rows.shape[0], np.bool_)
     return np.asarray(row_hashes(rows) < np.uint64(int(share * 2**64)))
 
 
-def row_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a hash of each row as float32, ``[n]``: of one row whatever the others are."""
-    words = np.ascontiguousarray(rows, np.float32).view(np.uint32).astype(np.uint64)
-    odd = np.random.default_rng(_SEED).integers(0, 2**63, words.shape[1], np.uint64) * np.uint64(
-        2
-    ) + np.uint64(1)
+def row_keys(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers by which rows are drawn: their hashes, and of equal rows others for all but the first.
+
+    >>> found = row_keys(np.array([7, 9, 7], np.uint64))
+    >>> found[:2].tolist(), len(set(found.tolist()))
+    ([7, 9], 3)
+    """
+    hashes = hashes.copy()
+    order = np.argsort(hashes, kind="stable")
+    new = np.append(True, hashes[order][1:] != hashes[order][:-1])[: len(order)]
+    place = np.arange(len(order))
+    before = np.empty_like(place)
+    before[order] = place - np.maximum.accumulate(np.where(new, place, 0))
+    again = before > 0
+    hashes[again] = _mixed(hashes[again] + before[again].astype(np.uint64) * np.uint64(_SEED | 1))
+    return hashes
+
+
+def row_hashes(rows: Any) -> NDArray[np.uint64]:
+    """Return a hash of each row as float32, ``[n]``: of one row whatever the others are; of an array or CSR matrix."""
+    odd = np.random.default_rng(_SEED).integers(0, 2**63, rows.shape[1], np.uint64) * np.uint64(2)
+    odd += np.uint64(1)
+    cells = rows.data if hasattr(rows, "indptr") else rows
+    words = np.ascontiguousarray(cells, np.float32).view(np.uint32).astype(np.uint64)
+    if hasattr(rows, "indptr"):  # sparse: what is not stored is 0, and has no bits
+        words = type(rows)((words, rows.indices, rows.indptr), shape=rows.shape)
     with np.errstate(over="ignore"):
-        found = words @ odd
+        return _mixed(np.asarray(words @ odd))
+
+
+def _mixed(found: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
         for shift, factor in (
             (30, 0xBF58476D1CE4E5B9),
             (27, 0x94D049BB133111EB),

@@ -86,6 +86,17 @@ class Solution:
     deviations: Floats
     choice: Choice
 
+    def on_lines(self, slope: Floats, offset: Floats) -> Solution:
+        """Return the layer whose scores are ``slope * score + offset``."""
+        return replace(
+            self,
+            weights=self.weights * slope[:, None],
+            intercepts=self.intercepts * slope + offset,
+            moments=self.moments.line(slope, offset),
+            means=self.means * slope + offset,
+            deviations=self.deviations * slope,
+        )
+
     def scores(self, rows: Any) -> Floats:
         """Return the log-odds of each class for rows ``[n, D]``, an array or a sparse matrix, as ``[n, K]``."""
         found = np.empty((rows.shape[0], len(self.weights)))

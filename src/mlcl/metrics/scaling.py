@@ -11,7 +11,7 @@ Three things are known of a class, from rough to fine, and each is used as far a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -246,30 +246,57 @@ def logistic_lines(
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What the network says of the held-out rows: all that is needed to choose other thresholds.
+    """What a tagger says of the held-out rows: all that is needed to choose other thresholds.
 
     Attributes:
         logits: ``[n, K]``.
         labels: 0 or 1, ``[n, K]``.
         known: which labels are known, bool ``[n, K]``.
-        rows: rows of the training split of the run's dataset, ``[n]``.
+        rows: rows of the training split of the run's dataset, ``[n]``; -1 for those of a version before.
+        inputs: what is scored, of the first rows, ``[m, ...]``: other weights give other scores.
+        keys: of the same rows: those with the lowest keys stay where there are too many, ``[m]``.
     """
 
     logits: NDArray[np.float32]
     labels: Labels
     known: Bools
     rows: NDArray[np.int64]
+    inputs: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     def __post_init__(self) -> None:
+        if self.inputs.dtype.kind not in "fu" or not np.isfinite(self.inputs).all():
+            raise InputError("the inputs of the held-out rows are not finite numbers")
+        if len(self.inputs) > len(self.logits) or self.keys.shape != self.inputs.shape[:1]:
+            raise InputError(
+                f"there are {len(self.inputs)} inputs, and keys of shape {self.keys.shape}, of {len(self.logits)} rows"
+            )
         shapes = {part.shape for part in (self.logits, self.labels, self.known)}
         if len(shapes) != 1 or self.logits.ndim != 2 or self.rows.shape != self.logits.shape[:1]:
             raise InputError("logits, labels, known and rows of the held-out rows do not fit together")
         if self.logits.dtype != np.float32 or not np.isfinite(self.logits[self.known]).all():
             raise InputError("the logits of the held-out rows are not finite float32")
 
-    def take(self, chosen: NDArray[Any]) -> HeldOut:
-        """Return some of the rows."""
-        return HeldOut(self.logits[chosen], self.labels[chosen], self.known[chosen], self.rows[chosen])
+    def take(self, chosen: Any) -> HeldOut:
+        """Return some of the rows, with their inputs if all rows have them."""
+        own = (self.inputs[chosen], self.keys[chosen]) if len(self.inputs) == len(self.rows) else ()
+        return HeldOut(self.logits[chosen], self.labels[chosen], self.known[chosen], self.rows[chosen], *own)
+
+    @property
+    def with_inputs(self) -> HeldOut:
+        """Return the rows whose inputs are kept."""
+        some = slice(0, len(self.inputs))
+        own = (self.logits[some], self.labels[some], self.known[some], self.rows[some])
+        return HeldOut(*own, self.inputs, self.keys)
+
+    def of_classes(self, columns: NDArray[np.int64]) -> HeldOut:
+        """Return the same rows for classes by number; of -1 nothing is known."""
+        known, some = self.known[:, columns] & (columns >= 0), columns >= 0
+        logits, labels = (
+            np.where(some, self.logits[:, columns], 0),
+            np.where(known, self.labels[:, columns], 0),
+        )
+        return replace(self, logits=logits.astype(np.float32), labels=labels.astype(np.uint8), known=known)
 
 
 @dataclass(frozen=True, eq=False)

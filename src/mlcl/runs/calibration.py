@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,15 @@ from scipy.special import expit
 
 from mlcl.errors import InputError, check_int
 from mlcl.exact import Solution
+from mlcl.exact.held_rows import MOST_BYTES, row_hashes, row_keys
 from mlcl.exact.probabilities import best_thresholds
 from mlcl.losses import LOSSES
 from mlcl.metrics import Calibration, Goal, HeldOut, LogOddsLines, Thresholds, measure, prior_shift
 from mlcl.metrics.decisions import CONFIDENCE, NEVER
 from mlcl.metrics.inputs import Floats
 from mlcl.metrics.scaling import share_of_positives
+from mlcl.streams.benchmark import RowView
+from mlcl.training.batches import slices
 from mlcl.training.learner import Learner
 from mlcl.training.solving import ExactSums
 
@@ -32,6 +35,16 @@ FORMAT = 1
 FLAGS = ("own", "reached")
 MOST_CELLS = 500_000
 """Of more held-out rows times classes some rows are left out: a line has two unknowns, and the folder stays small."""
+AT_ONCE = 256
+"""So many rows are read at once."""
+
+
+class Decisions(NamedTuple):
+    """How the logits of a finished run become probabilities, and these tags; and the rows that both were fitted on."""
+
+    calibration: Calibration
+    thresholds: Thresholds
+    held_out: HeldOut | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +62,16 @@ class Calibrated:
     measured: dict[str, Any]
 
 
-def calibrate(learner: Learner, before: tuple[Calibration, Thresholds] | None = None) -> Calibrated:
+def calibrate(learner: Learner, before: Decisions | None = None) -> Calibrated:
     """Fit probabilities and thresholds at the end of a run, and measure them on the test rows.
 
     Args:
-        before: calibration and thresholds of the run that this one extends, of its first classes: the goal is kept,
-            and a class without rows of its own keeps its threshold.
+        before: of the run that this one extends, of its first classes: the goal is kept, a class without rows of its
+            own keeps its threshold, and rows that were held out are scored anew, with those of this run.
     """
-    old, decided = before or (None, None)
+    old, decided, rows = before or (None, None, None)
     start, prior = lines_in_theory(learner, old)
-    held_out = _held_out(learner)
+    held_out = _held_out(learner, rows)
     goal = (None if decided is None else decided.goal) or Goal()
     if held_out is None:
         calibration = Calibration.from_counts(start, prior)
@@ -123,6 +136,12 @@ def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tupl
         known = len(before.prior)
         slope[:known], offset[:known] = before.lines.slope, before.lines.offset
         prior[:known] = before.prior
+        if learner.benchmark.added:  # more rows of known classes
+            ids, new = learner.tasks[-1].classes, learner.tasks[-1].counts
+            ids, new = ids[ids < known], new.select(ids < known)
+            positive = counts.positive[ids] - new.positive
+            rows_before = np.maximum((positive + 0.5) / prior[ids] - 1, positive)
+            prior[ids] = share_of_positives(counts.positive[ids], rows_before + new.positive + new.negative)
     return LogOddsLines(slope, offset), prior
 
 
@@ -138,7 +157,54 @@ def _is_balanced(learner: Learner) -> bool:
     return bool(getattr(built, "balanced", False))
 
 
-def _held_out(learner: Learner) -> HeldOut | None:
+def _held_out(learner: Learner, before: HeldOut | None) -> HeldOut | None:
+    """Return the rows held out from this run and from those before it, scored by the weights of now."""
+    benchmark = learner.benchmark
+    train, own = benchmark.dataset.train, _own_held_out(learner)
+    if before is None or not len(before.inputs):
+        return None if own is None else _with_own(own, train.inputs)
+    old, hashes = before.with_inputs, input_hashes(before.inputs)
+    if benchmark.added:  # a row that was held out and came again to be learnt is no unseen row any more
+        learnt = input_hashes(RowView(train.inputs, benchmark.tasks[-1].train))
+        _, place, often = np.unique(hashes, return_inverse=True, return_counts=True)
+        old = old.take(~(np.isin(hashes, learnt) & (often[place] == 1)))  # many equal rows are no such row
+    columns = np.arange(len(benchmark.classes))
+    old = old.of_classes(np.where(columns < old.logits.shape[1], columns, -1))
+    inputs = old.inputs.astype(np.float32) if old.inputs.dtype == np.float64 else old.inputs
+    both = [replace(old, logits=learner.predict(inputs), rows=np.full(len(inputs), -1))]
+    if own is not None:
+        both.append(_with_own(own, train.inputs).with_inputs)
+    joined = [np.concatenate([getattr(one, name) for one in both]) for name in vars(old)]
+    found = with_inputs(HeldOut(*joined[:4]), joined[5], joined[4]).with_inputs
+    return found if len(found.rows) else None
+
+
+def with_inputs(held_out: HeldOut, keys: NDArray[np.uint64], inputs: Any) -> HeldOut:
+    """Return held-out rows in the order of their keys, with the inputs of the first ones, as far as there is room.
+
+    The lowest keys of two sets are those of both together: what is kept is a sample of all rows that were ever held
+    out, whatever the order of updates.
+    """
+    size = inputs[np.zeros(min(len(keys), 1), np.int64)].nbytes
+    most = min(MOST_BYTES // max(size, 1), MOST_CELLS // max(held_out.logits.shape[1], 1))
+    order = np.argsort(keys, kind="stable")
+    first = order[:most]
+    return replace(held_out.take(order), inputs=np.ascontiguousarray(inputs[first]), keys=keys[first])
+
+
+def _with_own(own: HeldOut, inputs: Any) -> HeldOut:
+    taken = RowView(inputs, own.rows)
+    return with_inputs(own, row_keys(input_hashes(taken)), taken)
+
+
+def input_hashes(inputs: Any) -> NDArray[np.uint64]:
+    """Return a hash of each input, by its content."""
+    rows = np.arange(len(inputs))
+    read = (np.asarray(inputs[rows[piece]]) for piece in slices(len(rows), AT_ONCE))
+    return np.concatenate([np.zeros(0, np.uint64), *(row_hashes(one.reshape(len(one), -1)) for one in read)])
+
+
+def _own_held_out(learner: Learner) -> HeldOut | None:
     benchmark = learner.benchmark
     rows, classes = benchmark.held_out, len(benchmark.classes)
     if not len(rows):

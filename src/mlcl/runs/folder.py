@@ -109,12 +109,12 @@ MAX_WEIGHTS_BYTES = 16 << 30
 FORMATS = {
     WEIGHTS: Format("mlcl-weights", 1, what="the weights of a run", limit=MAX_WEIGHTS_BYTES, plain=True),
     MEMORY: Format("mlcl-memory", 1, what="the memory of a run", limit=MAX_MEMORY_BYTES, plain=True),
-    HELD_OUT: Format("mlcl-held-out", 1, what="scores of held-out rows", limit=64 << 20, plain=True),
+    HELD_OUT: Format("mlcl-held-out", 1, what="held-out rows and their scores", limit=64 << 20, plain=True),
 }
 """Version 0.1 wrote them without a header; ``result.json`` has their checksums."""
 
 T = TypeVar("T")
-_HELD_OUT_ARRAYS = ("logits", "labels", "known", "rows")
+_HELD_OUT_ARRAYS = ("logits", "labels", "known", "rows", "inputs", "keys")
 
 
 @dataclass(frozen=True)
@@ -590,7 +590,10 @@ def read_held_out(path: Path, result: Result) -> HeldOut | None:
         return None
     arrays = _read_arrays(path / HELD_OUT, result.sha256)
     try:
-        held_out = HeldOut(**{name: arrays[name] for name in _HELD_OUT_ARRAYS})
+        names = [
+            name for name in _HELD_OUT_ARRAYS if name in arrays or name not in ("inputs", "keys")
+        ]  # version 0.1 had none
+        held_out = HeldOut(**{name: arrays[name] for name in names})
         if held_out.logits.shape[1] != len(result.classes) or held_out.known.dtype != np.bool_:
             raise InputError(f"it has {held_out.logits.shape[1]} classes")
         LabelCounts.of(held_out.labels)

@@ -17,9 +17,8 @@ from mlcl.config.schema import Config, StreamConfig, to_dict
 from mlcl.datasets import given_arrays, load_dataset, published_differences
 from mlcl.errors import InputError
 from mlcl.files import FolderLock, remove_temporary
-from mlcl.metrics import Calibration, Thresholds
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import calibrate
+from mlcl.runs.calibration import Decisions, calibrate
 from mlcl.runs.checkpoints import (
     Identity,
     newest_checkpoint,
@@ -84,7 +83,7 @@ def train_and_record(
     learner: Learner,
     recorder: Recorder | None,
     callback: Callback | None,
-    before: tuple[Calibration, Thresholds] | None = None,
+    before: Decisions | None = None,
 ) -> Result:
     """Train the remaining tasks, calibrate (as the run before did), and write the result to the folder, if any."""
     callback = callback or Callback()

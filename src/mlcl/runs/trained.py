@@ -28,12 +28,14 @@ from mlcl.models import (
 )
 from mlcl.models.network import Bounded
 from mlcl.models.packages import PackageError
+from mlcl.runs.calibration import Decisions
 from mlcl.runs.folder import (
     RESULT,
     WEIGHTS,
     read_calibration,
     read_config,
     read_encoder,
+    read_held_out,
     read_result,
     read_thresholds,
     read_weights,
@@ -77,9 +79,9 @@ class Trained:
     encoder: bytes | None = None
 
     @property
-    def decisions(self) -> tuple[Calibration, Thresholds]:
-        """Return how logits become probabilities, and these tags."""
-        return self.calibration, self.thresholds
+    def decisions(self) -> Decisions:
+        """Return how logits become probabilities, and these tags, and the rows that both were fitted on."""
+        return Decisions(self.calibration, self.thresholds, read_held_out(self.folder, self.result))
 
     @property
     def scorer(self) -> Network | Committee:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,17 +18,21 @@ from sklearn.utils.validation import check_is_fitted
 from mlcl.arrays import ENDING
 from mlcl.errors import InputError, check_choice, check_int, one_line
 from mlcl.exact import Learner, Options, Solution, solve
+from mlcl.exact.held_rows import HeldOutRows, row_hashes, row_keys
 from mlcl.exact.learner import FORMS, Form
 from mlcl.exact.ridge import Wanted
-from mlcl.metrics import Goal, macro_auc
+from mlcl.metrics import Goal, LogOddsLines, choose_thresholds, macro_auc
 from mlcl.metrics.decisions import GoalKind
+from mlcl.metrics.scaling import fit_lines
 from mlcl.sklearn.array_files import names_of_features, set_features
-from mlcl.sklearn.exact_inputs import read_annotations, read_features
-from mlcl.sklearn.exact_saving import read_exact, write_exact
+from mlcl.sklearn.exact_inputs import Annotations, read_annotations, read_features
+from mlcl.sklearn.exact_saving import Beside, read_exact_beside, write_exact
 from mlcl.sklearn.rows import goal_of
 from mlcl.sklearn.targets import Name, check_names, class_array
 
 Floats = NDArray[np.float64]
+SHARE = 0.1
+"""Of the rows are held out at most, where rows are held out."""
 LOST = 0.1
 """A projection that leaves out a larger share of the variance is worth a warning."""
 
@@ -75,7 +79,11 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         decide: what the thresholds of ``predict`` are chosen for, as far as the sums can predict: the best ``f1`` of
             each class, ``f1-overall``, a wanted ``precision`` or ``recall``, or a ``cost`` ratio; see
             `mlcl.metrics.Goal`. It may change at any time.
-        decide_value: the wanted precision or recall, or how much more a miss costs than a false alarm.
+        decide_value: the wanted precision or recall, or how much more a miss costs than a false alarm. A precision or
+            recall is certified on rows that ``calibrate`` holds out, and refused without any.
+        calibrate: how many rows are kept and not learnt, to fit probabilities and thresholds on: one in ten by a hash
+            of their content, and of those the ones with the lowest hashes, as far as they fit into 16 MiB. None:
+            probabilities follow from the sums. Rows with a ``sample_weight`` are always learnt.
         random_state: seed of the directions that are random if the first call has fewer rows than ``dimensions``,
             and more features.
 
@@ -85,6 +93,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         intercept_: intercepts, ``[K]``.
         thresholds_: the probability of each class above which it is predicted, ``[K]``.
         priors_: the share of positives among the rows annotated for each class, ``[K]``.
+        held_out_: the rows that are kept and not learnt.
         choice_: ridge, exponent and weight of unlabelled rows that were chosen, and the mean AUC they should give.
         nbytes_: the size of the sums in bytes.
         n_features_in_: number of features.
@@ -105,6 +114,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
 
     classes_: NDArray[Any]
     learner_: Learner
+    held_out_: HeldOutRows
     _solving: _Solving
 
     def __init__(
@@ -119,6 +129,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         dimensions: int | None = 2048,
         decide: GoalKind = "f1",
         decide_value: float | None = None,
+        calibrate: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.form = form
@@ -130,6 +141,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         self.dimensions = dimensions
         self.decide = decide
         self.decide_value = decide_value
+        self.calibrate = calibrate
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -205,10 +217,14 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             sample_weight=sample_weight,
         )
         ids = [known.index(name) for name in given.names]
-        after = self.learner_.forget(
-            rows, given.labels, ids, annotated=given.annotated, weights=given.weights, names=known
-        )
-        return self._become(after)
+        own, aside = self._aside(rows, given, ids, len(known))
+        held, found = self.held_out_.without(own)
+        learnt = np.ones(rows.shape[0], np.bool_)
+        learnt[aside[found]] = False
+        after = self.learner_
+        if learnt.any() or not len(learnt):
+            after = after.forget(*_some(rows, given, learnt), ids, **_marked(given, learnt), names=known)
+        return self._become(after, held=held)
 
     def merge(self, other: ExactTagger) -> Self:
         """Add what another tagger has learnt, as if its rows had been learnt here.
@@ -235,14 +251,21 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             )
         names = check_names(other.classes_.tolist(), "other.classes_", self.classes_.tolist())
         position = {name: k for k, name in enumerate(dict.fromkeys([*self.classes_.tolist(), *names]))}
-        merged = self.learner_.merge(other.learner_, [position[name] for name in names])
-        return self._become(merged, list(position))
+        ids = [position[name] for name in names]
+        merged = self.learner_.merge(other.learner_, ids)
+        held = self.held_out_.placed(range(len(self.classes_)), len(position))
+        held, more = held.joined(other.held_out_.placed(ids, len(position)), self._most(other))
+        return self._become(_learnt_too(merged, more), list(position), held=held)
 
     def remove(self, label: Name) -> Self:
         """Remove a class. The rows annotated for it stay, as rows of other classes or as unlabelled ones."""
         k = self._number(label)
         names = self.classes_.tolist()
-        return self._become(self.learner_.remove(k), names[:k] + names[k + 1 :])
+        left = [j for j in range(len(names)) if j != k]
+        held = replace(
+            self.held_out_, labels=self.held_out_.labels[:, left], known=self.held_out_.known[:, left]
+        )
+        return self._become(self.learner_.remove(k), [names[j] for j in left], held=held)
 
     def rename(self, names: Mapping[Name, Name]) -> Self:
         """Give classes new names.
@@ -265,7 +288,8 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         fresh.n_features_in_ = self.n_features_in_
         if hasattr(self, "feature_names_in_"):
             fresh.feature_names_in_ = self.feature_names_in_
-        return fresh._become(self.learner_.empty(), self.classes_.tolist())
+        nothing = HeldOutRows.none(self.n_features_in_, len(self.classes_))
+        return fresh._become(self.learner_.empty(), self.classes_.tolist(), held=nothing)
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Return the log-odds of each class, ``[n, K]``, in the order of ``classes_``: ``X coef_' + intercept_``."""
@@ -320,9 +344,22 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
     def thresholds_(self) -> Floats:
         """The probability of each class above which it is predicted, ``[K]``."""
         goal = goal_of(self.decide, self.decide_value)
+        if goal.certified and not len(self.held_out_):
+            raise InputError(
+                f"decide is {str(self.decide)!r}, which is certified on rows that are not learnt, and none were held "
+                "out; expected a tagger that kept some: ExactTagger(calibrate=400)"
+            )
         solution = self._solved()
         if goal not in self._solving.thresholds:
-            self._solving.thresholds = {goal: expit(solution.thresholds(goal))}
+            held = self.held_out_
+            found = (
+                choose_thresholds(
+                    solution.probabilities(held.inputs), held.labels, goal=goal, mask=held.known
+                ).values
+                if len(held)
+                else expit(solution.thresholds(goal))
+            )
+            self._solving.thresholds = {goal: found}
         return self._solving.thresholds[goal]
 
     @property
@@ -360,6 +397,7 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             classes=self.classes_.tolist(),
             feature_names=names_of_features(self),
             overwrite=overwrite,
+            beside=Beside({"held_out": True}, vars(self.held_out_)) if len(self.held_out_) else None,
         )
 
     def _save_folder(self, path: Path, *, overwrite: bool) -> None:
@@ -383,6 +421,9 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             numbers,
             None if features is None else tuple(features),
             int(self.random_state) if isinstance(self.random_state, int | np.integer) else None,
+            share=SHARE if self.calibrate else 0.0,
+            held_out=self.held_out_ if len(self.held_out_) else None,
+            calibrate=self.calibrate,
         )
         claim_folder(path, overwrite=overwrite)
         write_sums(path, learnt, command="written by mlcl.sklearn.ExactTagger.save")
@@ -395,14 +436,17 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         """
         if Path(path).is_dir():
             return cls._load_folder(Path(path))
-        learner, params, classes, feature_names = read_exact(Path(path))
+        learner, params, classes, feature_names, beside = read_exact_beside(Path(path))
+        held = HeldOutRows.none(learner.features.features, len(classes))
+        if beside is not None and "held_out" in beside.header:
+            held = _read_held(beside.arrays, held, path)
         try:
             tagger = cls(**params)
             tagger._options()
         except (TypeError, InputError) as error:
             raise InputError(f"{path} is corrupt: {one_line(error)}.") from None
         set_features(tagger, learner.features.features, feature_names)
-        return tagger._become(learner, classes)
+        return tagger._become(learner, classes, held=held)
 
     @classmethod
     def _load_folder(cls, path: Path) -> Self:
@@ -416,11 +460,14 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             dimensions=found.dimensions,
             decide=goal.kind,
             decide_value=goal.value,
+            calibrate=found.calibrate,
             random_state=found.seed,
         )
-        names = None if found.features is None else list(found.features)
-        set_features(tagger, found.learner.features.features, names)
-        return tagger._become(found.learner, [int(c) if found.numbers else c for c in found.classes])
+        features = None if found.features is None else list(found.features)
+        set_features(tagger, found.learner.features.features, features)
+        names: list[Name] = [int(c) if found.numbers else c for c in found.classes]
+        held = found.held_out or HeldOutRows.none(found.learner.features.features, len(names))
+        return tagger._become(found.learner, names, held=held)
 
     def _learn(
         self, X: Any, y: Any, classes: Any, annotated: Any, sample_weight: Any, *, first: bool
@@ -436,14 +483,39 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             before = self._begin(rows) if first else self.learner_
             position = {name: k for k, name in enumerate(dict.fromkeys([*known, *given.names]))}
             ids = [position[name] for name in given.names]
-            after = before.learn(rows, given.labels, ids, annotated=given.annotated, weights=given.weights)
+            held = HeldOutRows.none(rows.shape[1], 0) if first else self.held_out_
+            held = held.placed(range(held.labels.shape[1]), len(position))
+            learnt = np.ones(rows.shape[0], np.bool_)
+            if self.calibrate is not None:
+                own, aside = self._aside(rows, given, ids, len(position))
+                learnt[aside] = False
+                held, more = held.joined(own, self._most())
+            after = before.learn(*_some(rows, given, learnt), ids, **_marked(given, learnt))
+            if self.calibrate is not None:
+                after = _learnt_too(after, more)
         except ValueError:
             # The number and names of the features are still those of the state.
             for name in [name for name in vars(self) if name.endswith("_in_")]:
                 delattr(self, name)
             self.__dict__.update(kept)
             raise
-        return self._become(after, list(position), fresh=first)
+        return self._become(after, list(position), held=held, fresh=first)
+
+    def _most(self, other: ExactTagger | None = None) -> int:
+        """Return how many rows are kept; where a tagger does not say, as many as there are."""
+        return self.calibrate or sum(len(one.held_out_) for one in (self, other) if one is not None)
+
+    def _aside(
+        self, rows: Any, given: Annotations, ids: list[int], classes: int
+    ) -> tuple[HeldOutRows, NDArray[np.int64]]:
+        """Return which of some rows are to be held out, by their content alone, as rows of all classes."""
+        keys = row_keys(row_hashes(rows))
+        chosen = np.flatnonzero((keys < np.uint64(int(SHARE * 2**64))) & (given.weights is None))
+        taken, labels = rows[chosen], given.labels[chosen]
+        known = np.ones(labels.shape, np.bool_) if given.annotated is None else given.annotated[chosen]
+        taken, labels = (one.toarray() if hasattr(one, "toarray") else one for one in (taken, labels))
+        own = HeldOutRows(taken, np.asarray(labels, np.uint8), known, keys[chosen])
+        return own.placed(ids, classes), chosen
 
     def _begin(self, rows: Any, *, fixed: bool | None = None) -> Learner:
         """Return a learner with the feature map of the first rows."""
@@ -467,9 +539,18 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             )
         return learner
 
-    def _become(self, learner: Learner, classes: list[Name] | None = None, *, fresh: bool = False) -> Self:
+    def _become(
+        self,
+        learner: Learner,
+        classes: list[Name] | None = None,
+        *,
+        held: HeldOutRows | None = None,
+        fresh: bool = False,
+    ) -> Self:
         """Take over a state; the weights are solved when they are asked for."""
         self.learner_ = learner
+        if held is not None:
+            self.held_out_ = held
         if classes is not None:
             self.classes_ = class_array(classes)
         self._solving = _Solving(set() if fresh or not hasattr(self, "_solving") else self._solving.warned)
@@ -479,10 +560,24 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         check_is_fitted(self, "classes_")
         options = self._options()
         if self._solving.solution is None or self._solving.options != options:
-            self._solving.solution, self._solving.options = solve(self.learner_, options), options
+            self._solving.solution, self._solving.options = self._calibrated(options), options
             self._solving.thresholds = {}
             self._warn(self._solving.solution)
         return self._solving.solution
+
+    def _calibrated(self, options: Options) -> Solution:
+        """Return the solution, its scores made log-odds by the rows that are held out, if there are any."""
+        found, held = solve(self.learner_, options), self.held_out_
+        if not len(held):
+            return found
+        lines, _ = fit_lines(
+            found.scores(held.inputs),
+            held.labels,
+            start=LogOddsLines.identity(len(found.prior)),
+            prior=found.prior,
+            mask=held.known,
+        )
+        return found.on_lines(lines.slope, lines.offset)
 
     def _warn(self, solution: Solution) -> None:
         """Say once which classes have no positive or no negative row."""
@@ -525,4 +620,41 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
             check_int("dimensions", self.dimensions, 1)
         check_choice("form", self.form, FORMS)
         goal_of(self.decide, self.decide_value)
+        if self.calibrate is not None:
+            check_int("calibrate", self.calibrate, 1)
         return Options(**{one.name: getattr(self, one.name) for one in fields(Options)})
+
+
+def _some(rows: Any, given: Annotations, chosen: NDArray[np.bool_]) -> tuple[Any, Any]:
+    return (rows, given.labels) if chosen.all() else (rows[chosen], given.labels[chosen])
+
+
+def _marked(given: Annotations, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+    annotated, weights = given.annotated, given.weights
+    return {"annotated": None if annotated is None else annotated[chosen], "weights": weights}
+
+
+def _learnt_too(learner: Learner, rows: HeldOutRows) -> Learner:
+    """Return the learner that has seen rows that are not held out any more, each for the labels that are known."""
+    if not len(rows):
+        return learner
+    patterns, own = np.unique(rows.known, axis=0, return_inverse=True)
+    for number, known in enumerate(patterns):  # one per call that they came with, rather than per row
+        some, ids = own.ravel() == number, np.flatnonzero(known)
+        learner = learner.learn(rows.inputs[some], rows.labels[np.ix_(some, ids)], ids.tolist())
+    return learner
+
+
+def _read_held(arrays: Mapping[str, NDArray[Any]], nothing: HeldOutRows, path: str | Path) -> HeldOutRows:
+    found = HeldOutRows(*(arrays[name] for name in vars(nothing)))
+    fits = all(
+        getattr(found, name).shape[1:] == like.shape[1:] and len(getattr(found, name)) == len(found)
+        for name, like in vars(nothing).items()
+    )
+    types = all(
+        getattr(found, name).dtype == like.dtype for name, like in vars(nothing).items() if name != "inputs"
+    )
+    fits = fits and types and found.inputs.dtype.kind == "f" and bool(np.isfinite(found.inputs).all())
+    if not fits or (found.labels > found.known).any():
+        raise InputError(f"{path} is corrupt: the rows that were held out do not fit together.")
+    return found

@@ -16,6 +16,7 @@ from mlcl.engines.cluster import Cluster, choose_engine
 from mlcl.engines.pool import Engine, EngineFailure, LocalWorkers, Lost, ThisProcess
 from mlcl.errors import InputError
 from mlcl.exact import Learner
+from mlcl.exact.held_rows import HeldOutRows, row_hashes, row_keys
 from mlcl.exact.learner import check_scales
 from mlcl.exact.parts import Part
 from mlcl.files import FolderLock, disk_is_full, remove_own
@@ -274,10 +275,11 @@ class _State:
         """Write what verbs need beside the sums, unless it is there, and return how good the tagger is."""
         from mlcl.runs.folder import has_result
         from mlcl.taggers.learning import quality_line
-        from mlcl.taggers.sums import HeldOutRows, LearntSums, chosen_goal, write_sums
+        from mlcl.taggers.sums import LearntSums, chosen_goal, write_sums
 
         if changed or not has_result(self.out):
             held, goal = part.held.ordered(), chosen_goal(self.out) or Goal()
+            keys = row_keys(row_hashes(held.inputs))
             tagger = ExactTagger(**self.params)
             write_sums(
                 self.out,
@@ -291,7 +293,7 @@ class _State:
                     fingerprint=_fingerprint(self.counted),
                     seconds=seconds,
                     share=self.begun.held_out,
-                    held_out=HeldOutRows(held.inputs, *held.labels(part.names)) if len(held) else None,
+                    held_out=HeldOutRows(held.inputs, *held.labels(part.names), keys) if len(held) else None,
                 ),
                 command=f"mlcl learn --out {self.out}",
             )

@@ -21,12 +21,13 @@ from mlcl.errors import InputError, nearest
 from mlcl.files import read_bounded
 from mlcl.labels import LabelCounts, numbers_without
 from mlcl.memories import Memory, TaskSamples
-from mlcl.metrics import LogOddsLines
+from mlcl.metrics import HeldOut, LogOddsLines
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import Calibrated, calibrate
+from mlcl.runs.calibration import Decisions, calibrate, input_hashes
 from mlcl.runs.continuing import Base, begin_from, benchmark_of, load_base, remembered_benchmark
 from mlcl.runs.recording import Recorder
 from mlcl.runs.versions import chain, current_folder, now_text
+from mlcl.streams.benchmark import RowView
 from mlcl.training.heads import SolvedHead
 from mlcl.training.learner import Learner
 
@@ -83,6 +84,7 @@ def forget(
     if (rows is None) == (label is None):
         raise InputError("expected either --rows FILE or --label NAME.")
     base = load_base(current_folder(Path(folder)))
+    held_out = base.trained.decisions.held_out
     if base.trained.config.model.head != "exact":
         raise InputError(
             f"{base.folder} is a trained network (method {base.trained.result.method!r}), from which no row can be "
@@ -94,10 +96,13 @@ def forget(
                 f"--label {label!r} is no label of {base.folder}.{nearest(label, base.trained.classes)}"
             )
         receipt = {"what": "label", "label": label, "count": 1}
+        if held_out is not None:
+            kept = np.delete(np.arange(len(base.trained.classes)), base.trained.classes.index(label))
+            held_out = held_out.of_classes(kept)
         edited, benchmark = _without_label(base, label), remembered_benchmark(base).without(label)
     else:
         wanted = _read_wanted(Path(str(rows)))
-        edited, count = _without_rows(base, wanted, data=data, source=str(rows))
+        edited, held_out, count = _without_rows(base, held_out, wanted, data=data, source=str(rows))
         receipt = {"what": "rows", "count": count, "rows": sorted(map(_hashed, wanted))}
         benchmark = remembered_benchmark(edited)
     learner = Learner(base.trained.config, benchmark, pretrained=False)
@@ -107,7 +112,11 @@ def forget(
     with Recorder.create(Path(out), base.trained.config, benchmark, extends=extends) as recorder:
         receipt |= {"time": now_text(), "before": base.fingerprint, "parent": base.trained.result.sha256}
         files.write_receipt(recorder.path, receipt)
-        files.write_result(recorder.path, learner, _as_before(learner, edited), receipt=receipt)
+        with np.errstate(invalid="ignore"):  # shares of no rows, which those of the run before replace
+            calibrated = calibrate(
+                learner, Decisions(edited.trained.calibration, edited.trained.thresholds, held_out)
+            )
+        files.write_result(recorder.path, learner, calibrated, receipt=receipt)
     return receipt | {"after": files.fingerprint(Path(out))}
 
 
@@ -128,8 +137,10 @@ def _hashed(row: str) -> str:
     return hashlib.sha256(row.encode()).hexdigest()[:32]
 
 
-def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, source: str) -> tuple[Base, int]:
-    """Return the run as if it had never seen these rows, and how many of them it had."""
+def _without_rows(
+    base: Base, held_out: HeldOut | None, wanted: list[str], *, data: str | Path | None, source: str
+) -> tuple[Base, HeldOut | None, int]:
+    """Return the run, and its held-out rows, as if it had never seen these rows, and how many of them it had."""
     done = {
         row for folder in chain(base.folder) for row in (files.read_receipt(folder) or {}).get("rows", ())
     }
@@ -153,8 +164,16 @@ def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, sou
             )
     names, rows = base.trained.classes, set(wanted)
     learner = base.sums
-    tasks, learnt = list(base.memory.tasks), set()
+    tasks, learnt = list(base.memory.tasks), set[str]()
+    kept = input_hashes([] if held_out is None else held_out.inputs)
+    left = np.ones(len(kept), np.bool_)
     for place, one in enumerate(taught):
+        if len(kept):
+            named = [one.store in stores and name in rows for name in one.ids[: len(one.split)]]
+            at = np.flatnonzero(named)
+            hashes = input_hashes(RowView(one.split.inputs, at))
+            learnt |= {one.ids[row] for row in at[np.isin(hashes, kept)]}
+            left &= ~np.isin(kept, hashes)
         chosen = np.array([row for row in one.rows if one.store in stores and one.ids[row] in rows], np.int64)
         if not len(chosen):
             continue
@@ -175,7 +194,8 @@ def _without_rows(base: Base, wanted: list[str], *, data: str | Path | None, sou
         )
     memory = Memory.from_state(base.memory.state())
     memory.tasks = tuple(tasks)
-    return base.with_sums(learner, memory), len(learnt)
+    unseen = None if held_out is None else held_out.with_inputs.take(left)
+    return base.with_sums(learner, memory), unseen, len(learnt)
 
 
 def _without_label(base: Base, label: str) -> Base:
@@ -266,9 +286,3 @@ def _solve_again(learner: Learner) -> None:
     learner.evaluations.measure_again(
         learner.test_scores(), learner.benchmark, threshold=learner.config.decision_threshold
     )
-
-
-def _as_before(learner: Learner, base: Base) -> Calibrated:
-    """Return the probabilities and thresholds of the run before; rows that it held out are not those of this one."""
-    with np.errstate(invalid="ignore"):  # shares of no rows, which those of the run before replace
-        return calibrate(learner, base.trained.decisions)

@@ -24,8 +24,9 @@ from mlcl.config.schema import Config, to_dict
 from mlcl.datasets import counted_data
 from mlcl.errors import InputError, check_int, one_line
 from mlcl.exact import ExactLearner, Options, Solution, solve
+from mlcl.exact.held_rows import HeldOutRows
 from mlcl.exact.learner import Form
-from mlcl.labels import LabelCounts, Labels
+from mlcl.labels import LabelCounts
 from mlcl.memories import Memory, TaskSamples
 from mlcl.metrics import (
     Calibration,
@@ -39,30 +40,15 @@ from mlcl.metrics import (
     macro_auc,
     measure,
 )
-from mlcl.metrics.inputs import Bools, Floats
+from mlcl.metrics.inputs import Floats
 from mlcl.runs import folder as files
-from mlcl.runs.calibration import predicted_thresholds
+from mlcl.runs.calibration import predicted_thresholds, with_inputs
 from mlcl.runs.environment import machine_record
 from mlcl.runs.result import SOLVED, Result
 from mlcl.runs.versions import current_folder
 
 METHOD = "exact"
 _PREFIX = "exact."
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutRows:
-    """Rows that are not in the sums: what probabilities and thresholds are fitted on, and quality is measured on.
-
-    Attributes:
-        inputs: ``[n, D]``.
-        labels: 0 or 1, ``[n, K]``.
-        known: which labels are known, bool ``[n, K]``.
-    """
-
-    inputs: NDArray[np.float32]
-    labels: Labels
-    known: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +70,7 @@ class LearntSums:
         seconds: that learning took.
         share: of the rows, chosen by their content, that are not in the sums, see `mlcl.exact.held_rows`.
         held_out: rows to calibrate and measure on, if there are any.
+        calibrate: so many of them are kept as more are learnt; None: as many as there are.
         encoder: the file of what made the vectors of other inputs, if anything did.
     """
 
@@ -101,6 +88,7 @@ class LearntSums:
     seconds: float = 0.0
     share: float = 0.0
     held_out: HeldOutRows | None = None
+    calibrate: int | None = None
     encoder: bytes | None = None
 
     def __post_init__(self) -> None:
@@ -167,6 +155,9 @@ def load_sums(folder: str | Path) -> LearntSums:
             check_int("seed", seed, 0)
         if numbers and not all(name.lstrip("-").isdecimal() for name in result.classes):
             raise InputError("the names of the classes are no numbers")
+        calibrate, share = more.get("calibrate"), float(more.get("held_out") or 0)
+        if calibrate is not None:
+            check_int("calibrate", calibrate, 1)
     except (AttributeError, TypeError, InputError) as error:
         raise InputError(f"{path / files.RESULT}: sums: {one_line(error)}.") from None
     return LearntSums(
@@ -180,6 +171,9 @@ def load_sums(folder: str | Path) -> LearntSums:
         features,
         seed,
         result.benchmark,
+        share=share,
+        held_out=_kept_rows(files.read_held_out(path, result)),
+        calibrate=calibrate,
         encoder=files.read_encoder(path, result),
     )
 
@@ -190,8 +184,30 @@ def merge_sums(first: LearntSums, second: LearntSums) -> LearntSums:
         what = "encoders" if first.encoder != second.encoder else "names of features"
         raise InputError(f"{first.name} and {second.name} have other {what}; expected the same")
     names = tuple(dict.fromkeys([*first.classes, *second.classes]))
-    merged = first.learner.merge(second.learner, [names.index(name) for name in second.classes])
-    return replace(first, learner=merged, classes=names, numbers=first.numbers and second.numbers)
+    ids = [names.index(name) for name in second.classes]
+    merged = first.learner.merge(second.learner, ids)
+    held = [
+        one.held_out.placed(own, len(names))
+        for one, own in ((first, range(len(first.classes))), (second, ids))
+        if one.held_out is not None
+    ]
+    if len(held) == 2:
+        held[0], more = held[0].joined(held[1], first.calibrate or len(held[0]) + len(held[1]))
+        merged = merged.learn(more.inputs, more.labels, annotated=more.known) if len(more) else merged
+    return replace(
+        first,
+        learner=merged,
+        classes=names,
+        numbers=first.numbers and second.numbers,
+        held_out=held[0] if held else None,
+    )
+
+
+def _kept_rows(rows: HeldOut | None) -> HeldOutRows | None:
+    if rows is None or not len(rows.inputs):
+        return None
+    some = rows.with_inputs
+    return HeldOutRows(some.inputs, some.labels, some.known, some.keys)
 
 
 def _config(learnt: LearntSums) -> Config:
@@ -205,13 +221,14 @@ def _config(learnt: LearntSums) -> Config:
         "method": METHOD,
         "exact": exact,
         "stream": {"tasks": 1, "negatives": "all"},
-    }
+    } | ({"held_out": learnt.share} if learnt.share else {})
     return resolve(file=given, kind="features")
 
 
 def _scored(rows: HeldOutRows, solution: Solution) -> HeldOut:
     logits = solution.scores(rows.inputs).astype(np.float32)
-    return HeldOut(logits, rows.labels, rows.known, np.arange(len(logits)))
+    found = HeldOut(logits, rows.labels, rows.known, np.arange(len(logits)))
+    return with_inputs(found, rows.keys, rows.inputs)
 
 
 def _calibrated(solution: Solution, held_out: HeldOut | None, goal: Goal) -> tuple[Calibration, Thresholds]:
@@ -316,6 +333,7 @@ def _result(
             "feature_names": learnt.features,
             "seed": learnt.seed,
             "held_out": learnt.share,
+            "calibrate": learnt.calibrate,
         },
     )
 
