@@ -18,7 +18,7 @@ from mlcl.metrics import Goal, brier_score, calibration_error, choose_thresholds
 from mlcl.runs import folder as files
 from mlcl.runs.run import resume, run
 from mlcl.runs.trained import load_trained
-from mlcl.streams import keep_out
+from mlcl.streams import Benchmark, keep_out
 from mlcl.taggers.predict import predict
 from mlcl.training.callbacks import Callback, Interrupted
 
@@ -231,3 +231,17 @@ def test_held_out_scores_that_do_not_fit_are_refused(runs, tmp_path):
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(InputError, match="is damaged"):
         files.read_held_out(tmp_path / "run", files.read_result(tmp_path / "run"))
+
+
+def test_labels_that_are_not_known_are_no_negatives_of_the_probabilities():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 4)).astype(np.float32)
+    y = (x[:, :2] + rng.normal(0, 1, (2000, 2)) > [0.0, 1.0]).astype(np.uint8)
+    known = rng.random((1000, 2)) < 0.4
+    parts = x[:1000], y[:1000] * known, x[1000:], y[1000:]
+    data = Benchmark.from_arrays(*parts, tasks=1, known_train=known, negatives="all")
+    result = run(config_from({"method": "exact"}), benchmark=data)
+    found = result.calibrated.calibration.probabilities(result.learner.test_scores()).mean(axis=0)
+    assert (
+        np.abs(found - y[1000:].mean(axis=0)).max() < 0.05
+    )  # .25 and more where unknown labels were negatives

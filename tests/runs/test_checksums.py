@@ -144,5 +144,6 @@ def test_a_receipt_is_whole_when_the_result_is_there(root):
     receipt = files.read_receipt(folder)
     assert receipt["after"] == files.fingerprint(folder)
     assert json.loads((folder / "result.json").read_text())["sha256"].keys() == {
-        *("weights.safetensors", "memory.safetensors", "calibration.json", "receipt.json")
+        *("weights.safetensors", "memory.safetensors", "calibration.json", "receipt.json"),
+        "held-out.safetensors",
     }

@@ -254,7 +254,8 @@ def update(
             not taken into use (exit code 4) if a label, or the mean over labels (AUC, average precision, Brier skill,
             F1), lost more than allowed, beyond the noise of the test rows. It is compared with the version in use and
             with the first one, or that of `mlcl versions DIR --pin N`.
-        allow (POINTS): points (x 100) that a label, or a mean over labels, may lose (default: 1).
+        allow (POINTS): points (x 100) of AUC that a label, or a mean over labels, may lose, or twice as many of Brier
+            skill (default: 1).
         even_unlike: learn also where the labels of the new rows do not fit what was learnt before, as if they were
             shuffled; otherwise nothing is learnt then (exit code 4).
         out (DIR2): write a run folder of its own instead of a version of DIR; what is current does not change.

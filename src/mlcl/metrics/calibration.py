@@ -5,7 +5,7 @@ All of them are means over cells (row, class) whose label is known. See docs/how
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -224,6 +224,17 @@ def measure(
             name: score(probabilities, labels, average=None, mask=known) for name, score in scores.items()
         },
     }
+
+
+def not_calibrated(measured: Mapping[str, Any]) -> str:
+    """Return a warning if what `measure` found is worse than the share of each class as a constant, else nothing.
+
+    >>> not_calibrated({"brier": 0.2, "brier_prior": 0.1}), not_calibrated({"brier": 0.1, "brier_prior": 0.1})
+    ('not calibrated: the Brier score is worse than that of a constant', '')
+    """
+    brier, prior = measured.get("brier"), measured.get("brier_prior")
+    worse = isinstance(brier, float) and isinstance(prior, float) and brier > prior
+    return "not calibrated: the Brier score is worse than that of a constant" if worse else ""
 
 
 def check_probabilities(

@@ -18,6 +18,7 @@ from mlcl._version import __version__
 from mlcl.errors import InputError
 from mlcl.files import read_bounded
 from mlcl.metrics import Calibration, Interval, average_precision, bootstrap_interval
+from mlcl.metrics.calibration import not_calibrated
 from mlcl.reports.examine import RESAMPLES, Examined, LabelLine, label_lines
 from mlcl.reports.records import Run
 from mlcl.reports.rendering import PROBABILITIES, PrintedTable, decimals, escaped, fenced, in_points, plural
@@ -176,6 +177,8 @@ def _probabilities(run: Run) -> list[str]:
     texts = [_fitted(calibration)]
     measured = run.calibration
     if measured is not None:
+        worse = not_calibrated(measured)
+        texts.insert(0, f"**{worse.capitalize()}.**" if worse else "")
         values = [(words, measured.get(name)) for name, words in PROBABILITIES.items()]
         rows = [[words, f"{value:.4f}"] for words, value in values if isinstance(value, int | float)]
         texts.append(_table(("On the test rows", "Value"), rows) if rows else "")
@@ -190,13 +193,14 @@ def _probabilities(run: Run) -> list[str]:
 def _fitted(calibration: Calibration) -> str:
     if not calibration.rows:
         return (
-            "Probabilities follow from the scores and the counts of labels; they were not fitted to held-out rows. "
-            "`mlcl run --held_out SHARE` fits them."
+            "Not calibrated: probabilities follow from the scores and the counts of labels; they were not fitted to "
+            "held-out rows. `mlcl run --held_out SHARE` fits them."
         )
     own = int(calibration.own.sum())
     return (
         f"Probabilities were fitted on {calibration.rows} held-out rows that were not trained on: {own} of "
-        f"{len(calibration.own)} labels by their own rows, the others by counts."
+        f"{len(calibration.own)} labels by their own rows, the others by counts. The tagger keeps their inputs, up to "
+        "16 MiB, to score them again after an update."
     )
 
 

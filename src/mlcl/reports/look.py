@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlcl.metrics import Reliability, measure, reliability
+from mlcl.metrics.calibration import not_calibrated
 from mlcl.reports.drawing import shown
 from mlcl.reports.examine import (
     LEVEL,
@@ -123,8 +124,9 @@ def _overall(found: Examined) -> dict[str, Any]:
     p = np.asarray(found.probabilities, np.float64)
     measured = measure(p, found.labels, prior=share, known=found.known)
     rows = [(words, decimals(measured[name], 3)) for name, words in PROBABILITIES.items()]
+    worse = not_calibrated(measured)
     return {
-        "measures": PrintedTable("Probabilities", ("", ""), rows).html(),
+        "measures": PrintedTable(": ".join(filter(None, ("Probabilities", worse))), ("", ""), rows).html(),
         "error": decimals(measured["calibration_error"], 3),
         "bins": _diagram(reliability(found.probabilities, found.labels, mask=found.known)),
     }

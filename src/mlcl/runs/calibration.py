@@ -128,17 +128,19 @@ def lines_in_theory(learner: Learner, before: Calibration | None = None) -> tupl
     counts = learner.counts
     annotated = counts.positive + counts.negative
     inside = share_of_positives(counts.positive, annotated)
-    rows = len(np.unique(np.concatenate([task.train for task in learner.tasks])))
+    every = np.unique(np.concatenate([task.train for task in learner.tasks]))
+    known = learner.data.train.known
+    rows = len(every) if known is None else known[every].sum(axis=0)
     prior = share_of_positives(counts.positive, rows if learner.benchmark.complete else annotated)
     learnt_at = np.full(len(counts), 0.5) if _is_balanced(learner) else inside
     slope, offset = np.ones(len(counts)), prior_shift(learnt_at, prior)
     if before is not None:
-        known = len(before.prior)
-        slope[:known], offset[:known] = before.lines.slope, before.lines.offset
-        prior[:known] = before.prior
+        old = len(before.prior)
+        slope[:old], offset[:old] = before.lines.slope, before.lines.offset
+        prior[:old] = before.prior
         if learner.benchmark.added:  # more rows of known classes
             ids, new = learner.tasks[-1].classes, learner.tasks[-1].counts
-            ids, new = ids[ids < known], new.select(ids < known)
+            ids, new = ids[ids < old], new.select(ids < old)
             positive = counts.positive[ids] - new.positive
             rows_before = np.maximum((positive + 0.5) / prior[ids] - 1, positive)
             prior[ids] = share_of_positives(counts.positive[ids], rows_before + new.positive + new.negative)

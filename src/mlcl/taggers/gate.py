@@ -47,6 +47,8 @@ from mlcl.runs.versions import (
 
 ALLOW = 1.0
 """Points of AUC that a label may lose by default."""
+POINTS = {"Brier skill": 2.0}
+"""Points of a mean that count as one of AUC: AUC goes from 50, chance, to 100, and Brier skill from 0 to 100."""
 LEVEL = 0.95
 """How often a version that lost nothing passes, at least."""
 ALIKE = 0.85
@@ -61,7 +63,7 @@ class Verdict:
         against: number of the earlier version; None if it has none.
         store: whose test rows were scored.
         rows: how many.
-        allow: points that a label, or a mean over labels, may lose.
+        allow: points of AUC that a label, or a mean over labels, may lose; twice as many of Brier skill (`POINTS`).
         level: how often this comparison passes where nothing was lost.
         labels: the labels of the store that both versions know.
         changes: of their AUC, between 0 and 1.
@@ -113,7 +115,7 @@ class Verdict:
             if one.measure == "F1"
             else f"the {one.measure} of {one.part} labels ({100 * one.change:+.1f})"
             for one in self.pooled
-            if one.p_value(self.allow / 100) < share
+            if one.p_value(POINTS.get(one.measure, 1.0) * self.allow / 100) < share
         ]
         if self.changes.together(self.allow / 100) < share:
             found.append("labels that lost a little each")

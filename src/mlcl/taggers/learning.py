@@ -25,6 +25,7 @@ from mlcl.datasets.store import ENCODER, is_store
 from mlcl.datasets.table import has_texts, is_table, names_files
 from mlcl.errors import InputError
 from mlcl.files import is_there, slug
+from mlcl.metrics.calibration import not_calibrated
 from mlcl.runs import folder as files
 from mlcl.runs.result import Result
 from mlcl.runs.run import resume, run
@@ -215,8 +216,7 @@ def describe_quality(result: Result, *, rows: int) -> str:
     brier, prior = measured.get("brier"), measured.get("brier_prior")
     if isinstance(brier, float) and isinstance(prior, float):
         found += f", Brier score {brier:.4f} (the share of each label alone: {prior:.4f})"
-        if brier > prior:
-            found += "; probabilities are worse than a constant: not calibrated"
+        found += "; " * (brier > prior) + not_calibrated(measured)
     return f"{found}, on {rows:,} rows that were not learnt from"
 
 
