@@ -79,7 +79,7 @@ def test_outputs_agree():
 
 
 def test_predictions_follow_the_goal_that_is_set_without_learning():
-    x, y = problem(seed=1, n=2000)
+    x, _ = problem(seed=1, n=2000)
     tagger = two_calls()
     before = tagger.predict_proba(x)
     for kind, value in (
