@@ -69,14 +69,8 @@ BASELINE, BEFORE = "logistic regression", "before"
 METHODS: dict[str, dict[str, Any]] = {
     BASELINE: {},
     BEFORE: {},
+    "no leading directions": {"dimensions": None},
     "default": {},
-    "goal auc": {"goal": "auc"},
-    "goal ap": {"goal": "ap"},
-    "full form": {"form": "full", "dimensions": 256},
-    "256 components": {"dimensions": 256},
-    "ridge 1": {"ridge": 1.0, "exponent": 0.5},
-    "ridge 3": {"ridge": 3.0, "exponent": 0.5},
-    **{f"s {s:g}": {"spread": s} for s in (0.0, 0.1, 0.3, 1.0)},
 }
 """Arguments of the exact tagger; `BEFORE` is that of commit 451533d: full moments, 256 components, spread 1."""
 GRID = np.logspace(-2, 2.5, 10)

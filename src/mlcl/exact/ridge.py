@@ -31,6 +31,8 @@ directions in which rows vary little is not known well enough there. Above `WIDE
 is."""
 DOUBT, POINT = 0.5, 0.03
 """Predictions for classes with P positives may be wrong by `DOUBT` / P relative to each other, by `POINT` at most."""
+UNUSUAL = 64.0
+"""A feature whose variance is more than so many times the median counts no more than that in `usual_ridge`."""
 BETTER = 0.005
 """Another exponent than the first must be predicted to be better by so much."""
 RARE = 10.0
@@ -215,12 +217,25 @@ def _best(
     auc, precision = np.nan_to_num(found, nan=0.0) @ shares / shares.sum()
     worth = {"auc": auc, "ap": precision, "both": (auc + precision) / 2}[choice.goal]
     # The larger ridge is the safer one: within rounding, and up to `RIDGE` within what few positives leave in doubt.
+    largest = usual_ridge(sums.total.variances, choice.exponent)
     doubt = min(DOUBT * float(shares @ (1.0 / np.maximum(positive, 1.0)) / shares.sum()), POINT)
-    safe = (worth >= worth.max() - 1e-9) | ((worth >= worth.max() - doubt) & (ridges <= RIDGE))
+    safe = (worth >= worth.max() - 1e-9) | ((worth >= worth.max() - doubt) & (ridges <= largest))
     best = int(np.flatnonzero(safe)[-1])
     return replace(
         choice, ridge=float(ridges[best]), expected=float(auc[best]), precision=float(precision[best])
     )
+
+
+def usual_ridge(variances: Floats, exponent: float) -> float:
+    """Return `RIDGE`; less where a few features in other units have most of the variance that ridges are relative to.
+
+    >>> usual_ridge(np.array([1.0, 2.0, 3.0]), 0.0), usual_ridge(np.array([1.0] * 99 + [1e6]), 0.0) < 0.001
+    (1.0, True)
+    """
+    own = variances[variances > 0] ** (1 - exponent)
+    if not len(own):
+        return RIDGE
+    return RIDGE * min(1.0, 2 * float(np.minimum(own, UNUSUAL * np.median(own)).mean() / own.mean()))
 
 
 def judging(sums: Sums, most: int) -> list[int]:
