@@ -15,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from children import TOKEN, descendants
+from mlcl import plugins
+from mlcl.registry import REGISTRATIONS
 
 # Container images set PYTHONDONTWRITEBYTECODE; every worker would then compile and rewrite all test modules each time,
 # which is half of the collection. What is written, __pycache__ as ever, is ignored by git.
@@ -71,6 +73,25 @@ def _home(tmp_path_factory):
     patch.setenv("MLCL_HOME", str(tmp_path_factory.mktemp("home")))
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def _no_plugin_is_left():
+    """Nothing of a plugin outlives its test: every process that a later one starts would load it, and torch with it."""
+    before, count = dict(plugins._loaded), len(REGISTRATIONS)
+    yield
+    if plugins._loaded.keys() != before.keys():
+        REGISTRATIONS.undo_to(count)
+        plugins._loaded.clear()
+        plugins._loaded.update(before)
+
+
+@pytest.fixture
+def no_workers(monkeypatch):
+    """The runs of a sweep are done in this process: a worker takes longer to start than they take."""
+    from mlcl.engines.pool import ThisProcess
+
+    monkeypatch.setattr("mlcl.sweeps.sweep.choose_engine", lambda *_, **__: ThisProcess())
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,7 @@ class KeptRun:
     commit: str
     fingerprint: str
     folder: Path
-    config: dict[str, Any]
+    settings: dict[str, Any]
 
 
 def read_runs(folder: Path, record: SweepRecord) -> dict[Place, KeptRun]:
@@ -64,7 +64,7 @@ def read_runs(folder: Path, record: SweepRecord) -> dict[Place, KeptRun]:
             commit=line["commit"],
             fingerprint=line["fingerprint"],
             folder=Path(line["folder"]),
-            config={"validate": bool(record.settings.get("validate"))},
+            settings={"validate": bool(record.settings.get("validate"))},
         )
         found[run.label, run.seed] = run
     return found
@@ -141,8 +141,8 @@ def _check(first: Path, record: SweepRecord, folder: Path, other: SweepRecord) -
 
 
 def _check_data(first: Path, runs: dict[Place, KeptRun], folder: Path, run: KeptRun) -> None:
-    known = {one.fingerprint for one in runs.values() if not one.config["validate"] and one.fingerprint}
-    if known and run.fingerprint and not run.config["validate"] and run.fingerprint not in known:
+    known = {one.fingerprint for one in runs.values() if not one.settings["validate"] and one.fingerprint}
+    if known and run.fingerprint and not run.settings["validate"] and run.fingerprint not in known:
         raise InputError(f"{folder}: {run.label}, seed {run.seed} is of other data than {first}.")
 
 

@@ -24,7 +24,6 @@ from mlcl.config.parts import REGISTRIES
 from mlcl.datasets import SOURCES
 from mlcl.memories import MEMORIES
 from mlcl.methods.presets import PRESETS
-from mlcl.registry import REGISTRATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -64,15 +63,6 @@ def own_registries(monkeypatch):
     yield
     PRESETS.clear()
     PRESETS.update(before)
-
-
-@pytest.fixture
-def own_plugins(monkeypatch):
-    """What a command registers is not registered any more after the test, and the command sees no plugin before."""
-    count = len(REGISTRATIONS)
-    monkeypatch.setattr(plugins, "_loaded", {})
-    yield
-    REGISTRATIONS.undo_to(count)
 
 
 @pytest.fixture
@@ -117,7 +107,7 @@ FEWER = ["--stream.tasks", "2", "--train.epochs", "1", "--train.batch_size", "25
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("my_parts", "own_plugins")
+@pytest.mark.usefixtures("my_parts")
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_with_a_plugin_runs(line, tmp_path, capsys, monkeypatch):
     """What is trained is trained in a process of its own, as a user does; what is only shown, in this one."""
@@ -142,7 +132,7 @@ def test_the_commands_of_the_page_are_found():
     assert all("--plugin my_parts.py" in line for line in COMMANDS)
 
 
-@pytest.mark.usefixtures("my_parts", "own_plugins")
+@pytest.mark.usefixtures("my_parts")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from estimator_checks import EXACT_EXCEPTIONS
-from mlcl import plugins
 from mlcl.cli.main import main
-from mlcl.registry import REGISTRATIONS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXTRAS = {"mlcl.metrics import MacroAUC": "torchmetrics"}
@@ -61,17 +59,8 @@ def test_a_piece_of_the_engineers_guide_works_alone(heading, tmp_path, monkeypat
     run(sections("howto/one-piece.md")[heading], {})
 
 
-@pytest.fixture
-def own_plugins(monkeypatch):
-    """What a guide registers is not registered any more after the test."""
-    count = len(REGISTRATIONS)
-    monkeypatch.setattr(plugins, "_loaded", {})
-    yield
-    REGISTRATIONS.undo_to(count)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_plugins")
+@pytest.mark.usefixtures("no_workers")
 def test_the_researchers_guide_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     """Sections build on one another: the data, runs of them, a table."""
     monkeypatch.chdir(tmp_path)

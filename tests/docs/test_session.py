@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from mlcl import plugins
-from mlcl.registry import REGISTRATIONS
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorials" / "first-hour.md").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "tools"))
@@ -25,17 +22,7 @@ QUICK = ["--train.epochs", "1", "--train.batch_size", "512", "--model.width", "2
 """What the demo is run with here: what it prints has the same words, with other numbers."""
 
 
-@pytest.fixture
-def own_plugins(monkeypatch):
-    """What the page registers is not registered any more after the test."""
-    count = len(REGISTRATIONS)
-    monkeypatch.setattr(plugins, "_loaded", {})
-    yield
-    REGISTRATIONS.undo_to(count)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_plugins")
 @pytest.mark.filterwarnings("ignore:.*hardly learnt")
 def test_the_first_hour_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

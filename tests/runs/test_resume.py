@@ -24,11 +24,12 @@ MLP = ["--model", "mlp", "--model.hidden", "16", "--model.depth", "1"]
 SHORT = ["--memory.size", "30", "--train.batch_size", "16", "--train.lr", "0.1", "--stream.tasks", "3"]
 
 # Runs jobs in children that kill themselves at the n-th of all places where a run touches the disk, steps, tests,
-# or updates its memory. One host loads torch (and does nothing with it, so that forks are safe) for all kills.
+# or updates its memory. One host loads torch and Fabric (and does nothing with them, so that forks are safe) for all.
 HOST = """
 import json, os, signal, sys
 from pathlib import Path
 import torch
+import lightning_fabric
 import mlcl.cli.run
 from mlcl.training.learner import Learner
 from mlcl.cli.main import main

@@ -166,6 +166,8 @@ def main(what: str, data: str, out: Path, *address: str) -> None:
 
         setattr(shards, "count_into", shard_files.stall)  # noqa: B010  (by a name that workers can import)
         learn_shards(data, out, jobs=2)
+    import mlcl.taggers.sums  # noqa: F401  (once, and not in every fork: with torch it takes longer than learning)
+
     for number in itertools.count(1):
         for before in (True, False):
             folder = out / f"{number}-{before}"

@@ -58,12 +58,6 @@ def reproduce(store, out, *more, table="core", seeds=2, jobs=1):
     return main(["reproduce", str(table), *given, *FLAGS, *more])
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Runs are done in this process: a worker takes longer to start than they take."""
-    monkeypatch.setattr("mlcl.sweeps.sweep.choose_engine", lambda *_, **__: ThisProcess())
-
-
 @pytest.fixture(scope="module")
 def finished(store, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweep") / "core"
@@ -396,7 +390,7 @@ def test_the_overview_counts_and_estimates(tmp_path):
     assert "[3/4] er, seed 0: failed: it broke" in text
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("no_workers")
 def test_runs_of_other_sweeps_are_copied_not_redone(store, finished, tmp_path, capsys):
     table = tmp_path / "two.yaml"
     table.write_text(
@@ -431,7 +425,7 @@ def test_a_table_of_what_is_done_runs_nothing(store, finished, tmp_path, capsys)
     assert len(list((out / "runs").iterdir())) == 3
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("no_workers")
 def test_chosen_rows_alone_are_run(store, finished, tmp_path, capsys):
     out = tmp_path / "core"
     (out / "runs").mkdir(parents=True)

@@ -137,6 +137,7 @@ def test_rows_whose_settings_or_code_are_not_known_to_agree_are_named(tmp_path, 
     assert capsys.readouterr() == (f"{part}\n", "")
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_a_sweep_writes_the_hash_that_all_seeds_of_a_row_share(tmp_path):
     """What two sweeps of the command line write is what this tool compares."""
     from mlcl.cli.main import main as mlcl
