@@ -1,4 +1,4 @@
-"""Draw docs/images/fixed-features.svg, the README's figure: ``python tools/regime.py`` (``make results``).
+"""Draw images/quality.svg, the README's figure, and fixed-features.svg: ``python tools/regime.py`` (``make results``).
 
 Macro-AUC of the methods on fixed features, in-task and pooled (``results/fixed-*/runs.csv``), against seconds and, for
 memories and sums of several sizes, against bytes kept (``results/bytes-*/runs.csv``). Tables are made on machines that
@@ -47,6 +47,15 @@ SERIES = {
     "exact": "exact, u 0.1",
 }
 """First word of the labels of the table of bytes, and the row of the table of methods whose colour it has."""
+
+FIVE = {
+    "er": ("replay of random rows (ER)", (8, -4), "left"),
+    "rldam-wru": ("RLDAM + WRU (the paper)", (8, 4), "left"),
+    "distilled-replay": ("distilled replay", (8, -3), "left"),
+    "exact, u 0.1": ("exact learner: stores no row", (8, -3), "left"),
+    "taught-committee": ("committee of network and exact learner", (6, 9), "right"),
+}
+"""Rows of the README's figure: name, where it stands beside the point, and the side on which it begins."""
 
 Sizes = dict[str, list[tuple[float, float, float]]]
 """Series to bytes kept, in-task and pooled Macro-AUC of each of its sizes."""
@@ -120,6 +129,26 @@ def by_bytes(axis: Axes, sizes: Sizes) -> None:
         axis.plot(kept, inside, "--", color=colour, marker=marker, markersize=large, lw=1, mfc="none")
 
 
+def simple(sweep: Sweep) -> str:
+    """Return the README's figure: pooled Macro-AUC against seconds, five points with their names."""
+    seconds, pooled = measured(sweep.record["benchmark"]), sweep.values("pooled_macro_auc")
+    figure = Figure(figsize=(6.4, 3.3), layout="constrained")
+    axis = figure.subplots()
+    for label, (text, offset, side) in FIVE.items():
+        x, y = seconds[label], mean(pooled, label, sorted(pooled[label]))
+        colour = SHOWN[label][1]
+        axis.scatter([x], [y], s=60, color=colour, zorder=3)
+        axis.annotate(text, (x, y), offset, textcoords="offset points", color=colour, ha=side, fontsize=9)
+    axis.set(
+        xlim=(0, 6.2),
+        ylim=(87.8, 93.2),
+        xlabel="seconds to learn five tasks, one after the other, on one core",
+    )
+    axis.set_title("Macro-AUC over all 20 labels of VOC 2012, on features of a MobileNetV2", loc="left", fontsize=10)
+    axis.spines[["top", "right"]].set_visible(False)
+    return svg(figure)
+
+
 def draw(sweeps: list[tuple[Sweep, Sweep]]) -> str:
     """Return the figure as SVG, from the table of methods and the table of bytes of each benchmark."""
     figure = Figure(figsize=(9, 3.1 * len(sweeps)), layout="constrained")
@@ -137,6 +166,11 @@ def draw(sweeps: list[tuple[Sweep, Sweep]]) -> str:
     axes[0, 0].set_ylabel("filled: pooled, hollow: in-task", fontsize=8)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return svg(figure)
+
+
+def svg(figure: Figure) -> str:
+    """Return a figure as SVG, on white so that it can be read in a dark page too."""
     out = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "mlcl", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
@@ -152,5 +186,6 @@ def folders() -> list[tuple[Path, Path]]:
 if __name__ == "__main__":
     if "--measure" in sys.argv[1:]:
         measure()
-    picture = draw([(Sweep.read(methods), Sweep.read(kept)) for methods, kept in folders()])
-    raise SystemExit(write(picture, ROOT / "docs" / "images" / "fixed-features.svg"))
+    sweeps = [(Sweep.read(methods), Sweep.read(kept)) for methods, kept in folders()]
+    made = {"quality": simple(sweeps[0][0]), "fixed-features": draw(sweeps)}
+    raise SystemExit(max(write(made[name], ROOT / "docs" / "images" / f"{name}.svg") for name in made))
