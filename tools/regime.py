@@ -144,7 +144,9 @@ def simple(sweep: Sweep) -> str:
         ylim=(87.8, 93.2),
         xlabel="seconds to learn five tasks, one after the other, on one core",
     )
-    axis.set_title("Macro-AUC over all 20 labels of VOC 2012, on features of a MobileNetV2", loc="left", fontsize=10)
+    axis.set_title(
+        "Macro-AUC over all 20 labels of VOC 2012, on features of a MobileNetV2", loc="left", fontsize=10
+    )
     axis.spines[["top", "right"]].set_visible(False)
     return svg(figure)
 

@@ -3,7 +3,7 @@
     python results/trials/ridge.py    # results/trials/ridge.csv and means on the terminal; minutes on one thread
 
 Needs the stores ``scene``, ``enron``, ``music`` (``mlcl data prepare arff``) and ``voc2012-96-mobilenetv2_100``
-(docs/howto/backbones.md) in the user's cache. Of each dataset's training rows some are learnt, in one call and
+(docs/howto/frozen-features.md) in the user's cache. Of each dataset's training rows some are learnt, in one call and
 annotated for all labels, and up to 1,500 others score. No test row is read. The rules: ``bounded``, with the bound of
 0.01 on one minus a leverage that was in force until commit c46802e; ``unbounded``, without it; ``doubt``, what is in
 force now.

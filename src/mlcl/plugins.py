@@ -33,7 +33,7 @@ TRUSTED = "plugins"
 """In the cache: one empty file for each plugin that was given by hand on this machine; see `_trust_file`."""
 MAX_BYTES = 16 << 20
 RULES = (
-    "expected parts registered with a decorator such as @MEMORIES.register(...); see docs/howto/extending.md"
+    "expected parts registered with a decorator such as @MEMORIES.register(...); see docs/howto/own-part.md"
 )
 
 

@@ -41,10 +41,11 @@ from site_pages import (  # noqa: E402
 
 PAGES = [ROOT / name for name in ROOT_PAGES] + sorted(DOCS.rglob("*.md"))
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
-EXTENDING = (DOCS / "howto" / "extending.md").read_text(encoding="utf-8")
+OWN = ("part", "loss", "memory", "dataset", "method", "model")
+EXTENDING = "\n".join((DOCS / "howto" / f"own-{name}.md").read_text(encoding="utf-8") for name in OWN)
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
-    for page in ("index.md", "howto/extending.md")
+    for page in ("index.md", "howto/own-part.md")
     for number, block in enumerate(
         re.findall(r"```python[^\n]*\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     )
@@ -67,7 +68,7 @@ def own_registries(monkeypatch):
 
 @pytest.fixture
 def my_parts(tmp_path, monkeypatch):
-    """The plugin of docs/howto/extending.md, in the current folder, on a machine where no plugin was given yet."""
+    """The plugin of docs/howto/own-memory.md, in the current folder, on a machine where no plugin was given yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
     (tmp_path / "my_parts.py").write_text(PLUGIN, encoding="utf-8")

@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.mark.slow
 def test_the_plain_loop(capsys):
-    """It learns, and stores what it may. That a memory pays shows in a whole run of it: docs/howto/one-piece.md."""
+    """It learns, and stores what it may. That a memory pays shows in a whole run of it: docs/howto/use-the-loss.md."""
     main = runpy.run_path(str(EXAMPLES / "pytorch_loop.py"))["main"]
     assert main(200, train_size=1500, epochs=3) > 0.55
     lines = capsys.readouterr().out.splitlines()

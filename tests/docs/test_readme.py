@@ -41,19 +41,17 @@ def test_what_a_newcomer_looks_for_is_at_most_two_hops_away():
         return (root / path).read_text(encoding="utf-8")
 
     assert re.search(r"^def train\(", linked("src/mlcl/training/loop.py"), re.MULTILINE)
-    extending = linked("docs/howto/extending.md")
-    assert re.search(r"^## A loss .*\n(.*\n)*?```python\n(.*\n)*?@LOSSES\.register", extending, re.MULTILINE)
+    assert re.search(r"```python\n(.*\n)*?@LOSSES\.register", linked("docs/howto/own-loss.md"))
     assert re.search(
         r'^#+ <a id="memory-weight"></a>.*\n(.*\n)*?.*`w_i` is',
         linked("docs/reference/specification.md"),
         re.M,
     )
-    table = (
-        linked("docs/explanation/architecture.md").partition('id="three-questions"')[2].partition("\n## ")[0]
-    )
+    page = linked("docs/explanation/architecture.md")
+    table = page.partition('id="three-questions"')[2].partition("\n## ")[0]
     for place in (
         "src/mlcl/training/loop.py",
-        "howto/extending.md#a-loss",
+        "howto/own-loss.md",
         "reference/specification.md#memory-weight",
     ):
         assert place in table, place

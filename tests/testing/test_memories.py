@@ -58,7 +58,7 @@ def mixes_up_labels(stored, new, size, rng):
 
 
 def reorders_old_tasks(stored, new, size, rng):
-    """What the example of docs/howto/extending.md once did."""
+    """What the example of docs/howto/own-part.md once did."""
     tasks = (*stored, new)
     kept = []
     for task, places in zip(tasks, quotas(size, [len(t) for t in tasks]), strict=True):

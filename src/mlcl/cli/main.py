@@ -179,5 +179,5 @@ def _help() -> str:
         "commands:\n" + "\n".join(lines) + "\n\n"
         "`mlcl COMMAND --help` shows the options of a command; `mlcl run` alone runs the paper's method on the\n"
         "embedded benchmark c-digits. Every command takes --plugin FILE.py or --plugin package.module: parts of\n"
-        "your own (docs/howto/extending.md).\n"
+        "your own (docs/howto/own-part.md).\n"
     )
