@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from helpers import SMALL, small_benchmark
+from mlcl import plugins
 from mlcl.config.resolve import config_from, merge
 from mlcl.plugins import load_plugin
+from mlcl.registry import REGISTRATIONS
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.testing import check_memory, check_regulariser
@@ -19,6 +21,15 @@ from mlcl.training.learner import Learner
 from mlcl.training.loop import train
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def own_plugins(monkeypatch):
+    """What an example registers is not registered any more after the test."""
+    count = len(REGISTRATIONS)
+    monkeypatch.setattr(plugins, "_loaded", {})
+    yield
+    REGISTRATIONS.undo_to(count)
 
 
 @pytest.mark.slow
