@@ -2,7 +2,7 @@
 
 Per section of the site: words, and the median of the words per sentence. It fails on a banned phrase, a page that is
 too long or does not begin with who it is for, a dead link, a page without a place in the navigation, and a section or
-the whole that has outgrown its limit. ``--sentences N`` lists sentences of more than N words. Prose is what is left without
+the whole that has outgrown its limit. ``--sentences N`` lists sentences of more than N words. Prose is a page without
 code, tables and comments.
 """
 

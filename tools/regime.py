@@ -135,7 +135,7 @@ def simple(sweep: Sweep) -> str:
     figure = Figure(figsize=(6.4, 3.3), layout="constrained")
     axis = figure.subplots()
     for label, (text, offset, side) in FIVE.items():
-        x, y = seconds[label], mean(pooled, label, sorted(pooled[label]))
+        x, y = seconds[label], mean(pooled, label, sorted(pooled[label])) or 0.0
         colour = SHOWN[label][1]
         axis.scatter([x], [y], s=60, color=colour, zorder=3)
         axis.annotate(text, (x, y), offset, textcoords="offset points", color=colour, ha=side, fontsize=9)
