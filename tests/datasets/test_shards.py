@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -96,13 +94,6 @@ def test_addresses_of_fsspec(tmp_path):
         assert digest == shard_sha256(str(tmp_path / "a.parquet"))
     with pytest.raises(InputError, match="cannot be opened: Protocol not known"):
         expand(["nonsense://a/b"])
-
-
-def test_without_fsspec_the_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(InputError, match="s3://a/b needs fsspec: pip install fsspec"):
-        expand(["s3://a/b"])
 
 
 def test_a_fingerprint_is_of_the_content(tmp_path):

@@ -33,7 +33,7 @@ from mlcl.datasets import (
     read_ids,
     store_path,
 )
-from mlcl.datasets.base import content_hashes, shared_rows
+from mlcl.datasets.base import shared_rows
 from mlcl.datasets.writing import PROGRESS, Decoder
 from mlcl.errors import InputError
 
@@ -254,7 +254,7 @@ def test_a_disk_that_fills_up_leaves_nothing(raw, tmp_path, monkeypatch, kind):
     y = np.eye(2)
     np.savez(tmp_path / "raw" / "x.npz", x_train=y, y_train=y, x_test=y, y_test=y)
     monkeypatch.setattr(Decoder, "__call__", full)
-    monkeypatch.setattr("mlcl.datasets.writing.write_array", full)
+    monkeypatch.setattr("mlcl.files.write_at", full)
     with pytest.raises(InputError, match=r"could not be written: No space left"):
         prepare_source(kind, raw if kind == "voc" else raw / "x.npz", out=tmp_path / "out")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
@@ -427,15 +427,6 @@ def test_shared_rows_against_a_loop(left, right, dtype):
     a, b = (np.asarray([[v // 4, v % 4, 1] for v in part], dtype=dtype) for part in (left, right))
     expected = [(left.index(v), j) for j, v in enumerate(right) if v in left]
     assert [tuple(pair) for pair in shared_rows(a, b).tolist()] == expected
-
-
-def test_hashes_do_not_collide_and_do_not_depend_on_blocks(monkeypatch):
-    rows = np.random.default_rng(0).integers(0, 2, (5000, 3, 5, 5), dtype=np.uint8)
-    rows = np.unique(rows, axis=0)
-    hashes = content_hashes(rows)
-    assert len(np.unique(hashes)) == len(rows)
-    monkeypatch.setattr("mlcl.datasets.base._CHUNK_BYTES", 1000)
-    assert np.array_equal(content_hashes(rows), hashes)
 
 
 def test_duplicates_in_a_store_are_found(raw, tmp_path):

@@ -101,7 +101,7 @@ def test_without_test_rows_validation_is_the_test(tmp_path):
     [
         ({"ids": None}, "no array 'ids'"),
         ({"labels": None}, "no array 'labels'"),
-        ({"labels": np.eye(3)}, "4 ids, 4 splits and 3 rows of labels"),
+        ({"labels": np.eye(3)}, "4 ids, 4 splits, 4 inputs and 3 rows of labels"),
         ({"labels": GOOD["labels"] + 1}, "only 0 and 1"),
         ({"labels": GOOD["labels"][:, :1]}, "2 class names, but 1 columns"),
         ({"labels": GOOD["labels"][:, 0]}, "matrix"),

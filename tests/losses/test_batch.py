@@ -7,7 +7,7 @@ import torch
 from mlcl.errors import InputError
 from mlcl.labels import LabelCounts
 from mlcl.losses import MarginLoss
-from mlcl.losses.batch import check_batch, inverse
+from mlcl.losses.base import check_batch, inverse
 
 F, Y = torch.zeros(3, 2), torch.zeros(3, 2)
 

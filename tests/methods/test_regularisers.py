@@ -68,12 +68,6 @@ def test_fisher_is_the_mean_squared_gradient_of_single_samples(kind):
     assert torch.count_nonzero(head[[1, 3]]) > 0
 
 
-def test_fisher_refuses_training_mode():
-    network, inputs, labels = small_network("mlp")
-    with pytest.raises(ValueError, match="evaluation"):
-        diagonal_fisher(network.train(), inputs, labels, torch.tensor([0, 1]))
-
-
 @pytest.mark.parametrize("online", [False, True])
 def test_ewc_penalty_is_the_sum_over_anchors(online):
     network, inputs, labels = small_network("mlp")

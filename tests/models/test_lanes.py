@@ -122,10 +122,6 @@ def test_lanes_on_images_and_vectors_by_name():
 def test_misuse_is_one_sentence():
     with pytest.raises(InputError, match="no session yet"):
         LaneHead(6, 5, on_map=False)(torch.zeros(1, 6))
-    with pytest.raises(
-        InputError, match=r"built for vectors \[B, C\], not for features of shape \(1, 6, 2, 2\)"
-    ):
-        head_of([[0]], on_map=False)(torch.zeros(1, 6, 2, 2))
     with pytest.raises(InputError, match="selectors is 0"):
         LaneHead(6, 5, on_map=True, selectors=0)
     with pytest.raises(InputError, match="none of an earlier session"):

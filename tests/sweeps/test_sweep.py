@@ -28,8 +28,7 @@ from mlcl.errors import InputError
 from mlcl.reports.page import write_files
 from mlcl.sweeps import Finished, Position, SweepCallback, load_experiment, plan_runs, run_all
 from mlcl.sweeps.overview import Overview
-from mlcl.sweeps.sweep import Fingerprints, reuse, sweep_lock
-from mlcl.sweeps.work import _Reporting, attempt
+from mlcl.sweeps.sweep import Fingerprints, _Reporting, attempt, reuse, sweep_lock
 from mlcl.training.callbacks import Callback, Interrupted
 
 pytestmark = pytest.mark.slow  # whole sweeps

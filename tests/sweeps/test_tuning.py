@@ -14,7 +14,7 @@ from mlcl.cli.main import main
 from mlcl.datasets import prepare_source
 from mlcl.runs.folder import has_result, read_result_json
 from mlcl.sweeps import Finished
-from mlcl.sweeps.work import attempt
+from mlcl.sweeps.sweep import attempt
 
 TABLE = """\
 title: Two losses

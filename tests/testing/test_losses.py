@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mlcl.losses import ElementwiseLoss
-from mlcl.losses.batch import check_batch, mean_weights
+from mlcl.losses.base import check_batch, mean_weights
 from mlcl.testing import LOSS_RULES, check_loss
 
 

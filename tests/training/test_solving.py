@@ -12,9 +12,8 @@ from helpers import SMALL, small_benchmark
 from mlcl.config.resolve import config_from, merge
 from mlcl.config.schema import Config, ExactConfig, ModelConfig, TrainConfig, to_dict
 from mlcl.errors import InputError
-from mlcl.methods.joint import joint_mask
 from mlcl.runs.run import run
-from mlcl.streams import Benchmark
+from mlcl.streams import Benchmark, joint_mask
 from mlcl.training.learner import Learner
 from mlcl.training.loop import train
 from mlcl.training.solving import ExactSums

@@ -25,10 +25,9 @@ from mlcl.sweeps.experiment import METRICS, Experiment, TableRow, experiments, l
 from mlcl.sweeps.overview import Overview
 from mlcl.sweeps.plan import TUNING, PlannedRun, choose_rows, make_runs, plan_rows, plan_runs
 from mlcl.sweeps.record import TuningRecord, make_record, write_record
+from mlcl.sweeps.sweep import Finished, run_all, sweep_lock
 from mlcl.sweeps.sweep import reuse as copy_runs
-from mlcl.sweeps.sweep import run_all, sweep_lock
 from mlcl.sweeps.tuning import FIRST_SEED, Tuning, TuningPlan
-from mlcl.sweeps.work import Finished
 
 
 @dataclass(frozen=True)

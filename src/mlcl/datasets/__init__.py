@@ -213,11 +213,7 @@ def shown_data(data: str) -> str:
 
 
 def _known_command(name: str) -> str | None:
-    """Return the command that makes a store of a known name, or None.
-
-    >>> _known_command("voc2012-96"), _known_command("voc2012-x")
-    ('mlcl data prepare voc --root VOCdevkit --year 2012 --size 96', None)
-    """
+    """Return the command that makes a store of a known name, or None."""
     if name in KNOWN:
         return f"mlcl data prepare {KNOWN[name]}"
     base, _, size = name.rpartition("-")
@@ -270,11 +266,7 @@ def load_dataset(name_or_path: str, *, in_memory: bool = False, commands: Sequen
 
 
 def _readable(count: int) -> str:
-    """Return a number of bytes in the largest unit that fits.
-
-    >>> _readable(35_856_121)
-    '35.9 MB'
-    """
+    """Return a number of bytes in the largest unit that fits."""
     units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (0, "bytes"))
     size, name = next((size, name) for size, name in units if count >= size)
     return f"{count / (size or 1):.3g} {name}"

@@ -5,6 +5,8 @@ The language: relation, attributes, dense and sparse rows, quoted names, missing
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -244,35 +246,28 @@ class Attribute:
 
     def numbers(self, entries: Sequence[str | None], lines: NDArray[np.int64], where: str) -> Floats:
         """Return entries as numbers, NaN if missing; the `InputError` names the line of the first bad one."""
-        column = None
-        try:
-            if self.values is None:
-                given = ["nan" if entry is None else entry for entry in entries]
-                with np.errstate(over="ignore"):  # found as an infinity just below
-                    column = np.asarray(given, dtype=np.str_).astype(np.float32)
-            else:
-                column = np.asarray(
-                    [np.nan if entry is None else self.places[entry] for entry in entries], dtype=np.float32
-                )
-            good = np.isfinite(column) | np.asarray([entry is None for entry in entries])
-        except (ValueError, KeyError, OverflowError):
-            good = np.asarray([self._is_good(entry) for entry in entries])
-        if column is not None and good.all():
+        with np.errstate(over="ignore"):
+            column = np.array([self._number(entry) for entry in entries]).astype(np.float32)
+        bad = np.isinf(column)
+        if not bad.any():
             return column
-        place = int(good.argmin())
+        place = int(bad.argmax())
         wanted = "a finite number" if self.values is None else f"one of {', '.join(self.values)[:80]}"
         value = str(entries[place])[:40]
         raise InputError(
             f"{where}, line {lines[place]}, has {value!r} for {self.name!r}, but {wanted} was expected"
         )
 
-    def _is_good(self, entry: str | None) -> bool:
-        if entry is None or self.values is not None:
-            return entry is None or entry in self.places
-        try:
-            return bool(np.isfinite(np.float32(entry)))
-        except (ValueError, OverflowError):
-            return False
+    def _number(self, entry: str | None) -> float:
+        """Return an entry as a number: NaN if it is missing, and infinity if it is none."""
+        if entry is None:
+            return math.nan
+        if self.values is not None:
+            return self.places.get(entry, math.inf)
+        with contextlib.suppress(ValueError):
+            value = float(entry)
+            return math.inf if math.isnan(value) else value
+        return math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,16 +280,7 @@ class ArffTable:
 
 
 def parse_arff(text: str, *, where: str) -> ArffTable:
-    r"""Parse an ARFF file.
-
-    >>> text = "@relation 'x: -C 1'\n@attribute 'a b' {0,1}\n@attribute c real\n@data\n1,?\n{1 2.5}\n"
-    >>> table = parse_arff(text, where="x.arff")
-    >>> table.relation, [a.name for a in table.attributes]
-    ('x: -C 1', ['a b', 'c'])
-    >>> table.cells
-    array([[1. , nan],
-           [0. , 2.5]], dtype=float32)
-    """
+    r"""Parse an ARFF file."""
     numbered = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
     lines = ((number, line) for number, line in numbered if line and not line.startswith("%"))
     relation, attributes = _head(lines, where)
@@ -376,26 +362,26 @@ def _blocks(
     """Yield the rows, a thousand at a time: as text they take many times the memory of the numbers."""
     lines = iter(lines)
     while block := list(islice(lines, _BLOCK)):
-        cells = np.zeros((len(block), len(attributes)), dtype=np.float32)
-        dense: list[list[str | None]] = []
-        rows: list[int] = []
-        sparse: dict[int, list[tuple[int, str | None]]] = {}
+        columns: list[tuple[list[int], list[str | None]]] = [([], []) for _ in attributes]
         for row, (number, line) in enumerate(block):
-            at = f"{where}, line {number},"
-            if line.startswith("{"):
-                for k, entry in _pairs(line, len(attributes), at):
-                    sparse.setdefault(k, []).append((row, entry))
-                continue
-            dense.append(_entries(line, at))
-            if len(dense[-1]) != len(attributes):
-                raise InputError(f"{at} has {len(dense[-1])} values, but {len(attributes)} were expected")
-            rows.append(row)
-        columns = [(k, rows, column) for k, column in enumerate(zip(*dense, strict=True))]
-        columns += [(k, [row for row, _ in own], tuple(e for _, e in own)) for k, own in sparse.items()]
+            for k, entry in _row(line, len(attributes), f"{where}, line {number},"):
+                columns[k][0].append(row)
+                columns[k][1].append(entry)
+        cells = np.zeros((len(block), len(attributes)), dtype=np.float32)
         numbers = np.array([number for number, _ in block])
-        for k, own, entries in columns:
-            cells[own, k] = attributes[k].numbers(entries, numbers[own], where)
+        for k, (rows, entries) in enumerate(columns):
+            cells[rows, k] = attributes[k].numbers(entries, numbers[rows], where)
         yield cells
+
+
+def _row(line: str, width: int, at: str) -> Iterable[tuple[int, str | None]]:
+    """Return the entries of a dense or sparse row, each with the number of its column."""
+    if line.startswith("{"):
+        return _pairs(line, width, at)
+    entries = _entries(line, at)
+    if len(entries) != width:
+        raise InputError(f"{at} has {len(entries)} values, but {width} were expected")
+    return enumerate(entries)
 
 
 def _pairs(line: str, width: int, at: str) -> Iterator[tuple[int, str | None]]:

@@ -412,15 +412,6 @@ def vectors_of(column: Column, width: int | None = None) -> NDArray[Any]:
     """Return lists of numbers as ``[n, D]``; each must be finite, and no larger than `mlcl.errors.LARGEST`.
 
     ``width`` is the length expected of every list; that of the first one by default.
-
-    >>> import pyarrow
-    >>> vectors_of(Column(pyarrow.array([[1.0, 2.0], [3.0, 4.0]]), "x", "a.parquet"))
-    array([[1., 2.],
-           [3., 4.]])
-    >>> vectors_of(Column(pyarrow.array([[1.0, 2.0], [3.0]]), "x", "a.parquet", 100))
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: a.parquet has a vector of length 1 in row 101 of column 'x'; expected 2
     """
     column.refuse_nulls("a vector")
     lengths = column.lengths()
@@ -445,12 +436,6 @@ def names_of(column: Column, *, null_is_empty: bool = False) -> tuple[Pairs, lis
     """Return a row and the number of a name for each name in a column of lists, and the names.
 
     An empty cell (null) is refused, unless ``null_is_empty``.
-
-    >>> import pyarrow
-    >>> column = Column(pyarrow.array([["cat", "dog"], [], ["dog"]]), "tags", "a.parquet")
-    >>> (rows, numbers), names = names_of(column)
-    >>> rows.tolist(), numbers.tolist(), names
-    ([0, 0, 2], [0, 1, 1], ['cat', 'dog'])
     """
     import pyarrow
     from pyarrow import compute, types

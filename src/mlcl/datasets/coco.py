@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,16 +101,10 @@ def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
     )
     if len(classes) < len(numbers):
         raise InputError(f"{where} has a category id twice, but distinct ids were expected")
-    image_ids = np.asarray(_values(content, "images", "id", where), dtype=np.int64)
+    image_ids = _values(content, "images", "id", where)
     files = _values(content, "images", "file_name", where, text=True)
-    unique, first = np.unique(image_ids, return_index=True)
-    if len(unique) < len(image_ids):
-        repeated = np.setdiff1d(np.arange(len(image_ids)), first)[0]
-        raise InputError(
-            f"{where} has the image id {image_ids[repeated]} twice, but distinct ids were expected"
-        )
     rows = _rows(content, "image_id", image_ids, "image", where)
-    columns = _rows(content, "category_id", np.asarray(list(classes), dtype=np.int64), "category", where)
+    columns = _rows(content, "category_id", list(classes), "category", where)
     labels = np.zeros((len(image_ids), len(classes)), dtype=np.uint8)
     counted = np.array(
         [crowds == "include" or not entry.get("iscrowd") for entry in content["annotations"]], np.bool_
@@ -157,16 +151,13 @@ def _values(content: Mapping[str, Any], table: str, key: str, where: str, *, tex
 
 
 def _rows(
-    content: Mapping[str, Any], key: str, known: NDArray[np.int64], noun: str, where: str
+    content: Mapping[str, Any], key: str, known: Sequence[int], noun: str, where: str
 ) -> NDArray[np.int64]:
     """Return for each annotation the position of its image or category in ``known``."""
-    wanted = np.asarray(_values(content, "annotations", key, where), dtype=np.int64)
-    order = np.argsort(known)
-    place = np.searchsorted(known, wanted, sorter=order)
-    inside = place < len(known)
-    hit = np.zeros(len(wanted), dtype=np.bool_)
-    hit[inside] = known[order[place[inside]]] == wanted[inside]
-    if not hit.all():
-        value = wanted[int(hit.argmin())]
-        raise InputError(f"{where} has an annotation of {noun} {value}, but there is no {noun} with that id")
-    return order[place]
+    place = {number: k for k, number in enumerate(known)}
+    wanted = _values(content, "annotations", key, where)
+    if unknown := [number for number in wanted if number not in place]:
+        raise InputError(
+            f"{where} has an annotation of {noun} {unknown[0]}, but there is no {noun} with that id"
+        )
+    return np.array([place[number] for number in wanted], np.int64)

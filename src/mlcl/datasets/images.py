@@ -108,11 +108,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 
 def _float_to_8_bits(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return floating-point pixels as bytes; see `decode_image` for the ranges.
-
-    >>> _float_to_8_bits(np.array([[0, 0.5, 1]], np.float32)).tolist()
-    [[0, 128, 255]]
-    """
+    """Return floating-point pixels as bytes; see `decode_image` for the ranges."""
     low, high = float(values.min()), float(values.max())
     top = next(
         (top for top in (1, 255, 65535) if low >= 0 and high <= top), None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets.npy import from_compressed
+from mlcl.datasets.npy import dense_matrix
 from mlcl.errors import InputError, reason
 from mlcl.files import read_bounded
 
@@ -138,4 +138,4 @@ class _Variable:
         if len(self.shape) != 2:
             raise ValueError(f"a sparse matrix has shape {self.shape}")
         shape = (self.shape[0], self.shape[1])
-        return from_compressed(values, rows, starts, shape, by_column=True, name=label)
+        return dense_matrix("csc", (values, rows, starts), shape, name=label)

@@ -1,14 +1,11 @@
-"""Untrusted arrays of numpy and scipy: never pickle, and never more memory than the file really holds.
-
-Sparse matrices are made dense with numpy: scipy would trust their indices and write anywhere.
-"""
+"""Untrusted arrays of numpy and scipy: never pickle, and never more memory than the file really holds."""
 
 from __future__ import annotations
 
 import io
 import math
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,13 +50,7 @@ def _check_file(path: Path, where: str) -> None:
 
 
 def read_npz(source: Path | bytes, *, keys: Collection[str], where: str) -> dict[str, NDArray[Any]]:
-    """Return those of ``keys`` that an .npz file holds; other arrays in it are not looked at.
-
-    >>> buffer = io.BytesIO()
-    >>> np.savez(buffer, a=np.arange(3), b=np.zeros(2))
-    >>> read_npz(buffer.getvalue(), keys={"a", "c"}, where="x.npz")
-    {'a': array([0, 1, 2])}
-    """
+    """Return those of ``keys`` that an .npz file holds; other arrays in it are not looked at."""
     found: dict[str, NDArray[Any]] = {}
     with parsing(f"{where} is not a readable .npz file"):
         if not isinstance(source, bytes):
@@ -121,49 +112,34 @@ def read_sparse(path: Path) -> NDArray[Any]:
             f"{path} is no sparse matrix in the format {', '.join(_PARTS)}; "
             f"a file of scipy.sparse.save_npz was expected"
         )
-    values, first, second = (found[name] for name in _PARTS[kind])
     sides = found["shape"]
     if sides.shape != (2,) or sides.dtype.kind not in "iu":
-        raise _broken(str(path), "its shape is not two whole numbers")
+        raise InputError(f"{path} is no sparse matrix: its shape is not two whole numbers")
     shape = (int(sides[0]), int(sides[1]))
-    if kind == "coo":
-        return _from_places(values, first, second, shape, name=str(path))
-    return from_compressed(values, first, second, shape, by_column=kind == "csc", name=str(path))
+    return dense_matrix(kind, [found[name] for name in _PARTS[kind]], shape, name=str(path))
 
 
-def from_compressed(
-    values: NDArray[Any],
-    indices: NDArray[Any],
-    starts: NDArray[Any],
-    shape: tuple[int, int],
-    *,
-    by_column: bool,
-    name: str,
+def dense_matrix(
+    kind: str, parts: Sequence[NDArray[Any]], shape: tuple[int, int], *, name: str
 ) -> NDArray[Any]:
-    """Return a matrix in compressed rows (CSR) or, ``by_column``, compressed columns (CSC) as a dense array.
+    """Return the sparse matrix in some arrays, dense; values at the same place are added.
 
-    >>> from_compressed(np.array([5, 7]), np.array([1, 0]), np.array([0, 1, 2]), (2, 3), by_column=False, name="x")
-    array([[0, 5, 0],
-           [7, 0, 0]])
+    Args:
+        kind: ``csr`` or ``csc``, of which the arrays are values, indices and starts; or ``coo``: values, rows, columns.
+        parts: the arrays.
+        shape: of the matrix.
+        name: of the matrix in errors.
     """
-    _check_vectors(values, indices, starts, name=name)
-    starts = starts.astype(np.int64)
-    counts = np.diff(starts)
-    lines = shape[1] if by_column else shape[0]
-    if len(starts) != lines + 1 or starts[0] != 0 or (counts < 0).any() or starts[-1] > len(values):
-        raise _broken(name, f"the starts of its {'columns' if by_column else 'rows'} do not fit")
-    held = int(starts[-1])  # room may have been kept for more values than there are
-    along = np.repeat(np.arange(lines), counts)
-    rows, columns = (indices[:held], along) if by_column else (along, indices[:held])
-    return _from_places(values[:held], rows, columns, shape, name=name)
+    from scipy import sparse
 
-
-def _from_places(
-    values: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int], *, name: str
-) -> NDArray[Any]:
-    """Return values at places (COO) as a dense array; values at the same place are added."""
-    _check_vectors(values, rows, columns, name=name)
-    if min(shape) < 0 or shape[0] * shape[1] * values.dtype.itemsize > MAX_DENSE_BYTES:
+    values, *places = parts
+    if values.ndim != 1 or values.dtype.kind not in "buif":
+        raise InputError(
+            f"{name} is no sparse matrix: its values have shape {values.shape} of {values.dtype}"
+        )
+    if any(index.ndim != 1 or index.dtype.kind not in "iu" for index in places):
+        raise InputError(f"{name} is no sparse matrix: its indices are not whole numbers in a row")
+    if min(shape) >= 0 and shape[0] * shape[1] * values.dtype.itemsize > MAX_DENSE_BYTES:
         raise InputError(
             f"{name} has {shape[0]} x {shape[1]} values, but at most {MAX_DENSE_BYTES} bytes can be made dense; "
             f"reduce its columns, for example with scikit-learn's TruncatedSVD"
@@ -172,22 +148,12 @@ def _from_places(
         raise InputError(
             f"{name} has {len(values)} values in {cells} cells; at least one in {SPARSEST} was expected"
         )
-    if not len(values) == len(rows) == len(columns):
-        raise _broken(name, f"it has {len(values)} values at {len(rows)} rows and {len(columns)} columns")
-    for places, side in ((rows, shape[0]), (columns, shape[1])):
-        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < side:
-            raise _broken(name, f"a place is not in 0 to {side - 1}")
-    dense = np.zeros(shape, values.dtype.newbyteorder("="))
-    np.add.at(dense, (rows.astype(np.int64), columns.astype(np.int64)), values)
-    return dense
-
-
-def _check_vectors(values: NDArray[Any], *places: NDArray[Any], name: str) -> None:
-    if values.ndim != 1 or values.dtype.kind not in "buif":
-        raise _broken(name, f"its values have shape {values.shape} of {values.dtype}")
-    if any(index.ndim != 1 or index.dtype.kind not in "iu" for index in places):
-        raise _broken(name, "its indices are not whole numbers in a row")
-
-
-def _broken(name: str, why: str) -> InputError:
-    return InputError(f"{name} is no sparse matrix: {why}")
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    first, second = (index.astype(np.int64) for index in places)
+    with parsing(f"{name} is no sparse matrix"):
+        if kind == "coo":
+            return np.asarray(sparse.coo_array((values, (first, second)), shape).toarray())
+        matrix = sparse.csr_array if kind == "csr" else sparse.csc_array
+        found = matrix((values, first, second), shape)
+        found.check_format(full_check=True)  # without it indices of an untrusted file could be anywhere
+    return np.asarray(found.toarray())

@@ -214,11 +214,7 @@ def make_plan(
 
 
 def split_rows(rows: int, *, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Return which rows train, for data without a split: all except for a random ``fraction``, fixed by ``seed``.
-
-    >>> split_rows(6, fraction=1 / 3, seed=0)
-    array([ True,  True, False, False,  True,  True])
-    """
+    """Return which rows train, for data without a split: all except for a random ``fraction``, fixed by ``seed``."""
     if not 0 < fraction <= 1:
         raise InputError(f"test_fraction is {fraction!r}; expected a number above 0, up to 1")
     check_int("split_seed", seed, 0)
@@ -251,11 +247,6 @@ def read_splits(values: Sequence[str], *, where: str) -> tuple[NDArray[np.bool_]
 
     Without test rows the validation rows become the test rows (VOC's train and val). Otherwise the validation
     rows are left out: they belong to neither split.
-
-    >>> read_splits(["train", "val"], where="x")
-    (array([ True, False]), array([ True,  True]))
-    >>> read_splits(["train", "val", "test"], where="x")
-    (array([ True, False, False]), array([ True, False,  True]))
     """
     names, inverse = np.unique(np.asarray(values, dtype=np.str_), return_inverse=True)
     for name in names:

@@ -52,11 +52,7 @@ PUBLISHED = {
 
 
 def published_name(name: str) -> str | None:
-    """Return the published dataset that the name of a store or of a benchmark begins with.
-
-    >>> published_name("voc2007-b0-c4"), published_name("voc2012-96-mobilenetv2_100"), published_name("c-voc")
-    ('voc2007', 'voc2012', None)
-    """
+    """Return the published dataset that the name of a store or of a benchmark begins with."""
     return next((known for known in PUBLISHED if name == known or name.startswith(f"{known}-")), None)
 
 

@@ -243,10 +243,8 @@ def _remote(pattern: str) -> list[str]:
 
 
 def _filesystem(address: str) -> tuple[Any, str]:
-    try:
-        import fsspec.core
-    except ImportError:
-        raise InputError(f"{address} needs fsspec: pip install fsspec") from None
+    import fsspec.core  # torch needs it
+
     with parsing(f"{address} cannot be opened"):  # a protocol that needs another package, or an unknown one
         files, path = fsspec.core.url_to_fs(address)
     return files, str(path)

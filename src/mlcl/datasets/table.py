@@ -206,7 +206,8 @@ def plan_table(
     inputs: EncodedImages | NDArray[np.float32]
     file = None
     if texts is not None:
-        fitted = _encoder(encoder, [texts[k] for k in kept if train[k]])
+        shown = [texts[k] for k in kept if train[k]]
+        fitted = from_bytes(encoder) if isinstance(encoder, bytes) else chosen_encoder(encoder, shown)
         inputs, file = np.zeros((len(texts), fitted.width), np.float32), to_bytes(fitted)
         inputs[kept] = vectors(fitted, [texts[k] for k in kept])
     elif table.images is not None and columns.vectors is None:
@@ -227,10 +228,6 @@ def plan_table(
         drop={"rows without text": ~written, "rows without annotation": ~done, "validation rows": ~keep},
         encoder=file,
     )
-
-
-def _encoder(given: str | bytes, texts: Sequence[str]) -> Encoder:
-    return from_bytes(given) if isinstance(given, bytes) else chosen_encoder(given, texts)
 
 
 def vectors(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -407,11 +404,7 @@ def _cells(source: Iterator[tuple[int, str]], where: str) -> tuple[list[str], li
 
 
 def _delimiter(line: str) -> str:
-    """Return what separates the names of columns.
-
-    >>> _delimiter("id;text;tags, topics"), _delimiter("image|labels"), _delimiter("text")
-    (';', '|', ',')
-    """
+    """Return what separates the names of columns."""
     return max(DELIMITERS, key=line.count)
 
 
@@ -542,11 +535,7 @@ def _decoded_lines(where: str, file: IO[bytes]) -> Iterator[tuple[int, str]]:
 
 
 def _is_binary(text: str) -> bool:
-    """Return whether a cell holds no text: zero bytes, or mostly control characters.
-
-    >>> _is_binary("a\\tb\\n"), _is_binary("PK\\x03\\x04\\x00")
-    (False, True)
-    """
+    """Return whether a cell holds no text: zero bytes, or mostly control characters."""
     start = text[:1000]
     strange = sum(ord(c) < 32 and c not in "\t\n\r\f\x1b" for c in start)
     return "\0" in text or strange > max(2, len(start) // 10)

@@ -29,9 +29,6 @@ def is_tags(y: Any) -> bool:
     """Return whether ``y`` is one collection of names per row: sets of any names, or lists and tuples of strings.
 
     A row without tags is an empty collection.
-
-    >>> is_tags([["cat", "dog"], []]), is_tags([{1}, set()]), is_tags([[]]), is_tags([[1, 0], [0, 1]])
-    (True, True, True, False)
     """
     if hasattr(y, "columns") or hasattr(y, "toarray"):
         return False
@@ -73,11 +70,7 @@ def label_matrix(
 
 
 def alike(names: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the groups of names that differ only in case or spaces, as places in ``names``.
-
-    >>> alike(["Cat", "dog", "cat", "traffic light", "trafficlight"])
-    [(0, 2), (3, 4)]
-    """
+    """Return the groups of names that differ only in case or spaces, as places in ``names``."""
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         groups.setdefault("".join(name.split()).casefold(), []).append(place)
@@ -136,9 +129,6 @@ def parse_list(text: str) -> list[str] | None:
     r"""Return the texts in a printed list, tuple or set, or None if it is no such list. Nothing is evaluated.
 
     Items are quoted or bare; between quoted ones a space is enough, as numpy prints them.
-
-    >>> parse_list("['cat', \"dog's ball\"]"), parse_list("['cat' 'dog']"), parse_list("[3, 5]"), parse_list("cat")
-    (['cat', "dog's ball"], ['cat', 'dog'], ['3', '5'], None)
     """
     if len(text) < 2 or _BRACKETS.get(text[0]) != text[-1]:
         return None

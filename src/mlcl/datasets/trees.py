@@ -236,15 +236,7 @@ Tree: TypeAlias = FolderTree | Archive
 
 
 def open_tree(root: Path) -> Tree:
-    """Open a folder or an archive; a file that a folder does not have is looked for in the archives in the folder.
-
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     folder = Path(place)
-    ...     with zipfile.ZipFile(folder / "annotations.zip", "w") as z:
-    ...         z.writestr("annotations/a.json", "{}")
-    ...     open_tree(folder).read("annotations/a.json"), open_tree(folder / "annotations.zip").names()
-    (b'{}', ['annotations/a.json'])
-    """
+    """Open a folder or an archive; a file that a folder does not have is looked for in the archives in the folder."""
     if not root.exists():
         raise InputError(f"{root} was looked for and does not exist; a folder or an archive was expected")
     if root.is_dir():
@@ -328,15 +320,7 @@ def read_lines(tree: Tree, path: str) -> list[str]:
 
 
 def clean_name(name: str, *, where: str) -> str:
-    """Return a relative path with ``/``, or refuse what could lead out of the tree.
-
-    >>> clean_name("./VOCdevkit//VOC2012/a.jpg", where="x.tar")
-    'VOCdevkit/VOC2012/a.jpg'
-    >>> clean_name("../secret", where="x.tar")
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: x.tar has the file name '../secret', but a relative path without '..' was expected
-    """
+    """Return a relative path with ``/``, or refuse what could lead out of the tree."""
     parts = name.replace("\\", "/").split("/")
     try:
         name.encode()  # half a surrogate pair is no file name and cannot be printed

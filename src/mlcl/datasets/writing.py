@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import PIL
@@ -64,7 +64,7 @@ Bad = list[tuple[int, str]]
 """Rows that could not be decoded, each with the reason."""
 Skipped = list[list[str]]
 Progress = Callable[[int, int], None]
-Compute = Callable[[Sequence[Chunk]], Iterator[tuple[Chunk, NDArray[np.float32]]]]
+Compute = Callable[[Sequence[Chunk]], Iterator[tuple[Chunk, NDArray[Any]]]]
 """Takes ranges of rows and yields each with its inputs, in any order."""
 
 
@@ -116,10 +116,12 @@ def prepare(
     present, skipped = _without_missing(plan, skip_bad=skip_bad)
 
     def fill(ledger: Ledger) -> tuple[DatasetPlan, Skipped]:
-        if isinstance(present.inputs, np.ndarray):
-            write_array(ledger.inputs, present.inputs, progress)
+        inputs = present.inputs
+        if isinstance(inputs, np.ndarray):
+            compute = one_after_the_other(lambda start, stop: inputs[start:stop])
+            _write_computed(compute, ledger, *_row_type(present), step=4096)
             return present, skipped
-        _write_images(present.inputs, ledger, size or DEFAULT_SIZE, skip_bad, jobs)
+        _write_images(inputs, ledger, size or DEFAULT_SIZE, skip_bad, jobs)
         if not ledger.bad:
             return present, skipped
         rest, unread = _without_bad(present, ledger)
@@ -151,7 +153,7 @@ def prepare_features(
     plan = features_plan(data, ids, width, origin)
 
     def fill(ledger: Ledger) -> tuple[DatasetPlan, Skipped]:
-        _write_computed(compute, ledger, width, step)
+        _write_computed(compute, ledger, *_row_type(plan), step=step)
         written = np.load(ledger.inputs, mmap_mode="r", allow_pickle=False)
         return replace(plan, inputs=written, options={**origin, **(also or {})}), []
 
@@ -159,6 +161,12 @@ def prepare_features(
     return _made(
         plan, Path(out), None, fill, need=need, overwrite=overwrite, progress=progress, keep_when_full=True
     )
+
+
+def _row_type(plan: DatasetPlan) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of a row of ready or computed inputs."""
+    inputs = cast("NDArray[Any]", plan.inputs)
+    return inputs.shape[1:], inputs.dtype
 
 
 def features_plan(data: Dataset, ids: list[str], width: int, origin: Mapping[str, Any]) -> DatasetPlan:
@@ -424,16 +432,6 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def write_array(path: Path, array: NDArray[Any], progress: Progress | None) -> None:
-    """Write a ready array, a few thousand rows at a time."""
-    with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as number:
-        files.write_all(number, _header(array.shape, array.dtype))
-        for start in range(0, len(array), 4096):
-            files.write_all(number, array[start : start + 4096].tobytes())
-            if progress is not None:
-                progress(min(start + 4096, len(array)), len(array))
-
-
 @contextlib.contextmanager
 def _begun_file(ledger: Ledger, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[int]:
     """Make the file of the inputs unless it is there, and yield where its first row lies; what is done is saved."""
@@ -447,16 +445,14 @@ def _begun_file(ledger: Ledger, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
         ledger.save()
 
 
-def one_after_the_other(compute: Callable[[int, int], NDArray[np.float32]]) -> Compute:
-    """Return what computes ranges of rows in this process, by a function of the first row and the one after the last.
-
-    >>> list(one_after_the_other(lambda start, stop: np.arange(start, stop))([(0, 2), (4, 5)]))
-    [((0, 2), array([0, 1])), ((4, 5), array([4]))]
-    """
+def one_after_the_other(compute: Callable[[int, int], NDArray[Any]]) -> Compute:
+    """Return what computes ranges in this process, by a function of the first row and the one after the last."""
     return lambda ranges: ((chunk, compute(*chunk)) for chunk in ranges)
 
 
-def _write_computed(compute: Compute, ledger: Ledger, width: int, step: int) -> None:
+def _write_computed(
+    compute: Compute, ledger: Ledger, shape: tuple[int, ...], dtype: np.dtype[Any], *, step: int
+) -> None:
     """Compute the rows that are left, at least ``step`` at a time."""
     ranges: list[Chunk] = []
     for start, stop in ledger.left():
@@ -464,10 +460,10 @@ def _write_computed(compute: Compute, ledger: Ledger, width: int, step: int) -> 
             ranges[-1] = (ranges[-1][0], stop)
         else:
             ranges.append((start, stop))
-    with _begun_file(ledger, (width,), np.dtype(np.float32)) as offset:
+    with _begun_file(ledger, shape, dtype) as offset:
         for chunk, found in compute(ranges):
-            block = np.ascontiguousarray(found, dtype="<f4")
-            files.write_at(ledger.inputs, offset + 4 * chunk[0] * width, block.tobytes())
+            block = np.ascontiguousarray(found, dtype)
+            files.write_at(ledger.inputs, offset + chunk[0] * block[0].nbytes, block.tobytes())
             ledger.record(chunk, [])
             ledger.report()
 

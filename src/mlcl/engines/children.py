@@ -66,11 +66,7 @@ class Exit:
     code: int
 
     def __str__(self) -> str:
-        """Say how it ended.
-
-        >>> print(Exit(1))
-        the worker ended with code 1 before its work was done
-        """
+        """Say how it ended."""
         if self.code < 0:
             return f"the worker was ended by signal {-self.code}; running out of memory is a common cause of signal 9"
         return f"the worker ended with code {self.code} before its work was done"

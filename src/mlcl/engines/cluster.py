@@ -88,7 +88,7 @@ class Cluster:
             total: Any = None
             while left or running or sums:
                 with noticing_loss(ray):
-                    while left and len(running) < (self.jobs or cores_of(ray)):
+                    while left and len(running) < (self.jobs or max(1, int(_resources(ray).get("CPU", 1)))):
                         bundle, number = left.popleft()
                         options = _options(ray, needs(bundle[number])) if needs is not None else {}
                         part = remote.options(**options).remote(code, bundle[number])
@@ -162,11 +162,6 @@ def connected(*, address: str | None, jobs: int | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-
-
-def cores_of(ray: Any) -> int:
-    """Return how many cores a cluster has now, at least 1; fail if its head node is lost."""
-    return max(1, int(_resources(ray).get("CPU", 1)))
 
 
 def next_result(ray: Any, results: Iterable[Any]) -> Any:

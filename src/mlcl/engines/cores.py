@@ -45,11 +45,7 @@ def waiting_threads() -> dict[str, str]:
 
 
 def running(source: str = "/proc/loadavg") -> int:
-    """Return how many threads of the machine want a core now, this one included; 0 where that is not known.
-
-    >>> running("absent")
-    0
-    """
+    """Return how many threads of the machine want a core now, this one included; 0 where that is not known."""
     try:
         with open(source, encoding="ascii") as file:  # noqa: PTH123  (pathlib takes time to load)
             return int(file.read().split()[3].partition("/")[0])

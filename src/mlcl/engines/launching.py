@@ -70,11 +70,7 @@ def torchrun() -> tuple[int, int, int] | None:
 
 
 def rank() -> int:
-    """Return the number of this process; the first one, 0, writes files and talks to the user.
-
-    >>> rank()
-    0
-    """
+    """Return the number of this process; the first one, 0, writes files and talks to the user."""
     found = torchrun()
     return found[0] if found is not None else 0 if _member is None else _member.rank
 

@@ -17,7 +17,6 @@ Avalanche's own loop, replay plugin and loaders need no change:
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +28,7 @@ from torch.utils.data import Dataset as TorchDataset
 from mlcl.errors import InputError, check_choice
 from mlcl.labels import LabelCounts, as_labels
 from mlcl.losses import LOSSES, build_loss
-from mlcl.memories import MEMORIES, Memory, TaskSamples
+from mlcl.memories import MEMORIES, Memory, TaskSamples, own_rows
 from mlcl.models.packages import require
 from mlcl.streams import Benchmark
 from mlcl.training.batches import Normaliser
@@ -187,13 +186,8 @@ class MultiLabelBuffer(ExemplarsBuffer):  # type: ignore[misc]
 
     def _keep(self, dataset: Any) -> None:
         """Make the selected rows of a dataset the buffer, and renumber the rows of the memory accordingly."""
-        kept = self.memory.rows
-        self.buffer = dataset.subset(kept.tolist())
-        ends = np.cumsum([len(samples) for samples in self.memory.tasks])
-        self.memory.tasks = tuple(
-            replace(samples, rows=np.arange(end - len(samples), end, dtype=np.int64))
-            for samples, end in zip(self.memory.tasks, ends, strict=True)
-        )
+        self.buffer = dataset.subset(self.memory.rows.tolist())
+        self.memory.tasks = tuple(own_rows(self.memory))
 
 
 class MultiLabelCriterion(SupervisedPlugin):  # type: ignore[misc]

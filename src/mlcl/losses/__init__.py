@@ -4,9 +4,8 @@ The margin family of the paper (``rldam``, ``ru``, ``margin``, ``bce``), and oth
 """
 
 from mlcl.losses.base import LOSSES, build_loss
-from mlcl.losses.bases import Base
 from mlcl.losses.elementwise import ElementwiseLoss
-from mlcl.losses.margin import MarginCount, MarginLoss, Reweight, margin_loss, margins
+from mlcl.losses.margin import Base, MarginCount, MarginLoss, Reweight, margin_loss, margins
 from mlcl.losses.pairwise import PairwiseLoss
 from mlcl.registry import discover
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from mlcl.errors import check_number
 from mlcl.labels import LabelCounts
-from mlcl.losses.base import LOSSES
-from mlcl.losses.batch import GroupedBatch, GroupedLoss, inverse, mean_weights, warn_degenerate
+from mlcl.losses.base import LOSSES, GroupedBatch, GroupedLoss, inverse, mean_weights, warn_degenerate
 
 
 def asymmetric_cells(
@@ -32,9 +31,6 @@ def asymmetric_cells(
 
     With ``p = sigmoid(f)`` and ``p_m = max(p - clip, 0)``: ``-(1-p)^gamma+ log p`` on positives and
     ``-(p_m)^gamma- log(1 - p_m)`` on negatives. The gradient flows through the focusing factors too.
-
-    >>> asymmetric_cells(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
-    tensor([[0.6931, 0.0245]])
     """
     positive = -F.logsigmoid(logits)
     if gamma_positive > 0:
@@ -54,9 +50,6 @@ def focal_cells(logits: Tensor, labels: Tensor, *, gamma: float = 2.0, alpha: fl
     ``-alpha_t (1 - p_t)^gamma log p_t`` with ``p_t`` the probability of the true label; ``alpha_t`` is
     ``alpha`` on positives and ``1 - alpha`` on negatives. The paper uses alpha 0.25, tuned for the anchors
     of a detector; the default here, None, weights positives and negatives by 1.
-
-    >>> focal_cells(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
-    tensor([[0.1733, 1.6501]])
     """
     signed = torch.where(labels > 0, logits, -logits)  # p_t = sigmoid(signed)
     cells = -F.logsigmoid(signed) * torch.exp(gamma * F.logsigmoid(-signed))
@@ -90,10 +83,6 @@ def balanced_cells(
     their DB-focal runs is added; their code then doubles the loss, and it divides ``nu`` by lambda, for which
     one passes ``kappa / lambda``. Classes with ``P_k = 0`` or ``N_k = 0`` give no loss. The labels of masked
     cells must be 0.
-
-    >>> y, seen, unseen = torch.tensor([[1.0, 0.0]]), torch.tensor([10, 1]), torch.tensor([90, 99])
-    >>> balanced_cells(torch.zeros(1, 2), y, seen, unseen)
-    tensor([[0.8243, 0.2693]])
     """
     positive, negative = positive.to(logits), negative.to(logits)
     defined = (positive > 0) & (negative > 0)

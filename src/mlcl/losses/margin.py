@@ -6,6 +6,7 @@ on negatives. The weights ``W`` come from labels, mask and groups alone, so no g
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -15,9 +16,8 @@ from torch import Tensor
 
 from mlcl.errors import InputError, check_choice, check_number
 from mlcl.labels import LabelCounts
-from mlcl.losses.base import LOSSES
-from mlcl.losses.bases import BASES, Base
-from mlcl.losses.batch import (
+from mlcl.losses.base import (
+    LOSSES,
     GroupedBatch,
     GroupedLoss,
     check_batch,
@@ -30,9 +30,31 @@ from mlcl.losses.batch import (
 
 _PAPER = "Towards Macro-AUC oriented Imbalanced Multi-Label Continual Learning, AAAI 2025"
 
+Base = Literal["logistic", "hinge", "squared-hinge", "exponential"]
 Reweight = Literal["dataset", "batch", "mixed", "none"]
 Balance = Literal["dataset", "batch", "mixed"]
 MarginCount = Literal["positive", "minority"]
+
+# exp(50) is 5e21: times a logit of 1e4 and a large weight it is still far from the largest float32.
+EXPONENTIAL_LIMIT = 50.0
+
+
+def exponential(z: Tensor) -> Tensor:
+    """Return ``exp(-z)``, continued by its tangent line where z is below -50.
+
+    It is still convex, and loss and gradient are finite for logits of 1e4 in float32.
+    """
+    clamped = z.clamp_min(-EXPONENTIAL_LIMIT)
+    return torch.exp(-clamped) * (1 + clamped - z)
+
+
+BASES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "logistic": lambda z: F.softplus(-z),
+    "hinge": lambda z: (1 - z).clamp_min(0),
+    "squared-hinge": lambda z: (1 - z).clamp_min(0).square(),
+    "exponential": exponential,
+}
+"""The base losses ``l(z)`` (docs/specification.md#base-losses), each a convex bound on the error ``z <= 0``."""
 
 
 class ClassConstants(NamedTuple):
@@ -166,7 +188,7 @@ def margin_loss(
         margin: ``lambda``; 0: no margin.
         reweight: ``dataset`` (the paper's text), ``batch`` (the released code), ``mixed`` or ``none``.
         base: ``l``: ``logistic`` log(1+exp(-z)), ``hinge``, ``squared-hinge`` or ``exponential``; see
-            `mlcl.losses.bases`.
+            `BASES`.
         power: the margin's power, 1/4 in the paper.
         margin_count: ``positive`` (the paper) or ``minority`` (which the bound has).
         scale: a factor on the whole loss.

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from mlcl.errors import check_number
 from mlcl.labels import LabelCounts
-from mlcl.losses.base import LOSSES
-from mlcl.losses.batch import GroupedBatch, GroupedLoss, pair_weights
+from mlcl.losses.base import LOSSES, GroupedBatch, GroupedLoss, pair_weights
 
 
 def by_group(order: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -25,10 +24,6 @@ def by_group(order: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | Non
     Returns:
         The order, and the first place of the group at each place, ``[B]``; None for one group. Every column holds
         every row, so a group has the same places in all columns.
-
-    >>> order, start = by_group(torch.tensor([[2], [0], [1]]), torch.tensor([1, 0, 1]))
-    >>> order.flatten().tolist(), start.tolist()
-    ([1, 2, 0], [0, 1, 1])
     """
     if groups is None:
         return order, None
@@ -43,11 +38,6 @@ def squared_hinge_pairs(batch: GroupedBatch) -> Tensor:
     ``sum (f- - a)^2 = S2 - 2 a S1 + a^2 S0`` with ``S_j`` the sum of ``(f-)^j`` over them. Sorted by a
     (positives) and f- (negatives), the sums are cumulative sums. They are kept in float64, because the three
     terms nearly cancel; a device without float64 cannot compute this loss.
-
-    >>> from mlcl.losses.batch import check_batch
-    >>> scores, labels = torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]])
-    >>> squared_hinge_pairs(check_batch(scores, labels, classes=1))  # (0.5^2 + 0) / 2
-    tensor(0.1250)
     """
     weight = batch.to_rows(pair_weights(batch)[2]) * batch.labels
     is_negative = (batch.contributing() - batch.labels).double()
@@ -78,11 +68,6 @@ def logistic_pairs(batch: GroupedBatch) -> Tensor:
     """Return ``sum_g w_g R_g`` for ``log(1 + exp(-(f+ - f-)))``; memory and time O(B^2 K).
 
     A batch of 128 rows and 80 classes needs about 5 MB per float32 copy, and autograd keeps a few.
-
-    >>> from mlcl.losses.batch import check_batch
-    >>> scores, labels = torch.tensor([[1.0], [1.0], [1.0]]), torch.tensor([[1], [0], [0]])
-    >>> logistic_pairs(check_batch(scores, labels, classes=1))  # log 2
-    tensor(0.6931)
     """
     first = batch.to_rows(pair_weights(batch)[2]) * batch.labels
     second = batch.contributing() - batch.labels
@@ -92,13 +77,7 @@ def logistic_pairs(batch: GroupedBatch) -> Tensor:
 
 
 def hardest_negatives(batch: GroupedBatch, share: float) -> Tensor:
-    """Mark, in each group and class, the ``share`` of the negatives that score highest, rounded up: 0 or 1, ``[B, K]``.
-
-    >>> from mlcl.losses.batch import check_batch
-    >>> scores, labels = torch.tensor([[3.0], [1.0], [2.0], [0.0]]), torch.tensor([[1], [0], [0], [0]])
-    >>> hardest_negatives(check_batch(scores, labels, classes=1), 0.5).flatten()
-    tensor([0., 1., 1., 0.])
-    """
+    """Mark, in each group and class, the ``share`` of the negatives that score highest, rounded up, ``[B, K]``."""
     negative = batch.contributing() - batch.labels
     scores = torch.where(negative > 0, batch.logits.detach(), -torch.inf)
     order, start = by_group(scores.argsort(dim=0, descending=True, stable=True), batch.row_groups)
@@ -112,13 +91,7 @@ def hardest_negatives(batch: GroupedBatch, share: float) -> Tensor:
 
 
 def partial_pairs(batch: GroupedBatch, *, share: float = 0.3) -> Tensor:
-    """Return `squared_hinge_pairs` over the pairs with one of the `hardest_negatives`.
-
-    >>> from mlcl.losses.batch import check_batch
-    >>> scores, labels = torch.tensor([[1.0], [0.5], [-1.0]]), torch.tensor([[1], [0], [0]])
-    >>> partial_pairs(check_batch(scores, labels, classes=1), share=0.5)  # 0.5^2
-    tensor(0.2500)
-    """
+    """Return `squared_hinge_pairs` over the pairs with one of the `hardest_negatives`."""
     mask = batch.labels + hardest_negatives(batch, share)
     return squared_hinge_pairs(batch._replace(mask=mask))
 
@@ -128,11 +101,6 @@ def smooth_precision(batch: GroupedBatch, *, temperature: float = 0.5) -> Tensor
 
     The rank of a positive i is ``1 + sum_j sigmoid((s_j - s_i) / temperature)``; AP is the mean over the positives of
     their rank among positives over their rank among all rows of the group. Memory and time O(B^2 K).
-
-    >>> from mlcl.losses.batch import check_batch
-    >>> scores, labels = torch.tensor([[9.0], [1.0], [5.0]]), torch.tensor([[1], [1], [0]])
-    >>> smooth_precision(check_batch(scores, labels, classes=1), temperature=0.1)  # AP (1/1 + 2/3) / 2
-    tensor(0.1667)
     """
     _, negatives, pairs = pair_weights(batch)
     # w_g / (V_g positives); 0 for a class without negatives

@@ -95,12 +95,6 @@ def ocdm_pass(
             their order.
         offered: How many of ``ids`` are the stream, ``n``.
         seen: Stream counts of the classes before the pass ``[K]``.
-
-    >>> rows = np.array([[1, 0], [0, 1]], dtype=np.uint8)
-    >>> ids = np.repeat([0, 1], [90, 10])
-    >>> held = ocdm_pass(rows, ids, 100, np.zeros(2, np.int64), 20, np.random.default_rng(0))
-    >>> np.bincount(ids[held])
-    array([10, 10])
     """
     removal = _Removal(rows, distance)
     held = np.zeros(len(ids), dtype=bool)

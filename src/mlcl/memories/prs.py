@@ -84,12 +84,6 @@ def prs_pass(
     Returns:
         Sorted ids of the held samples: ``0 .. m-1`` of ``memory``, ``m + j`` for sample ``j`` of
         ``stream``.
-
-    >>> stream = np.repeat([[1, 0], [0, 1]], [90, 10], axis=0).astype(np.uint8)
-    >>> draws = np.random.default_rng(0).random((100, 3))
-    >>> held = prs_pass(np.zeros((0, 2), np.uint8), stream, np.arange(2), np.zeros(2, np.int64), 20, draws)
-    >>> np.count_nonzero(stream[held], axis=0)
-    array([10, 10])
     """
     m, room = len(memory), min(max(size - len(memory), 0), len(stream))
     if size == 0:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlcl.memories.base import MEMORIES, TaskSamples
 
@@ -43,22 +42,7 @@ def update_reservoir(
         new = new.take(np.sort(rng.choice(len(new), some, replace=False, shuffle=False)))
     key = least + (1 - least) * rng.random(len(new))
     tasks = (*stored, replace(new, extra={**new.extra, "key": key}))
-    chosen = _largest(np.concatenate([held, key]), size)
+    chosen = np.zeros(len(held) + len(key), np.bool_)
+    chosen[np.argsort(-np.concatenate([held, key]), kind="stable")[:size]] = True
     parts = np.split(chosen, np.cumsum([len(samples) for samples in tasks])[:-1])
     return tuple(samples.take(np.flatnonzero(part)) for samples, part in zip(tasks, parts, strict=True))
-
-
-def _largest(keys: NDArray[np.float64], size: int) -> NDArray[np.bool_]:
-    """Mark the ``size`` largest keys, the first of equal ones, in linear time.
-
-    >>> _largest(np.array([0.5, 0.9, 0.5, 0.1]), 2).tolist()
-    [True, True, False, False]
-    """
-    if len(keys) <= size:
-        return np.ones(len(keys), dtype=np.bool_)
-    if size == 0:
-        return np.zeros(len(keys), dtype=np.bool_)
-    least = np.partition(keys, len(keys) - size)[len(keys) - size]
-    held: NDArray[np.bool_] = keys > least
-    held[np.flatnonzero(keys == least)[: size - np.count_nonzero(held)]] = True
-    return held

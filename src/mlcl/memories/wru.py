@@ -251,9 +251,6 @@ def gap_terms(
     """Return each class's term of ``J`` if ``held`` rows have the class counts ``chosen``, ``[..., K]``.
 
     A class without positives or negatives in the task has no term; its value is nan.
-
-    >>> gap_terms(LabelCounts.of([[1, 0], [0, 0], [0, 0], [1, 0]]), np.array([1, 0]), 2, criterion="prevalence")
-    array([ 0., nan])
     """
     check_choice("criterion", criterion, get_args(Criterion))
     target, columns = _target(counts, criterion)

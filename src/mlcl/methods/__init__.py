@@ -1,7 +1,7 @@
 """Methods: presets of independent parts, and the parts that are neither loss nor memory.
 
 ``presets`` lists the methods; ``regularisers``, ``labels`` (label policies) and ``augment`` are the parts they name;
-``joint`` is training on all tasks at once; ``step`` is what parts may look at while training.
+``step`` is what parts may look at while training.
 """
 
 from mlcl.methods.presets import PRESETS, Preset, get_preset

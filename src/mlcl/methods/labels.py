@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mlcl.errors import InputError, check_number
+from mlcl.errors import check_number
 from mlcl.methods.step import Step, TaskContext
 from mlcl.registry import Registry
 
@@ -201,12 +201,7 @@ class TrustedNegatives(LabelPolicy):
 
 
 def lowest_share(scores: Tensor, among: Tensor, share: float) -> Tensor:
-    """Mark, in each column, the ``share`` of the cells in ``among`` with the lowest scores, rounded down.
-
-    >>> scores = torch.tensor([[3.0], [1.0], [2.0], [0.0]])
-    >>> lowest_share(scores, torch.tensor([[True], [True], [True], [False]]), 0.7).flatten().tolist()
-    [False, True, True, False]
-    """
+    """Mark, in each column, the ``share`` of the cells in ``among`` with the lowest scores, rounded down."""
     ranks = torch.where(among, scores, torch.inf).argsort(0).argsort(0)
     return among & (ranks < (share * among.sum(0)).floor())
 
@@ -220,15 +215,7 @@ def pseudo_threshold(probabilities: Tensor, goal: float) -> float:
     Args:
         probabilities: of the old network on the task's images, [n, old classes].
         goal: wanted mean number of old classes above the threshold, per image.
-
-    >>> p = torch.tensor([[0.9, 0.2], [0.8, 0.4]])
-    >>> round(pseudo_threshold(p, 1.0), 2), round(pseudo_threshold(p, 0.5), 2)
-    (0.6, 0.85)
     """
-    if probabilities.ndim != 2 or probabilities.numel() == 0:
-        raise InputError(
-            f"probabilities have shape {tuple(probabilities.shape)}; expected [images, old classes]."
-        )
     ordered = probabilities.flatten().double().sort(descending=True).values
     wanted = min(max(round(goal * len(probabilities)), 0), len(ordered))
     if wanted == 0:

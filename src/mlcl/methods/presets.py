@@ -201,11 +201,7 @@ def method_name(name: str, *, features: bool = False) -> str:
 
 
 def describe_alias(alias: str) -> str:
-    """Return what an alias means.
-
-    >>> describe_alias("best")
-    'taught-committee; exact on feature vectors and with a pre-trained encoder'
-    """
+    """Return what an alias means."""
     other = ON_FEATURES.get(alias)
     return ALIASES[alias] + (f"; {other} on feature vectors and with a pre-trained encoder" if other else "")
 

@@ -28,12 +28,6 @@ def cross_attention(query: Tensor, transfer: Tensor, retention: Tensor, patches:
 
     Returns:
         [B, S, H, e].
-
-    >>> one_hot = torch.eye(3).reshape(3, 1, 3)  # three values that show the attention weights
-    >>> key = torch.zeros(3, 1, 3)
-    >>> both = torch.stack([key, one_hot])
-    >>> cross_attention(torch.ones(1, 3), both[:, 0], both[:, 1:2], both[:, None, 2:].expand(2, 1, 4, 1, 3))
-    tensor([[[[0.1667, 0.1667, 0.6667]]]])
     """
     query = query * query.shape[-1] ** -0.5
     on_transfer = torch.einsum("he,he->h", query, transfer[0])
@@ -93,7 +87,7 @@ class IncrementalAttentionHead(SessionHead):
         dim = width if dim is None else dim
         if dim < 1 or heads < 1 or dim % heads:
             raise InputError(f"dim of the attention head is {dim}, expected a multiple of its {heads} heads")
-        self.dim, self.heads, self.map_size = dim, heads, tuple(map_size)
+        self.dim, self.heads = dim, heads
         with seeded(seed, 0):
             self.project = nn.Conv2d(width, dim, 1)
             self.positions = nn.Parameter(token(map_size[0] * map_size[1], dim))
@@ -118,9 +112,6 @@ class IncrementalAttentionHead(SessionHead):
 
     def embeddings(self, feature_map: Tensor) -> Tensor:
         """Return e_i of every session, [B, S, d], for a feature map [B, width, h, w]."""
-        if feature_map.shape[2:] != self.map_size:
-            got = tuple(feature_map.shape[2:])
-            raise InputError(f"the attention head was built for feature maps of {self.map_size}, not {got}")
         self.require_session()
         patches = self.project(feature_map).flatten(2).transpose(1, 2) + self.positions
         query = self.norm(self.transfer)

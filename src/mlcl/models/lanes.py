@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.errors import InputError, check_int
+from mlcl.errors import check_int
 from mlcl.models.network import HEADS, Backbone
 from mlcl.models.sessions import SessionHead, token
 
@@ -35,9 +35,6 @@ def select(selectors: Tensor, cells: Tensor) -> Tensor:
     """Return one softmax average of the cells per selector: [S, width] and [B, N, width] to [B, S, width].
 
     A cell's score is the product of selector and normalised cell, over the square root of the width.
-
-    >>> select(torch.zeros(1, 2), torch.tensor([[[1.0, 0.0], [3.0, 2.0]]]))  # an indifferent selector averages
-    tensor([[[2., 1.]]])
     """
     scores = F.layer_norm(cells, cells.shape[-1:]) @ selectors.T * cells.shape[-1] ** -0.5
     chosen: Tensor = scores.softmax(1).transpose(1, 2) @ cells
@@ -87,11 +84,6 @@ class LaneHead(SessionHead):
     def forward_with_embeddings(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] in class-id order (0 for classes of no session) and embeddings [B, S, dim]."""
         self.require_session()
-        if features.ndim != (4 if self.on_map else 2):
-            kind = "maps [B, C, h, w]" if self.on_map else "vectors [B, C]"
-            raise InputError(
-                f"the lanes were built for {kind}, not for features of shape {tuple(features.shape)}"
-            )
         cells = features.flatten(2).transpose(1, 2) if self.on_map else features.unsqueeze(1)
         parts, embeddings = zip(*(lane(cells) for lane in self.lanes), strict=True)
         return self.join(parts), torch.stack(embeddings, 1)

@@ -77,12 +77,7 @@ DESIGNS = {
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution padded as TensorFlow's ``SAME``: output sides are ``ceil(side / stride)``.
-
-    >>> import torch
-    >>> SameConv2d(1, 1, 3, stride=2)(torch.zeros(1, 1, 6, 7)).shape
-    torch.Size([1, 1, 3, 4])
-    """
+    """A convolution padded as TensorFlow's ``SAME``: output sides are ``ceil(side / stride)``."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Pad by the least that gives this size, the odd rest on the right and at the bottom, and convolve."""
@@ -145,13 +140,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNet(nn.Module):
-    """A network of inverted residuals without its classifier.
-
-    >>> import torch
-    >>> network = MobileNet(DESIGNS["mobilenetv2"])
-    >>> network(torch.zeros(2, 3, 64, 64)).shape, network.features(torch.zeros(2, 3, 64, 64)).shape
-    (torch.Size([2, 1280]), torch.Size([2, 1280, 2, 2]))
-    """
+    """A network of inverted residuals without its classifier."""
 
     def __init__(self, design: Design) -> None:
         super().__init__()

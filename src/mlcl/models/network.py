@@ -49,17 +49,7 @@ MOST = 2**29
 
 
 class Bounded(TorchFunctionMode):
-    """While it is active, tensors of more than so many numbers in all are not made: an `InputError` says so instead.
-
-    Args:
-        numbers: how many.
-
-    >>> with Bounded(10):
-    ...     torch.empty(3, 4)
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: the options ask for a network of more than 10 numbers; expected smaller options
-    """
+    """While it is active, tensors of more than so many numbers in all are not made: an `InputError` says so instead."""
 
     def __init__(self, numbers: int = MOST) -> None:
         super().__init__()
@@ -162,11 +152,7 @@ generator, which `build_model` seeds, or from a generator of its own made of ``s
 
 
 def pool(features: Tensor) -> Tensor:
-    """Average a feature map [B, C, h, w] over its positions to [B, C]; vectors [B, d] pass unchanged.
-
-    >>> pool(torch.arange(8.0).reshape(1, 2, 2, 2))
-    tensor([[1.5000, 5.5000]])
-    """
+    """Average a feature map [B, C, h, w] over its positions to [B, C]; vectors [B, d] pass unchanged."""
     return features.mean((2, 3)) if features.ndim == 4 else features
 
 
@@ -323,12 +309,6 @@ def seeded(*key: int) -> Iterator[None]:
     """Draw initial weights on the CPU from a generator keyed by ``key``; the global state is restored afterwards.
 
     Only the CPU generator is touched: ``torch.manual_seed`` would reseed every GPU as well.
-
-    >>> with seeded(7, 1):
-    ...     first = torch.rand(3)
-    >>> with seeded(7, 1):
-    ...     print(torch.equal(first, torch.rand(3)))
-    True
     """
     if min(key) < 0:
         raise InputError(f"seed is {min(key)}, expected a whole number of at least 0")
@@ -339,22 +319,14 @@ def seeded(*key: int) -> Iterator[None]:
 
 
 def vector_width(name: str, input_shape: tuple[int, ...]) -> int:
-    """Return D of an input shape (D,); anything else does not fit a model of feature vectors.
-
-    >>> vector_width("mlp", (12,))
-    12
-    """
+    """Return D of an input shape (D,); anything else does not fit a model of feature vectors."""
     if len(input_shape) != 1:
         raise InputError(f"model {name!r} takes feature vectors (D,), not inputs of shape {input_shape}")
     return input_shape[0]
 
 
 def image_channels(name: str, input_shape: tuple[int, ...], *, smallest: int) -> int:
-    """Return C of an image shape (C, H, W), having checked that the images fit the model.
-
-    >>> image_channels("resnet50", (3, 224, 224), smallest=32)
-    3
-    """
+    """Return C of an image shape (C, H, W), having checked that the images fit the model."""
     if len(input_shape) != 3:
         hint = "; 'mlp' and 'linear' take feature vectors" if len(input_shape) == 1 else ""
         raise InputError(f"model {name!r} takes images (C, H, W), not inputs of shape {input_shape}{hint}")
@@ -379,12 +351,6 @@ def grown(value: Tensor, like: Tensor | None) -> Tensor:
     """Return ``value`` extended by the further rows of ``like``, if that has more: a head with more classes.
 
     A matrix of classes by classes is extended by rows and columns.
-
-    >>> grown(torch.ones(2), torch.zeros(3))
-    tensor([1., 1., 0.])
-    >>> grown(torch.ones(1, 1), torch.zeros(2, 2))
-    tensor([[1., 0.],
-            [0., 0.]])
     """
     if like is None or value.shape == like.shape:
         return value

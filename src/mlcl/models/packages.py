@@ -2,8 +2,7 @@
 
 `PackageBackbone` adapts a model of another package, or one of ours with a layout from there (`mobilenet`): grey images
 are repeated to three channels, images are resized if ``resize`` is given, and with pre-trained weights inputs are
-normalised as those weights expect. What the wrappers of timm and torchvision share is here as well: the checks before
-a model is built, weights from files, provenance, errors.
+normalised as those weights expect.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.errors import InputError, nearest, one_line
+from mlcl.errors import InputError, one_line
 from mlcl.models.network import Backbone, image_channels, seeded
 from mlcl.models.provenance import Provenance, trained_on, with_checksum
 from mlcl.models.weight_files import check_finite, fit_names, read_weight_file, tensors_sha256
@@ -59,11 +58,7 @@ def require(package: str, what: str) -> Any:
 
 
 def package_version(package: str) -> str:
-    """Return the version of an installed package, or ``(not installed)``.
-
-    >>> package_version("no-such-package")
-    '(not installed)'
-    """
+    """Return the version of an installed package, or ``(not installed)``."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -217,74 +212,11 @@ class PackageBackbone(Backbone):
         self.provenance = with_checksum(found.provenance, tensors_sha256(self.model.state_dict()))
 
 
-def open_package(
-    package: str, member: str, input_shape: tuple[int, ...], resize: int | None
-) -> tuple[str, Any]:
-    """Check what a wrapper is asked for; return the model's full name and the imported package."""
-    name = f"{package}:{member}"
-    check_images(name, input_shape, resize)
-    return name, require(package, f"model {name!r}")
-
-
 def check_images(name: str, input_shape: tuple[int, ...], resize: int | None, *, smallest: int = 1) -> None:
     """Refuse images that a model does not take, where ``resize`` does not bring them to a size that it takes."""
     if resize is not None and not smallest <= resize <= MAX_SIDE:
         raise InputError(f"resize is {resize}; expected {smallest} to {MAX_SIDE}")
     image_channels(name, input_shape, smallest=smallest if resize is None else 1)
-
-
-def unknown_model(package: str, member: str, known: Iterable[str], *, kind: str = "model") -> InputError:
-    """Return the error for a name that a package does not have, with the nearest one that it has."""
-    name = f"{package}:{member}"
-    hint = nearest(name, [f"{package}:{other}" for other in known])
-    return InputError(
-        f"unknown model {name!r}: {package} {package_version(package)} has no {kind} of this name.{hint}"
-    )
-
-
-def unknown_weights(name: str, given: str, known: Sequence[str]) -> InputError:
-    """Return the error for weights that a model does not have, with the nearest ones that it has."""
-    package = name.partition(":")[0]
-    return InputError(
-        f"model {name!r} has no weights {given!r} in {package} {package_version(package)}; known are: "
-        f"{', '.join(known) or 'none'}.{nearest(given, known)}"
-    )
-
-
-@contextlib.contextmanager
-def building(name: str, height: int, width: int, *, hint: str) -> Iterator[None]:
-    """Turn whatever a package raises for an image size into one sentence that ends with a hint."""
-    try:
-        yield
-    except Exception as error:  # each package has errors of its own
-        raise InputError(
-            f"model {name!r} cannot be built for images of {height} x {width}: {one_line(error)}; {hint}."
-        ) from None
-
-
-@contextlib.contextmanager
-def fetching(name: str, weights: str | None, source: str) -> Iterator[None]:
-    """Turn whatever a package raises while it downloads weights into one sentence with the alternative."""
-    try:
-        yield
-    except Exception as error:  # no network, no disk, a missing file, a wrong checksum
-        raise PackageError(
-            f"the weights {weights!r} of model {name!r} could not be fetched from {source}: {one_line(error)}; "
-            f"get the file yourself and give it: --model.pretrained FILE"
-        ) from None
-
-
-def published(
-    name: str, weights: str, source: str, *, outputs: Sequence[int], licence: str | None
-) -> Provenance:
-    """Return the provenance of weights that a package downloads."""
-    return _origin(name) | {
-        "weights": weights,
-        "source": source,
-        "trained_on": trained_on(weights, source.rpartition("/")[2]),
-        "outputs": list(outputs),
-        "licence": licence,
-    }
 
 
 def weights_of_file(name: str, path: Path, like: nn.Module) -> Weights:
@@ -294,7 +226,7 @@ def weights_of_file(name: str, path: Path, like: nn.Module) -> Weights:
     check_finite(found, where=str(path))
     return Weights(
         found,
-        _origin(name)
+        origin(name)
         | {
             "weights": path.name,
             "source": "file",
@@ -305,7 +237,7 @@ def weights_of_file(name: str, path: Path, like: nn.Module) -> Weights:
     )
 
 
-def _origin(name: str) -> Provenance:
+def origin(name: str) -> Provenance:
     """Return package, version and model of a name such as ``timm:resnet18.a1_in1k``, or of a model of our own."""
     package, _, member = name.partition(":") if ":" in name else ("mlcl", "", name)
     return {"package": package, "version": package_version(package), "model": member.partition(".")[0]}

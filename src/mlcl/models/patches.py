@@ -9,8 +9,6 @@ features cannot change them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,13 +30,7 @@ PIECE = 8
 
 
 def draw_patches(images: Tensor, count: int, side: int, generator: torch.Generator) -> Tensor:
-    """Return ``count`` patches of random images at random places, [count, C * side * side].
-
-    >>> images = torch.arange(16.0).reshape(1, 1, 4, 4)
-    >>> draw_patches(images, 2, 2, torch.Generator().manual_seed(0))
-    tensor([[ 9., 10., 13., 14.],
-            [ 0.,  1.,  4.,  5.]])
-    """
+    """Return ``count`` patches of random images at random places, [count, C * side * side]."""
     windows = images.unfold(2, side, 1).unfold(3, side, 1)  # [n, C, rows, columns, side, side], a view
     sizes = (windows.shape[0], windows.shape[2], windows.shape[3])
     image, row, column = (torch.randint(size, (count,), generator=generator) for size in sizes)
@@ -46,12 +38,7 @@ def draw_patches(images: Tensor, count: int, side: int, generator: torch.Generat
 
 
 def normalise_contrast(patches: Tensor, *, floor: float) -> Tensor:
-    """Return patches [n, D] with mean 0 and a variance near 1; ``floor`` is added to the variance of each.
-
-    >>> normalise_contrast(torch.tensor([[0.0, 2.0], [5.0, 5.0]]), floor=1e-6)
-    tensor([[-1.0000,  1.0000],
-            [ 0.0000,  0.0000]])
-    """
+    """Return patches [n, D] with mean 0 and a variance near 1; ``floor`` is added to the variance of each."""
     centred = patches - patches.mean(1, keepdim=True)
     # Not a division by a square root: MKL's depends on the processor, also in portable runs.
     return centred * (centred.square().mean(1, keepdim=True) + floor).rsqrt()
@@ -74,13 +61,6 @@ def kmeans(rows: Tensor, count: int, generator: torch.Generator, *, rounds: int 
     """Return ``count`` centres [count, D] of the rows [n, D] by Lloyd's algorithm, started by k-means++.
 
     A centre that loses all its rows moves to the row that is farthest from its own centre.
-
-    Args:
-        rounds: At most so many passes; fewer if nothing changes any more.
-
-    >>> rows = torch.tensor([[0.0], [0.2], [5.0], [5.2], [9.0]])
-    >>> kmeans(rows, 3, torch.Generator().manual_seed(0)).sort(0).values.flatten()
-    tensor([0.1000, 5.1000, 9.0000])
     """
     if len(rows) < count:
         raise InputError(f"there are {len(rows)} rows to cluster, expected at least the {count} centres")
@@ -128,10 +108,6 @@ def principal_components(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     Each direction is turned so that its largest entry is positive. With fewer rows than directions the last ones
     carry no variance of these rows.
-
-    >>> mean, directions = principal_components(torch.tensor([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 1)
-    >>> mean, directions
-    (tensor([2., 2.]), tensor([[0.7071, 0.7071]]))
     """
     mean = rows.double().mean(0)
     centred = rows.double() - mean
@@ -139,11 +115,6 @@ def principal_components(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     found = directions.flip(1)[:, :count].T
     largest = found.gather(1, found.abs().argmax(1, keepdim=True))
     return mean.to(rows.dtype), (found * largest.sign()).to(rows.dtype)
-
-
-def batches(rows: Tensor, size: int) -> Iterator[Tensor]:
-    """Cut a tensor into pieces of at most ``size`` along its first axis."""
-    return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 def spread(rows: Tensor) -> Tensor:
@@ -197,7 +168,7 @@ class Patches(Backbone):
                 draw_patches(
                     inputs[piece].cpu(), -(-PATCHES * len(piece) // len(rows)), self.patch, generator
                 )
-                for piece in batches(rows, 256)
+                for piece in torch.split(rows, 256)
             ]
             patches = normalise_contrast(torch.cat(drawn), floor=CONTRAST)
             mean, whiten = whitening(patches, floor=WHITEN)
@@ -209,7 +180,7 @@ class Patches(Backbone):
             self.bias[: self.centres] += centres.square().sum(1).to(self.bias)
             self.filters.copy_((filters - filters.mean(1, keepdim=True)).view_as(self.filters))
             rows = order[:IMAGES].sort().values
-            pooled = torch.cat([self.pooled(inputs[piece]).cpu() for piece in batches(rows, 512)])
+            pooled = torch.cat([self.pooled(inputs[piece]).cpu() for piece in torch.split(rows, 512)])
             # Means and maxima on one scale: what a place in the image adds to a mean is small.
             means = (POOLED - 1) * self.centres
             scale = torch.ones(pooled.shape[1], dtype=pooled.dtype)
@@ -229,7 +200,7 @@ class Patches(Backbone):
         """Return the mean response of every centre in every quadrant, then the largest of each, [B, 5 * centres]."""
         if torch.compiler.is_compiling():  # an exported graph takes any number of images
             return self._pooled(images)
-        return torch.cat([self._pooled(piece) for piece in batches(images, PIECE)])
+        return torch.cat([self._pooled(piece) for piece in torch.split(images, PIECE)])
 
     def _pooled(self, images: Tensor) -> Tensor:
         found = self._responses(images)

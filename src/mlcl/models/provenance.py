@@ -79,11 +79,7 @@ _COCO_OUTPUTS = (80, 90, 91)  # classes, category ids, category ids and backgrou
 
 
 def trained_on(*names: str) -> list[str]:
-    """Return the datasets that names, tags and addresses of weights reveal, in the order of `KNOWN`.
-
-    >>> trained_on("sw_in12k_ft_in1k"), trained_on("MS_COCO_TRresNet_M_224_81.8.pth"), trained_on("my.pth")
-    (['ImageNet-12k', 'ImageNet-1k'], ['MS-COCO'], [])
-    """
+    """Return the datasets that names, tags and addresses of weights reveal, in the order of `KNOWN`."""
     text = " ".join(names).lower()
     found = [data for known in KNOWN if re.search(known.pattern, text) for data in known.data]
     return list(dict.fromkeys(found))
@@ -101,11 +97,7 @@ def with_checksum(provenance: Mapping[str, Any], sha256: str) -> Provenance:
 
 
 def images_of(*names: str) -> str | None:
-    """Return the origin of the images of a dataset or benchmark with these names, if it is a known one.
-
-    >>> images_of("c-coco-small", "coco2017"), images_of("voc2007-b0-c4"), images_of("digits")
-    ('MS-COCO', 'PASCAL VOC', None)
-    """
+    """Return the origin of the images of a dataset or benchmark with these names, if it is a known one."""
     text = " ".join(names).lower()
     return next((data for data, pattern in _IMAGES if re.search(pattern, text)), None)
 
@@ -120,11 +112,6 @@ def leak(
         classes: how many the benchmark has. A classifier with the same number of outputs in the file is suspicious,
             whatever the file is called.
         fingerprint: of the dataset, which is compared with that of the data that an mlcl run was trained on.
-
-    >>> leak({"weights": "tresnet_m_224_21k.pth", "trained_on": ["MS-COCO"]}, data=["coco2017"], classes=80)
-    "the weights 'tresnet_m_224_21k.pth' were trained on MS-COCO, the images of this benchmark, so its scores are ...
-    >>> leak({"weights": "a1_in1k", "trained_on": ["ImageNet-1k"]}, data=["coco2017"], classes=80) is None
-    True
     """
     name, images = str(provenance.get("weights")), images_of(*data)
     effect = "so its scores are no measure of continual learning"
@@ -183,15 +170,6 @@ def check_encoder(
     Args:
         trained: provenance of the features that the run was trained on; None if it is not recorded.
         given: provenance of the features to use now.
-
-    >>> a, b = ({"model": "resnet18", "weights": f"{name}.pth", "sha256": 8 * name} for name in ("aa", "bb"))
-    >>> check_encoder(a, a, run="runs/a", data="store")
-    >>> check_encoder(a, b, run="runs/a", data="store")
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: store has features of another encoder (resnet18, weights bb.pth, data not known, sha256
-    bbbbbbbbbbbb) than runs/a was trained on (resnet18, weights aa.pth, data not known, sha256 aaaaaaaaaaaa); what
-    differs: the weights.
     """
     if trained is None and given is None:
         return
@@ -223,11 +201,7 @@ def check_encoder(
 
 
 def _size_seen(provenance: Mapping[str, Any]) -> str | None:
-    """Return the size in which images reached an encoder; None in records that are older than this field.
-
-    >>> _size_seen({"image_size": [64, 48]}), _size_seen({"image_size": [64, 48], "resize": 96}), _size_seen({})
-    ('64 x 48', '96 x 96', None)
-    """
+    """Return the size in which images reached an encoder; None in records that are older than this field."""
     resize, sides = provenance.get("resize"), provenance.get("image_size")
     if resize:
         sides = [resize, resize]
@@ -244,14 +218,7 @@ def _preparation(provenance: Mapping[str, Any]) -> str:
 
 
 def describe_weights(provenance: Mapping[str, Any], *, file: bool = False) -> str:
-    """Return provenance in one readable line, which may end with the SHA-256 of the file (that of ``sha256sum``).
-
-    >>> describe_weights({"package": "timm", "version": "1.0.30", "model": "resnet18", "weights": "a1_in1k",
-    ...                   "trained_on": ["ImageNet-1k"], "sha256": "0123456789abcdef"})
-    'timm 1.0.30 resnet18, weights a1_in1k, trained on ImageNet-1k, sha256 0123456789ab'
-    >>> describe_weights({"model": "a", "weights": "w.pth", "sha256": "0123456789ab", "file_sha256": "f"}, file=True)
-    'a, weights w.pth, data not known, sha256 0123456789ab, sha256 of the file f'
-    """
+    """Return provenance in one readable line, which may end with the SHA-256 of the file (that of ``sha256sum``)."""
     data = provenance.get("trained_on")
     known = f"trained on {', '.join(map(str, data))}" if isinstance(data, list) and data else "data not known"
     made = " ".join(str(provenance[key]) for key in ("package", "version", "model") if provenance.get(key))

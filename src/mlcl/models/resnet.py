@@ -76,10 +76,6 @@ class ResNet(Backbone):
     Args:
         width: channels of the first stage, doubled by each further one.
         large_stem: start with a 7x7 convolution of stride 2 and max pooling, otherwise with one 3x3 convolution.
-
-    >>> import torch
-    >>> ResNet(3, 16, [1, 1, 1])(torch.zeros(2, 3, 16, 16)).shape
-    torch.Size([2, 64, 4, 4])
     """
 
     kind = "map"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mlcl.arrays import ENDING, read_foreign
 from mlcl.errors import InputError
-from mlcl.files import open_regular
+from mlcl.files import file_sha256
 
 SUFFIXES = (ENDING, ".pth", ".pt", ".bin")
 _EXPECTED = "expected tensors by name, as safetensors or torch.save(model.state_dict(), FILE) write them"
@@ -26,11 +26,7 @@ _PREFIXES = ("", "backbone.", "backbone.body.", "encoder.")
 
 
 def is_weight_file(pretrained: bool | str | None) -> TypeGuard[str]:
-    """Return whether a value of ``model.pretrained`` names a file, and not weights of a package.
-
-    >>> is_weight_file("weights/resnet18.safetensors"), is_weight_file("a1_in1k"), is_weight_file(True)
-    (True, False, False)
-    """
+    """Return whether a value of ``model.pretrained`` names a file, and not weights of a package."""
     return isinstance(pretrained, str) and (pretrained.lower().endswith(SUFFIXES) or "/" in pretrained)
 
 
@@ -40,21 +36,17 @@ def read_weight_file(path: Path) -> tuple[dict[str, Tensor], str]:
     A ``.safetensors`` file, or one of ``torch.save``, which is read with ``weights_only=True``: no code in it can run.
     What training scripts wrap around them (``state_dict``, ``model``, ``module.``) is removed.
     """
-    try:
-        with open_regular(path) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    digest = file_sha256(path)
     try:
         content = _content(path)
     except Exception as error:  # the parser of an untrusted file: whatever it raises, the file is bad
         raise InputError(
             f"{path}: holds no weights that can be read without running code: {_reason(path, error)}; {_EXPECTED}."
         ) from None
-    while isinstance(content, Mapping) and (inner := _inner(content)) is not None:
-        content = inner
     if not isinstance(content, Mapping):
         raise InputError(f"{path}: holds one value of type {type(content).__name__}; {_EXPECTED}.")
+    while wrapped := [key for key in _WRAPPERS if isinstance(content.get(key), Mapping)]:
+        content = content[wrapped[0]]
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
         raise InputError(f"{path}: holds no tensors; {_EXPECTED}.")
@@ -88,14 +80,7 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def check_finite(tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Refuse weights with which no network gives scores.
-
-    >>> check_finite({"a": torch.ones(2), "b": torch.tensor([1, torch.nan])}, where="x.pth")
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: x.pth: 1 of 2 values of 'b' are no finite numbers; expected weights without NaN and
-    infinity.
-    """
+    """Refuse weights with which no network gives scores."""
     for name, value in tensors.items():
         bad = 0 if not value.is_floating_point() else int((~value.isfinite()).sum())
         if bad:
@@ -105,26 +90,12 @@ def check_finite(tensors: Mapping[str, Tensor], *, where: str) -> None:
             )
 
 
-def _inner(content: Mapping[Any, Any]) -> Mapping[Any, Any] | None:
-    """Return what a training script wrapped, or None if nothing is wrapped."""
-    return next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
-
-
 def fit_names(
     tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, where: str, model: str
 ) -> tuple[dict[str, Tensor], list[int]]:
     """Return the tensors that a backbone needs, and the number of outputs of each layer that it does not need.
 
     The latter are classifiers: their outputs hint at what the weights were trained on. Batch counters may be missing.
-
-    >>> t = torch.zeros
-    >>> fit_names({"backbone.conv": t(2), "fc.weight": t(80, 2)}, {"conv": t(2)}, where="x.pth", model="net")
-    ({'conv': tensor([0., 0.])}, [80])
-    >>> fit_names({"fc.weight": t(80, 2)}, {"conv": t(2)}, where="x.pth", model="net")
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: x.pth: does not fit model 'net': 1 of its 1 tensors are missing, the first is 'conv'; of the
-    1 in the file 1 are not expected, the first is 'fc.weight'.
     """
     needed = [name for name in wanted if not name.endswith("num_batches_tracked")]
     prefix = next((p for p in _PREFIXES if all(f"{p}{name}" in tensors for name in needed)), None)

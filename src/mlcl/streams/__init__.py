@@ -3,7 +3,15 @@
 What a stream is made of is defined in specification.md#streams.
 """
 
-from mlcl.streams.benchmark import Benchmark, TaskInfo, build_benchmark, hold_out, keep_out
+from mlcl.streams.benchmark import (
+    Benchmark,
+    TaskInfo,
+    build_benchmark,
+    hold_out,
+    joint_mask,
+    joint_task,
+    keep_out,
+)
 from mlcl.streams.notes import headline_problem, measurable, task_notes
 from mlcl.streams.orders import PAPER_ORDERS, class_groups
 from mlcl.streams.tasks import Task, build_tasks, official_imbalance
@@ -18,6 +26,8 @@ __all__ = [
     "class_groups",
     "headline_problem",
     "hold_out",
+    "joint_mask",
+    "joint_task",
     "keep_out",
     "measurable",
     "official_imbalance",

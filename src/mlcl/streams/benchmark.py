@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlcl.datasets.base import Dataset, Split
 from mlcl.errors import InputError, check_choice
-from mlcl.labels import Labels
+from mlcl.labels import LabelCounts, Labels
 from mlcl.streams.notes import headline_problem, summary, task_notes
 from mlcl.streams.orders import ClassRef, Order, class_groups
 from mlcl.streams.tasks import (
@@ -195,12 +195,8 @@ class Benchmark:
         classes: Sequence[str] | None = None,
         name: str = "arrays",
         order: Order = "random",
-        base: int = 0,
-        increment: int | None = None,
-        setting: Setting = "overlap",
-        negatives: Negatives = "in_task",
-        imbalance: Imbalance = "none",
         seed: int = 0,
+        **stream: Any,
     ) -> Benchmark:
         """Make a benchmark from arrays: numpy, torch or lists.
 
@@ -216,13 +212,10 @@ class Benchmark:
             classes: names of the ``K`` classes; None names them ``class-0``, ``class-1``, ..., or takes all tags,
                 sorted.
             name: the name of the benchmark.
-            order: see `class_groups`, as for ``base`` and ``increment``.
-            base: see ``order``.
-            increment: see ``order``.
-            setting: see `build_tasks`, as for ``negatives`` and ``imbalance``.
-            negatives: see ``setting``.
-            imbalance: see ``setting``.
+            order: see `class_groups`.
             seed: seed of all random draws.
+            stream: further options of `build_benchmark`: ``base`` and ``increment`` (see `class_groups`), ``setting``,
+                ``negatives`` and ``imbalance`` (see `build_tasks`).
         """
         if isinstance(tasks, list | tuple | np.ndarray):
             if not isinstance(order, str) or order != "random":
@@ -236,12 +229,8 @@ class Benchmark:
             Dataset.of(name, classes, x_train, y_train, x_test, y_test, known_train, known_test),
             tasks=cast("int | None", tasks),  # anything else is refused there
             order=order,
-            base=base,
-            increment=increment,
-            setting=setting,
-            negatives=negatives,
-            imbalance=imbalance,
             seed=seed,
+            **stream,
         )
 
 
@@ -363,6 +352,46 @@ def keep_out(benchmark: B, *, share: float, seed: int = 0, rows: NDArray[np.int6
         counts = train.counts(left, task.classes) if len(left) < len(task.train) else task.counts
         tasks.append(replace(task, train=left, counts=counts))
     return replace(benchmark, tasks=tuple(tasks), held_out=np.flatnonzero(held))
+
+
+def joint_task(benchmark: Benchmark, *, masked: bool = False) -> Task:
+    """Return one task with all classes and every image of the benchmark's tasks, each once, with all its labels.
+
+    Joint training is an upper bound for continual methods, of two kinds, because there are two measures: ``joint``
+    trains every image for every class (pooled measure), ``joint-masked`` for the classes of its own tasks (in-task
+    measure, the paper's Eq. 6, for networks trained from scratch; on vectors ``exact`` and ``lwf`` can be above it).
+    Tests stay those of the benchmark's tasks. See docs/specification.md#joint.
+
+    Args:
+        masked: positives and negatives of a class are counted inside its own task, as `joint_mask` trains them.
+    """
+    train = np.unique(np.concatenate([task.train for task in benchmark.tasks]))
+    test = np.unique(np.concatenate([task.test for task in benchmark.tasks]))
+    classes = np.arange(len(benchmark.dataset.classes), dtype=np.int64)
+    if not masked:
+        counts = benchmark.dataset.train.counts(train, classes)
+        return Task(index=0, classes=classes, train=train, test=test, counts=counts)
+    positive, negative = np.zeros((2, len(classes)), np.int64)
+    for task in benchmark.tasks:
+        positive[task.classes], negative[task.classes] = task.counts.positive, task.counts.negative
+    counts = LabelCounts(positive, negative, len(train))
+    return Task(index=0, classes=classes, train=train, test=test, counts=counts)
+
+
+def joint_mask(benchmark: Benchmark) -> NDArray[np.bool_]:
+    """Return for which classes each training row contributes in masked joint training, bool ``[N, K]``.
+
+    >>> y = [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
+    >>> stream = Benchmark.from_arrays(np.eye(3), y, np.eye(3), y, tasks=2, order="sorted")
+    >>> joint_mask(stream).astype(int)
+    array([[1, 1, 0, 0],
+           [1, 1, 1, 1],
+           [0, 0, 1, 1]])
+    """
+    mask = np.zeros((len(benchmark.dataset.train), len(benchmark.dataset.classes)), np.bool_)
+    for task in benchmark.tasks:
+        mask[np.ix_(task.train, task.classes)] = True
+    return mask if benchmark.dataset.train.known is None else mask & benchmark.dataset.train.known
 
 
 class RowView:

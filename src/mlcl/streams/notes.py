@@ -70,14 +70,7 @@ def summary(dataset: Dataset, tasks: Sequence[Task]) -> str:
 
 
 def measurable(dataset: Dataset, tasks: Sequence[Task]) -> NDArray[np.bool_]:
-    """Return for each class whether its task has positive and negative test rows of it: whether its AUC is defined.
-
-    >>> y = np.array([[1, 0], [1, 1], [0, 1]])
-    >>> data = Dataset.of("tiny", ["cat", "dog"], np.eye(3), y, np.eye(3), y)
-    >>> from mlcl.streams.tasks import build_tasks
-    >>> measurable(data, build_tasks(data, [np.array([0]), np.array([1])]))  # all rows of a task of one class have it
-    array([False, False])
-    """
+    """Return for each class whether its task has positive and negative test rows of it: whether its AUC is defined."""
     found = np.zeros(len(dataset.classes), np.bool_)
     for task in tasks:
         found[task.classes] = dataset.test.counts(task.test, task.classes).defined

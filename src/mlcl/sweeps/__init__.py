@@ -2,8 +2,7 @@
 
 from mlcl.sweeps.experiment import Axis, Experiment, TableRow, experiments, load_experiment, parse_experiment
 from mlcl.sweeps.plan import PlannedRun, plan_runs
-from mlcl.sweeps.sweep import run_all
-from mlcl.sweeps.work import Finished, Position, SweepCallback
+from mlcl.sweeps.sweep import Finished, Position, SweepCallback, run_all
 
 __all__ = [
     "Axis",

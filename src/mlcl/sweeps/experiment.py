@@ -128,22 +128,13 @@ class Experiment:
 
 
 def nested(dotted: str, value: Any) -> Layer:
-    """Return a setting as a layer.
-
-    >>> nested("memory.size", 3)
-    {'memory': {'size': 3}}
-    """
+    """Return a setting as a layer."""
     section, _, name = dotted.rpartition(".")
     return {section: {name: value}} if section else {name: value}
 
 
 def of_benchmark(table: Mapping[str, Any], benchmark: str, default: Any) -> Any:
-    """Return the entry for a benchmark or the family that it belongs to, the longest name first.
-
-    >>> table = {"c-voc": 1, "c-voc-small": 2}
-    >>> of_benchmark(table, "c-voc-small-64", 0), of_benchmark(table, "c-vocal", 0)
-    (2, 0)
-    """
+    """Return the entry for a benchmark or the family that it belongs to, the longest name first."""
     found = [name for name in table if benchmark == name or benchmark.startswith(f"{name}-")]
     return table[max(found, key=len)] if found else default
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mlcl.runs.durations import estimated, measured
 from mlcl.sweeps.plan import PlannedRun
-from mlcl.sweeps.work import Finished, Position, SweepCallback
+from mlcl.sweeps.sweep import Finished, Position, SweepCallback
 from mlcl.texts import visible
 
 

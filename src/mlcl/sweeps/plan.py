@@ -122,13 +122,7 @@ def make_runs(
 
 
 def choose_rows(rows: Sequence[TableRow], names: Sequence[str]) -> set[str]:
-    """Return the labels of the chosen rows, each named by its label, with or without its value on the axis.
-
-    >>> from mlcl.sweeps.experiment import load_experiment
-    >>> rows = load_experiment("table3").rows_on("c-voc-small")
-    >>> sorted(choose_rows(rows, ["er", "rldam-wru, M 500"]))
-    ['er, M 200', 'er, M 2000', 'er, M 500', 'rldam-wru, M 500']
-    """
+    """Return the labels of the chosen rows, each named by its label, with or without its value on the axis."""
     chosen: set[str] = set()
     for name in names:
         found = {row.label for row in rows if slug(name) in (slug(row.label), slug(row.series))}

@@ -22,7 +22,7 @@ from mlcl.files import read_bounded, write_text
 from mlcl.runs.environment import machine_record
 from mlcl.runs.folder import read_environment
 from mlcl.sweeps.experiment import FIGURES, METRICS, Experiment, TableRow
-from mlcl.sweeps.work import Finished
+from mlcl.sweeps.sweep import Finished
 
 FILE = "sweep.yaml"
 _MAX_BYTES = 16 << 20

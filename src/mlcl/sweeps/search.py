@@ -46,11 +46,7 @@ class Found:
 
 
 def default_grid(value: object) -> tuple[Value, ...]:
-    """Return the default grid around a value; whole numbers stay whole. There is none unless it is a number above 0.
-
-    >>> default_grid(0.2), default_grid(2), default_grid(0.0), default_grid("mean")
-    ((0.025, 0.05, 0.1, 0.2, 0.4, 0.8), (1, 2, 4, 8), (), ())
-    """
+    """Return the default grid around a value; whole numbers stay whole. There is none unless it is a number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return ()
     values = [value * FACTOR**step for step in STEPS]
@@ -94,11 +90,7 @@ def search(
 
 
 def beyond(grid: Sequence[Value], end: int) -> Value | None:
-    """Return the value that continues a grid at an end (0 or -1) by the ratio that it has there; None if none does.
-
-    >>> beyond([0.1, 0.2, 0.5], -1), beyond([0.1, 0.2], 0), beyond([1, 2, 3], -1), beyond([1, 2], 0), beyond([0, 1], 0)
-    (1.25, 0.05, 4, None, None)
-    """
+    """Return the value that continues a grid at an end (0 or -1) by the ratio that it has there; None if none does."""
     edge, inner = (
         (grid[0], grid[1]) if end == 0 and len(grid) > 1 else (grid[-1], grid[max(len(grid) - 2, 0)])
     )

@@ -26,7 +26,7 @@ from mlcl.sweeps.experiment import LOWER_IS_BETTER, METRICS, TableRow, nested
 from mlcl.sweeps.plan import ROWS_OWN, TUNING, PlannedRun
 from mlcl.sweeps.record import settings_hash
 from mlcl.sweeps.search import Found, Rule, Value, default_grid, search
-from mlcl.sweeps.work import Finished
+from mlcl.sweeps.sweep import Finished
 from mlcl.texts import csv_number, csv_text
 
 FIRST_SEED = 1000
@@ -317,11 +317,7 @@ class Tuning:
 
 
 def described_choice(values: Mapping[str, Value]) -> str:
-    """Return settings with values in a few words.
-
-    >>> described_choice({"train.lr": 0.1, "loss.margin": 1.0})
-    'train.lr 0.1, loss.margin 1.0'
-    """
+    """Return settings with values in a few words."""
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 

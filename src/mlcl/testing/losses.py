@@ -1,4 +1,4 @@
-"""The rules of losses; `mlcl.losses.batch` says what masks, groups and weights mean."""
+"""The rules of losses; `mlcl.losses.base` says what masks, groups and weights mean."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -109,11 +110,7 @@ def same_generator_same_penalty(part: CheckedPart[StreamCase], case: StreamCase)
 
 def survives_saving(part: CheckedPart[StreamCase], case: StreamCase) -> None:
     """A regulariser that is saved and restored inside a task gives the same penalties, then and in later tasks."""
-    _same_penalties(part, case, _copied_state, "after it was saved and restored")
-
-
-def _copied_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in state.items()}
+    _same_penalties(part, case, copy.deepcopy, "after it was saved and restored")
 
 
 def _same_penalties(part: CheckedPart[StreamCase], case: StreamCase, saved: Any, when: str) -> None:

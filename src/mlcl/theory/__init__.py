@@ -4,8 +4,6 @@ They are defined in specification.md#theory. A diagnostic, not a guarantee; `REM
 """
 
 from mlcl.theory.bounds import (
-    ImbalanceTerms,
-    Proposition,
     best_margins,
     check_proposition,
     imbalance_terms,
@@ -18,25 +16,21 @@ from mlcl.theory.diagnosis import (
     RiskSettings,
     Scored,
     TaskDiagnosis,
+    class_risks,
     diagnose_task,
+    random_choice,
 )
-from mlcl.theory.directions import DirectionCheck, check_direction, check_directions
-from mlcl.theory.distance import RandomChoice, class_risks, random_choice
+from mlcl.theory.directions import DirectionCheck
 from mlcl.theory.sources import diagnose, diagnose_run
 
 __all__ = [
     "REMARK",
     "Diagnosis",
     "DirectionCheck",
-    "ImbalanceTerms",
-    "Proposition",
-    "RandomChoice",
     "RiskSettings",
     "Scored",
     "TaskDiagnosis",
     "best_margins",
-    "check_direction",
-    "check_directions",
     "check_proposition",
     "class_risks",
     "diagnose",

@@ -18,11 +18,10 @@ from mlcl.config.schema import Config
 from mlcl.datasets import is_given_arrays
 from mlcl.errors import InputError
 from mlcl.memories import Memory, TaskSamples
-from mlcl.methods.joint import joint_task
 from mlcl.runs.folder import read_data_record, read_extends, read_memory
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.trained import Trained, load_trained
-from mlcl.streams import Benchmark, Task
+from mlcl.streams import Benchmark, Task, joint_task
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
 from mlcl.theory.directions import DirectionCheck, check_directions
 

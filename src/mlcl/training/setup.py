@@ -16,10 +16,9 @@ from mlcl.config.schema import Config
 from mlcl.datasets import Dataset
 from mlcl.errors import InputError, nearest
 from mlcl.labels import Labels
-from mlcl.methods.joint import joint_mask, joint_task
 from mlcl.models import Network, Outputs, build_model, fast_layout
 from mlcl.seeds import derive_seed
-from mlcl.streams import Benchmark, Task
+from mlcl.streams import Benchmark, Task, joint_mask, joint_task
 from mlcl.training.batches import Normaliser, Rows, check_downscale
 from mlcl.training.processes import Processes, join_processes
 from mlcl.training.scoring import Scorer

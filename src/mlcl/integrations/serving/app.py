@@ -7,11 +7,12 @@ import contextlib
 import hmac
 import html
 import logging
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
@@ -21,9 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mlcl._version import __version__
 from mlcl.errors import one_line
-from mlcl.integrations.serving.counters import Counters
-from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refusal, busy, is_known_host
-from mlcl.integrations.serving.workers import Answer
+from mlcl.integrations.serving.limits import FREE, Budget, Refusal, busy, is_known_host
+from mlcl.integrations.serving.workers import Workers
 
 LOG = logging.getLogger("mlcl.serve")
 HEADERS = {
@@ -39,31 +39,53 @@ OPEN = ("/", "/live", "/ready", "/health")
 ROUTES = (*OPEN, "/predict", "/batch", "/version", "/metrics", "/openapi.json")
 
 
-class Answering(Protocol):
-    """What computes the answers: `mlcl.integrations.serving.workers.Workers`."""
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper ends of the histogram of seconds."""
+COUNTED = (
+    ("mlcl_requests_total", "counter", "Requests by route and status."),
+    ("mlcl_request_seconds", "histogram", "Seconds per request that was tagged."),
+    ("mlcl_inputs_total", "counter", "Inputs that were tagged."),
+    ("mlcl_tags_total", "counter", "Tags that they got."),
+)
+"""What `Counters` count: name, kind and description."""
 
-    limits: Limits
-    about: dict[str, Any]
-    reloads: int
-    failures: int
-    restarts: int
 
-    @property
-    def ready(self) -> bool:
-        """Return whether a request would be answered now."""
+class Counters:
+    """Requests by route and status, the seconds of those that were tagged, and their inputs: for Prometheus."""
 
-    @property
-    def waiting(self) -> int:
-        """Return the number of requests that wait."""
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        parts = [*(f'_bucket{{le="{end:g}"}}' for end in BUCKETS), '_bucket{le="+Inf"}', "_sum", "_count"]
+        names = [*(f"mlcl_request_seconds{part}" for part in parts), "mlcl_inputs_total", "mlcl_tags_total"]
+        self._values: dict[str, float] = dict.fromkeys(names, 0)
 
-    def wait(self) -> float:
-        """Return the seconds that a request waits."""
+    def _add(self, more: dict[str, float]) -> None:
+        with self._lock:
+            for name, value in more.items():
+                self._values[name] = self._values.get(name, 0) + value
 
-    def check(self, kind: str, size: int) -> None:
-        """Refuse a request of so many bytes that would wait for too long."""
+    def seen(self, route: str, status: int) -> None:
+        """Count one request; ``route`` must be one of few."""
+        self._add({f'mlcl_requests_total{{route="{route}",status="{status}"}}': 1})
 
-    async def ask(self, kind: str, body: bytes, *, gone: Callable[[], Awaitable[bool]]) -> Answer:
-        """Return the answer to a request."""
+    def tagged(self, seconds: float, inputs: int, tags: int) -> None:
+        """Count an answer: refusals, which are quick, do not hide how long answers take."""
+        ends = [*(f"{end:g}" for end in BUCKETS if seconds <= end), "+Inf"]
+        found: dict[str, float] = {f'mlcl_request_seconds_bucket{{le="{end}"}}': 1 for end in ends}
+        found |= {"mlcl_request_seconds_sum": seconds, "mlcl_request_seconds_count": 1}
+        self._add(found | {"mlcl_inputs_total": inputs, "mlcl_tags_total": tags})
+
+    def text(self, more: Iterable[tuple[str, str, str, float]] = ()) -> str:
+        """Return all values in the text format of Prometheus; ``more`` are name, kind, description, value of others."""
+        with self._lock:
+            values = dict(self._values)
+        others = list(more)
+        values |= {name: value for name, *_, value in others}
+        lines = []
+        for name, kind, words in (*COUNTED, *(other[:3] for other in others)):
+            lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
+            lines += [f"{key} {round(value, 6)}" for key, value in values.items() if key.startswith(name)]
+        return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -107,7 +129,7 @@ class Door:
         return Refusal(401, words, headers={"WWW-Authenticate": "Bearer"})
 
 
-def make_app(workers: Answering, *, door: Door | None = None) -> ASGIApp:
+def make_app(workers: Workers, *, door: Door | None = None) -> ASGIApp:
     """Return the application.
 
     Args:
@@ -129,7 +151,7 @@ def make_app(workers: Answering, *, door: Door | None = None) -> ASGIApp:
     return Guard(app, door)
 
 
-def _add_pages(app: FastAPI, workers: Answering, door: Door) -> None:
+def _add_pages(app: FastAPI, workers: Workers, door: Door) -> None:
     """Add what the service says of itself."""
     page = (resources.files("mlcl.integrations.serving") / "page.html").read_text(encoding="utf-8")
     page = page.replace("<base>", f'<base href="{html.escape(door.prefix)}/">' if door.prefix else "")
@@ -173,7 +195,7 @@ def _add_pages(app: FastAPI, workers: Answering, door: Door) -> None:
         )
 
 
-def _add_predictions(app: FastAPI, workers: Answering, counters: Counters) -> None:
+def _add_predictions(app: FastAPI, workers: Workers, counters: Counters) -> None:
     """Add the routes that tag: one input, or a batch."""
     limits = workers.limits
     budget = Budget(limits.waiting_bytes)

@@ -70,12 +70,7 @@ def busy(words: str, seconds: float = 1.0) -> Refusal:
 
 
 class Budget:
-    """Something that is taken in parts and given back.
-
-    >>> budget = Budget(10)
-    >>> budget.take(8), budget.take(8)
-    (True, False)
-    """
+    """Something that is taken in parts and given back."""
 
     def __init__(self, total: int) -> None:
         self.left = total

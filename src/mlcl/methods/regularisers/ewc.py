@@ -131,8 +131,6 @@ def diagonal_fisher(
         labels: [n, len(classes)]; nan where they are not known.
         classes: columns of the logits that the labels belong to.
     """
-    if network.training:
-        raise ValueError("the Fisher is taken in evaluation mode")
     learnt = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
     fixed = {name: p.detach() for name, p in network.named_parameters() if not p.requires_grad}
     fixed |= dict(network.named_buffers())

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from helpers import SMALL, small_arrays, small_benchmark
 from mlcl.config.resolve import config_from, merge
-from mlcl.methods.joint import joint_mask, joint_task
 from mlcl.runs.folder import read_memory, read_result
 from mlcl.runs.run import resume, run
-from mlcl.streams import Benchmark
+from mlcl.streams import Benchmark, joint_mask, joint_task
 from mlcl.training.callbacks import Callback, Interrupted
 from mlcl.training.learner import Learner
 from mlcl.training.optimisation import TrainingError
