@@ -112,7 +112,7 @@ IMAGES = coco_split(1, 4)["images"]
         ({TRAIN: changed(annotations=[{"image_id": True, "category_id": 3}])}, "image_id = 'True'"),
         ({TRAIN: changed(annotations=[{"image_id": 2**70, "category_id": 3}])}, "image_id = "),
         ({TRAIN: changed(annotations=[3])}, "entry of 'annotations' that is not an object"),
-        ({TRAIN: changed(images=[*IMAGES, IMAGES[0]])}, "id '1' twice"),
+        ({TRAIN: changed(images=[*IMAGES, IMAGES[0]])}, "an image id twice"),
         ({TRAIN: changed(images=[])}, "annotation of image 1"),
         ({TRAIN: changed(images=[{"id": 1, "file_name": 5}])}, "file_name = '5'"),
         (

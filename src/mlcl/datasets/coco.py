@@ -103,6 +103,8 @@ def _read_split(tree: Tree, split: str, year: int, *, crowds: str) -> _Split:
         raise InputError(f"{where} has a category id twice, but distinct ids were expected")
     image_ids = _values(content, "images", "id", where)
     files = _values(content, "images", "file_name", where, text=True)
+    if len(set(image_ids)) < len(image_ids):
+        raise InputError(f"{where} has an image id twice, but distinct ids were expected")
     rows = _rows(content, "image_id", image_ids, "image", where)
     columns = _rows(content, "category_id", list(classes), "category", where)
     labels = np.zeros((len(image_ids), len(classes)), dtype=np.uint8)

@@ -5,7 +5,7 @@ The margin family of the paper (``rldam``, ``ru``, ``margin``, ``bce``), and oth
 
 from mlcl.losses.base import LOSSES, build_loss
 from mlcl.losses.elementwise import ElementwiseLoss
-from mlcl.losses.margin import Base, MarginCount, MarginLoss, Reweight, margin_loss, margins
+from mlcl.losses.margin import Base, MarginCount, MarginLoss, margin_loss, margins
 from mlcl.losses.pairwise import PairwiseLoss
 from mlcl.registry import discover
 
@@ -18,7 +18,6 @@ __all__ = [
     "MarginCount",
     "MarginLoss",
     "PairwiseLoss",
-    "Reweight",
     "build_loss",
     "margin_loss",
     "margins",

@@ -4,9 +4,9 @@
 ``step`` is what parts may look at while training.
 """
 
-from mlcl.methods.presets import PRESETS, Preset, get_preset
+from mlcl.methods.presets import PRESETS, Preset
 from mlcl.registry import discover
 
 discover(__name__, __path__)
 
-__all__ = ["PRESETS", "Preset", "get_preset"]
+__all__ = ["PRESETS", "Preset"]

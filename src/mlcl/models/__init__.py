@@ -12,7 +12,7 @@ from torch import nn
 
 from mlcl.errors import InputError
 from mlcl.models.attention import IncrementalAttentionHead
-from mlcl.models.committee import Committee, CommitteeMember, build_committee
+from mlcl.models.committee import Committee, build_committee
 from mlcl.models.graph import GraphHead
 from mlcl.models.lanes import LaneHead
 from mlcl.models.network import (
@@ -39,7 +39,6 @@ __all__ = [
     "AvailableRows",
     "Backbone",
     "Committee",
-    "CommitteeMember",
     "GraphHead",
     "Head",
     "IncrementalAttentionHead",

@@ -65,9 +65,13 @@ class SessionHead(Head):
         raise NotImplementedError
 
     def _new_ids(self, classes: Tensor | NDArray[np.integer] | Sequence[int]) -> Tensor:
-        given = torch.as_tensor(classes).tolist()
+        given = classes.tolist() if isinstance(classes, Tensor | np.ndarray) else list(classes)
         total = len(self.slots)
-        if not given or not all(isinstance(k, int) and 0 <= k < total for k in given):
+        if (
+            not isinstance(given, list)
+            or not given
+            or not all(isinstance(k, int) and 0 <= k < total for k in given)
+        ):
             raise InputError(f"classes of a session are {given}, expected ids from 0 to {total - 1}")
         taken = {k for session in self.sessions for k in session}.intersection(given)
         if taken or len(set(given)) < len(given):

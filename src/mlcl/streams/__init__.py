@@ -12,7 +12,7 @@ from mlcl.streams.benchmark import (
     joint_task,
     keep_out,
 )
-from mlcl.streams.notes import headline_problem, measurable, task_notes
+from mlcl.streams.notes import measurable
 from mlcl.streams.orders import PAPER_ORDERS, class_groups
 from mlcl.streams.tasks import Task, build_tasks, official_imbalance
 
@@ -24,12 +24,10 @@ __all__ = [
     "build_benchmark",
     "build_tasks",
     "class_groups",
-    "headline_problem",
     "hold_out",
     "joint_mask",
     "joint_task",
     "keep_out",
     "measurable",
     "official_imbalance",
-    "task_notes",
 ]

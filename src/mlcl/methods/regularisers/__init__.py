@@ -1,6 +1,6 @@
 """Regularisers: penalties that keep the network close to what it was before the task, added to the loss of a step."""
 
-from mlcl.methods.regularisers.base import REGULARISERS, NoRegulariser, Regulariser
+from mlcl.methods.regularisers.base import REGULARISERS, Regulariser
 from mlcl.methods.regularisers.distillation import confidence, distillation_loss, embedding_drift
 from mlcl.methods.regularisers.ewc import diagonal_fisher
 from mlcl.registry import discover
@@ -9,7 +9,6 @@ discover(__name__, __path__)
 
 __all__ = [
     "REGULARISERS",
-    "NoRegulariser",
     "Regulariser",
     "confidence",
     "diagonal_fisher",
