@@ -6,34 +6,34 @@ A subject of its own, because the peak is that of its process.
 from __future__ import annotations
 
 import resource
+import warnings
 
 import numpy as np
 
 from benches.exact import tags
 from benches.timing import Row, limit, once, told
-from mlcl.exact import ExactLearner, Solution, solve
+from mlcl.sklearn import ExactTagger
 
-BATCH, BLOCK, TOP = 20_000, 128, 10
+BATCH, TOP = 20_000, 10
 
 
 def measure(*, quick: bool) -> list[Row]:
     """Learn batch by batch, solve, and rank the labels of new rows block by block."""
     n, d, classes, new = (2_000, 64, 500, 256) if quick else (100_000, 1_024, 100_000, 2_048)
     rng = np.random.default_rng(0)
+    warnings.simplefilter("ignore", UserWarning)  # not every label has a row
 
-    def batches() -> ExactLearner:
-        learner = None
+    def batches() -> ExactTagger:
+        tagger = ExactTagger(form="shared")
         for start in range(0, n, BATCH):
             rows = rng.standard_normal((min(BATCH, n - start), d), dtype=np.float32)
-            learner = learner or ExactLearner.begin(rows, dimensions=d, form="shared")
-            learner = learner.learn(rows, tags(len(rows), classes, 5, rng), range(classes))
-        assert learner is not None
-        return learner
+            tagger.partial_fit(rows, tags(len(rows), classes, 5, rng))
+        return tagger
 
-    learning, learner = once(batches)
-    solving, solution = once(lambda: solve(learner))
+    learning, tagger = once(batches)
+    solving, _ = once(lambda: tagger.coef_)
     rows = rng.standard_normal((new, d), dtype=np.float32)
-    ranking, _ = once(lambda: top(solution, rows))
+    ranking, _ = once(lambda: tagger.predict_top(rows, TOP))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     size = f"{classes:,} labels, d {d}, shared form"
     return [
@@ -41,17 +41,9 @@ def measure(*, quick: bool) -> list[Row]:
             "exact: learning sparse labels",
             f"{n:,} rows, 5 of {size}",
             learning,
-            f"sums of {learner.nbytes / 1e9:.2g} GB",
+            f"sums of {tagger.nbytes_ / 1e9:.2g} GB",
         ),
         told("exact: solving, ridge chosen", size, solving),
         told(f"exact: the {TOP} best labels", f"{new:,} rows, {size}", ranking),
         limit("exact: peak memory of learning, solving and ranking", size, peak, 8.0, "GB"),
     ]
-
-
-def top(solution: Solution, rows: np.ndarray) -> np.ndarray:
-    """Return the labels with the highest scores for each row, a block of rows at a time."""
-    blocks = (rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK))
-    return np.concatenate(
-        [np.argpartition(solution.scores(block), -TOP, axis=1)[:, -TOP:] for block in blocks]
-    )

@@ -175,7 +175,7 @@ def test_parameters():
     assert clone(tagger).get_params() == tagger.get_params()
     assert set(tagger.get_params()) == {
         "form", "spread", "goal", "unlabelled", "ridge", "exponent", "dimensions", "decide", "decide_value",
-        "random_state",
+        "random_state", "calibrate",
     }  # fmt: skip
 
 
@@ -242,3 +242,36 @@ def test_a_class_with_positives_only_has_about_its_share_of_all_rows():
     with pytest.warns(UserWarning, match=r"\['rare'\] have positive rows only"):
         chances = tagger.predict_proba(x)[:, 1]
     assert chances.mean() < 0.05
+
+
+def test_sparse_labels_stay_sparse_and_the_surest_of_many_are_found_in_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 70)), rng.random((300, 500)) < 0.02
+    expected = ExactTagger(form="shared").fit(x, y).forget(x[:9], y[:9])
+    tags = [set(np.flatnonzero(row).tolist()) for row in y]
+    monkeypatch.setattr("mlcl.sklearn.targets.MANY", 0)
+    for kind in (sparse.csr_matrix, sparse.coo_array, sparse.csc_matrix):
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "toarray", None)
+            patch.setattr(sparse.csr_matrix, "toarray", None)
+            found = ExactTagger(form="shared").partial_fit(x[:200], kind(y[:200]))
+            found = found.partial_fit(x[200:], kind(y[200:]))
+        found = found.forget(x[:9], kind(y[:9]))
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-6, atol=1e-10)
+        assert found.score(x, kind(y)) == pytest.approx(found.score(x, y))
+    found = ExactTagger(form="shared").fit(x, tags, classes=list(range(500))).forget(x[:9], y[:9])
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-6, atol=1e-10)
+    monkeypatch.setattr("mlcl.exact.features.BLOCK", 20)
+    monkeypatch.setattr("mlcl.exact.features.ROWS", 1)
+    for rows in (x[:7], sparse.csr_matrix(x[:7])):
+        names, values = found.predict_top(rows, 3)
+        order = np.argsort(-found.predict_proba(x[:7]), axis=1)[:, :3]
+        assert np.array_equal(names, order)
+        np.testing.assert_allclose(values, np.take_along_axis(found.predict_proba(x[:7]), order, axis=1))
+    assert found.predict_top(x[:2], 9999)[0].shape == (2, 500)
+    with pytest.raises(InputError, match="n is 0"):
+        found.predict_top(x, 0)
+    with pytest.raises(InputError, match="y has the value 2 at row 3, column 4"):
+        found.partial_fit(x[:9], sparse.coo_matrix(([1, 2], ([0, 3], [1, 4])), (9, 500)))
+    with pytest.raises(InputError, match="y has 9 rows and X has 8"):
+        found.partial_fit(x[:8], sparse.csr_matrix(y[:9]))

@@ -132,16 +132,16 @@ class Positives(Generic[Key]):
         d: numbers per row.
         shared: the form: diagonal moments, one row of a table per class, or whole ones.
         lead: leading directions; None from the class on that is too many for them.
+        classes: so many are expected.
     """
 
-    def __init__(self, d: int, *, shared: bool, lead: Floats | None = None) -> None:
+    def __init__(self, d: int, *, shared: bool, lead: Floats | None = None, classes: int = 0) -> None:
+        lead = lead if classes <= MANY else None
         self.d, self.shared, self.lead = d, shared, lead
         self._growing: dict[Key, Growing] = {}
         self._place: dict[Key, int] = {}
-        self._count, self._sums = (
-            np.zeros(0),
-            np.zeros((0, 2 * d if lead is None else 2 * d + packed_size(lead.shape[1]))),
-        )
+        width = 2 * d if lead is None else 2 * d + packed_size(lead.shape[1])
+        self._count, self._sums = np.zeros(classes), np.zeros((classes if shared else 0, width))
 
     def keys(self) -> Iterable[Key]:
         """Return the classes with positives."""

@@ -247,7 +247,10 @@ class ExactLearner:
     def _counted(self, rows: Any, marks: Any, pieces: Sequence[slice]) -> Sums:
         """Return the sums of rows that were annotated for all classes of ``marks``, added in place block by block."""
         d, classes, shared = self.features.dimension, range(marks.shape[1]), self.sums.shared
-        total, positive = Growing(d), Positives[int](d, shared=shared, lead=self.sums.lead)
+        total, positive = (
+            Growing(d),
+            Positives[int](d, shared=shared, lead=self.sums.lead, classes=len(classes)),
+        )
         for piece in pieces:
             z = self.features(rows[piece])
             total.add(z)

@@ -105,6 +105,21 @@ class Solution:
             found[piece] = np.asarray(block @ self.weights.T) + self.intercepts
         return found
 
+    def top(self, rows: Any, count: int) -> tuple[NDArray[np.int64], Floats]:
+        """Return the classes with the highest log-odds for each row, best first, and these, ``[n, count]``.
+
+        The scores of all classes are held for a few rows at a time.
+        """
+        n, count = rows.shape[0], min(count, len(self.weights))
+        best, found = np.zeros((n, count), np.int64), np.zeros((n, count))
+        for piece in blocks(n, max(len(self.weights), rows.shape[1])):
+            scores = self.scores(rows[piece])
+            some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+            order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1, kind="stable")
+            best[piece] = np.take_along_axis(some, order, axis=1)
+            found[piece] = np.take_along_axis(scores, best[piece], axis=1)
+        return best, found
+
     def probabilities(self, rows: Any) -> Floats:
         """Return the probability of each class for rows ``[n, D]``, as ``[n, K]``."""
         return np.asarray(expit(self.scores(rows)))

@@ -304,6 +304,16 @@ class ExactTagger(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scik
         check_is_fitted(self, "classes_")
         return self._solved().probabilities(read_features(self, X, reset=False))
 
+    def predict_top(self, X: ArrayLike, n: int = 10) -> tuple[NDArray[Any], Floats]:
+        """Return the n surest classes of each row by name, best first, and their probabilities, ``[rows, n]``.
+
+        Memory does not grow with rows times classes, so that there may be a hundred thousand classes.
+        """
+        check_is_fitted(self, "classes_")
+        check_int("n", n, 1)
+        best, scores = self._solved().top(read_features(self, X, reset=False), n)
+        return self.classes_[best], expit(scores)
+
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Return 1 for each class whose probability exceeds its threshold, ``[n, K]``; see ``decide``."""
         return (self.predict_proba(X) > self.thresholds_).astype(np.int64)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
 from mlcl.errors import InputError, first_unfit
-from mlcl.labels import Labels
 from mlcl.sklearn.rows import check_rows
 from mlcl.sklearn.targets import Name, read_targets
 
@@ -22,13 +22,13 @@ class Annotations:
 
     Attributes:
         names: the class of each column.
-        labels: 0 or 1, ``[n, len(names)]``.
+        labels: 0 or 1, ``[n, len(names)]``: an array, or a CSR matrix if all of them are known.
         annotated: which labels are known; None for all.
         weights: of the rows; None for 1 each.
     """
 
     names: list[Name]
-    labels: Labels
+    labels: Any
     annotated: NDArray[np.bool_] | None
     weights: NDArray[np.float64] | None
 
@@ -92,6 +92,8 @@ def read_annotations(
     """
     names, labels = read_targets(y, classes, known=known, rows=rows, only_known=only_known)
     marks = None if annotated is None else _marks(annotated, labels.shape)
+    if marks is not None and sparse.issparse(labels):
+        labels = labels.toarray()
     weights = None
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)

@@ -7,18 +7,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from mlcl.datasets.tags import is_tags
 from mlcl.errors import InputError
 from mlcl.labels import Labels, as_labels
 
 Name: TypeAlias = str | int
+MANY = 2**24
+"""Tags of more cells than this become a sparse matrix."""
 
 
 def read_targets(
     y: Any, classes: Any | None, *, known: Sequence[Name], rows: int, only_known: bool = False
-) -> tuple[list[Name], Labels]:
-    """Return the class of each column, and the labels as 0 and 1.
+) -> tuple[list[Name], Any]:
+    """Return the class of each column, and the labels as 0 and 1: an array, or a CSR matrix if y is sparse.
 
     The names are ``classes``, or else the column names of a data frame, or else the classes known so far; if there are
     none yet, 0, 1, 2, ...
@@ -46,7 +49,7 @@ def read_targets(
             )
         classes, y = tag_matrix(y, classes, known=known)
     given = _given_names(y, classes, known)
-    labels = _as_labels(y, rows)
+    labels = _sparse_labels(y, rows) if sparse.issparse(y) else _as_labels(y, rows)
     names = given or _default_names(known, labels.shape[1])
     if len(names) != labels.shape[1] or not names:
         raise InputError(
@@ -59,8 +62,8 @@ def read_targets(
     return names, labels
 
 
-def tag_matrix(y: Any, classes: Any | None, *, known: Sequence[Name]) -> tuple[list[Name], Labels]:
-    """Return the class of each column, and the labels as 0 and 1.
+def tag_matrix(y: Any, classes: Any | None, *, known: Sequence[Name]) -> tuple[list[Name], Any]:
+    """Return the class of each column, and the labels as 0 and 1: a CSR matrix if there are many.
 
     The columns are ``classes``, or else the classes known so far and then the new tags in sorted order: a row without
     a tag is a negative of it.
@@ -82,13 +85,19 @@ def tag_matrix(y: Any, classes: Any | None, *, known: Sequence[Name]) -> tuple[l
     else:
         names = check_names(classes, "classes", known)
     column = {name: k for k, name in enumerate(names)}
-    labels = np.zeros((len(rows), len(names)), np.uint8)
+    cells: list[int] = []
     for number, row in enumerate(rows):
         for name in row:
             if not isinstance(name, str | int) or name not in column:
-                raise InputError(f"y has the tag {name!r} at row {number}; expected tags of classes {names}")
-            labels[number, column[name]] = 1
-    return names, labels
+                raise InputError(
+                    f"y has the tag {name!r} at row {number}; expected tags of classes {_shown(names)}"
+                )
+            cells.append(column[name])
+    ends = np.cumsum([0, *map(len, rows)])
+    labels = sparse.csr_matrix((np.ones(len(cells), np.bool_), cells, ends), (len(rows), len(names)))
+    labels.sum_duplicates()  # of booleans: a tag given twice counts once
+    labels = labels.astype(np.uint8)
+    return names, labels if len(rows) * len(names) > MANY else labels.toarray()
 
 
 def _given_names(y: Any, classes: Any | None, known: Sequence[Name]) -> list[Name] | None:
@@ -110,6 +119,23 @@ def _default_names(known: Sequence[Name], columns: int) -> list[Name]:
             f"or names in classes"
         )
     return names
+
+
+def _sparse_labels(y: Any, rows: int) -> Any:
+    """Return a sparse matrix of labels as CSR, which is never made dense: there may be many thousands of classes."""
+    matrix = sparse.csr_matrix(y)
+    matrix.sum_duplicates()
+    if matrix.shape[0] != rows:
+        raise InputError(
+            f"y has {matrix.shape[0]} rows and X has {rows}, but one row of y per row of X was expected"
+        )
+    if (bad := ~np.isin(matrix.data, (0, 1))).any():
+        cells, place = matrix.tocoo(), int(bad.argmax())
+        raise InputError(
+            f"Unknown label type: y has the value {cells.data[place]} at row {cells.row[place]}, column "
+            f"{cells.col[place]}, but only 0 and 1 are allowed"
+        )
+    return matrix.astype(np.uint8)
 
 
 def _as_labels(y: Any, rows: int) -> Labels:
