@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 KINDS = ("tutorials", "howto", "reference", "explanation")
 LIMITS = {"tutorials": 1500, "howto": 600, "explanation": 1500}
-"""Words of a page, by kind; reference has none."""
+"""Words of a page without the lines of tables, by kind; reference has none."""
 WHOLE = 45_000
 """Words of all pages of the site without evidence, as ``wc -w`` counts them."""
 SENTENCE = 20
@@ -70,6 +70,15 @@ def sentences(text: str) -> list[str]:
     return found
 
 
+def words(text: str) -> int:
+    """Return the number of words: the lines of tables are none.
+
+    >>> words("| a-b | 0.5 |"), words("│ er ┃ ... ━━━")
+    (2, 1)
+    """
+    return len(re.findall(r"\S*\w\S*", text))
+
+
 def kind(page: Path) -> str:
     """Return the section of a page: its folder, or ``index``."""
     parts = page.relative_to(DOCS).parts
@@ -82,9 +91,9 @@ def faults(page: Path) -> Iterator[str]:
     for pattern, better in BANNED.items():
         for match in re.finditer(pattern, _CODE.sub("", text), re.IGNORECASE):
             yield f"{name}: {match[0]!r}; write {better}"
-    limit, words = LIMITS.get(kind(page)), len(text.split())
-    if limit is not None and words > limit:
-        yield f"{name}: {words} words; at most {limit}"
+    limit = LIMITS.get(kind(page))
+    if limit is not None and words(text) > limit:
+        yield f"{name}: {words(text)} words; at most {limit}"
     if kind(page) in (*LIMITS, "evidence") and not re.match(r"# .*\n\nFor ", text):
         yield f"{name}: the line below the title says who it is for: 'For ...'"
     for target in _LINK.findall(_CODE.sub("", text)):
@@ -110,12 +119,12 @@ def main() -> int:
     counted = 0
     for section in dict.fromkeys(map(kind, pages)):
         mine = [page for page in pages if kind(page) == section]
-        words = sum(len(page.read_text(encoding="utf-8").split()) for page in mine)
+        size = sum(len(page.read_text(encoding="utf-8").split()) for page in mine)
         found = {s: page for page in mine for s in sentences(prose(page.read_text(encoding="utf-8")))}
         lengths = [len(s.split()) for s in found if len(s.split()) > 1]
         middle = median(lengths or [0])
-        sys.stdout.write(f"{section:12} {len(mine):3} pages {words:6} words, {middle:4.0f} per sentence\n")
-        counted += words * (section != "evidence")
+        sys.stdout.write(f"{section:12} {len(mine):3} pages {size:6} words, {middle:4.0f} per sentence\n")
+        counted += size * (section != "evidence")
         if section in (*KINDS, "index") and middle > SENTENCE:
             wrong.append(f"docs/{section}: a sentence has {middle:.0f} words (median); at most {SENTENCE}")
         for sentence, page in found.items():
