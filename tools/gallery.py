@@ -225,8 +225,8 @@ ENTRIES = (
     Entry("rollback", "Use an earlier version of a run again.", ["mlcl rollback runs/tagger"]),
     Entry(
         "check",
-        "Say what is wrong with a folder of mlcl (a run and its versions, a sweep, a tagger, a store), and mend what "
-        "can be mended: here the record of which version is in use was spoilt.",
+        "Say what is wrong with a folder of mlcl (a run and its versions, a sweep, a tagger, a store), and fix what "
+        "can be fixed: here the record of which version is in use was spoilt.",
         ["mlcl check runs/tagger --repair", "mlcl check runs/tagger"],
         before=spoil,
     ),
