@@ -256,6 +256,11 @@ def test_wide_vectors_are_projected_by_the_first_shard(tmp_path):
     assert distance(tagger, oracle) < 1e-9
     with pytest.raises(InputError, match=r"--dimensions is 4, but .* was begun with 6"):
         learn_shards(str(tmp_path / "data"), tmp_path / "out", dimensions=4)
+    with pytest.raises(InputError, match=r"--form is full, but .* was begun with auto"):
+        learn_shards(str(tmp_path / "data"), tmp_path / "out", form="full")
+    learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=1, goal="ap", spread=0.2)
+    oracle.set_params(goal="ap", spread=0.2)
+    np.testing.assert_allclose(ExactTagger.load(found.path).coef_, oracle.coef_, rtol=1e-6, atol=1e-9)
     assert (
         ExactTagger.load(
             learn_shards(str(tmp_path / "data"), tmp_path / "out", unlabelled=0.1).path
@@ -425,3 +430,16 @@ def test_shards_of_another_scale_are_refused_when_they_are_added(tmp_path):
     with pytest.raises(InputError, match=r"far\.parquet contains .* at row 0, column 0"):
         learn_shards([str(far)], tmp_path / "out", jobs=1)
     assert (tmp_path / "out" / "tagger.safetensors").read_bytes() == before
+
+
+def test_shards_of_wide_vectors_keep_leading_directions(tmp_path):
+    """The first rows of the first shard say which, on every worker and after an interruption."""
+    shards = made_up(3, d=300, rows=70)
+    write_shards(tmp_path / "data", shards)
+    learn_shards(str(tmp_path / "data" / "000.parquet"), tmp_path / "out", jobs=1)
+    tagger = ExactTagger.load(learn_shards(str(tmp_path / "data"), tmp_path / "out", jobs=2).path)
+    assert tagger.learner_.sums.lead.shape == (300, 48)
+    oracle = ExactTagger().fit(shards[0].vectors, shards[0].tags, list(shard_files.NAMES))
+    for rows in shards[1:]:
+        oracle.partial_fit(rows.vectors, rows.tags, list(shard_files.NAMES))
+    assert distance(tagger, oracle) < 1e-9

@@ -57,6 +57,9 @@ class OfShards:
         vectors (COLUMN): of Parquet files: lists of numbers (default: features, embedding, vector or x).
         unlabelled (U): weight, 0 to 1, of rows that were not annotated for a label, as its negatives (default: 1).
         dimensions (N): longer vectors are projected to N principal components of the first rows (default: 2048).
+        goal: what the strength of learning is chosen for: auc, ap (average precision), or the mean of both (default).
+        form: shared: labels share one covariance; full: one per label; auto (default): full up to 64 dimensions.
+        spread (S): weight, 0 to 1, of how positives vary beside negatives (default: by the goal).
         engine: of Parquet files: processes of this machine, or a Ray cluster (default: local).
         jobs (N): workers (default: one per core).
         address (ADDRESS): of a Ray cluster, for --engine ray (default: start one on this machine).
@@ -65,6 +68,9 @@ class OfShards:
     vectors: str | None = None
     unlabelled: float | None = None
     dimensions: int | None = None
+    goal: Literal["auc", "ap", "both"] | None = None
+    form: Literal["shared", "full", "auto"] | None = None
+    spread: float | None = None
     engine: Literal["local", "ray"] | None = None
     jobs: int | None = None
     address: str | None = None
@@ -133,7 +139,7 @@ def learn(
     announce = None if quiet else note
     options = asdict(reading) | {"encoder": encoder}
     kind, store = as_store(files[0], options, size=size, announce=announce)
-    exact = {"unlabelled": counting.unlabelled, "dimensions": counting.dimensions}
+    exact = {name: getattr(counting, name) for name in ("unlabelled", "dimensions", "goal", "form", "spread")}
     chosen = learning.choose_learner(
         kind,
         store,

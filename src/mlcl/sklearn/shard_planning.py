@@ -57,12 +57,12 @@ def begin(
                     f"--{name} is {value!r}, but {out} was begun with {getattr(begun.columns, name)!r}; "
                     f"expected the same, or --overwrite to begin anew"
                 )
-        fixed = begun.params.get("dimensions")
-        if params["dimensions"] not in (None, fixed):
-            raise InputError(
-                f"--dimensions is {params['dimensions']}, but {out} was begun with {fixed}; expected the same, "
-                f"or --overwrite to begin anew"
-            )
+        for name in ("dimensions", "form"):
+            if params.get(name) not in (None, fixed := begun.params.get(name)):
+                raise InputError(
+                    f"--{name} is {params[name]}, but {out} was begun with {fixed}; expected the same, or --overwrite "
+                    f"to begin anew"
+                )
         return begun
     columns = choose_columns(given[0], **wanted)
     shards = [describe_shard(address, columns) for address in given]

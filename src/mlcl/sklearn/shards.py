@@ -17,8 +17,9 @@ from mlcl.engines.pool import Engine, EngineFailure, LocalWorkers, Lost, ThisPro
 from mlcl.errors import InputError
 from mlcl.exact import Learner
 from mlcl.exact.held_rows import HeldOutRows, row_hashes, row_keys
-from mlcl.exact.learner import check_scales
+from mlcl.exact.learner import Form, check_scales
 from mlcl.exact.parts import Part
+from mlcl.exact.ridge import Wanted
 from mlcl.files import FolderLock, disk_is_full, remove_own
 from mlcl.metrics.decisions import Goal
 from mlcl.sklearn.exact import ExactTagger
@@ -95,6 +96,9 @@ def learn_shards(
     separator: str | None = None,
     unlabelled: float | None = None,
     dimensions: int | None = None,
+    goal: Wanted | None = None,
+    form: Form | None = None,
+    spread: float | None = None,
     held_out: float = 0.0,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -118,6 +122,9 @@ def learn_shards(
         separator: between the names where they are texts; ``|`` by default.
         unlabelled: see `ExactTagger`; 1 by default.
         dimensions: see `ExactTagger`; 2048 by default.
+        goal: see `ExactTagger`.
+        form: see `ExactTagger`.
+        spread: see `ExactTagger`.
         held_out: the share of the rows that are not learnt from, for probabilities, thresholds and quality; of the
             first shards at most 4,000. It holds for shards that are added later, too.
         overwrite: begin anew; what was learnt in the folder is removed.
@@ -127,7 +134,8 @@ def learn_shards(
     workers = choose_engine(engine, jobs=jobs, address=address)
     given = expand([data] if isinstance(data, str) else data)
     out = Path(out)
-    params = {"unlabelled": unlabelled, "dimensions": dimensions}
+    params: dict[str, Any] = {"unlabelled": unlabelled, "dimensions": dimensions}
+    params |= {"goal": goal, "form": form, "spread": spread}
     check_params(params)  # before anything is written, or removed by `overwrite`
     wanted = {"vectors": vectors, "tags": tags, "annotated": annotated, "separator": separator}
     try:
