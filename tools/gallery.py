@@ -26,12 +26,13 @@ PHOTOS = (ROOT / "docs" / "tutorials" / "first-hour.md").read_text(encoding="utf
 SMALL = "--stream.tasks 3 --memory.size 30 --train.epochs 4"
 
 HEAD = """\
-# Gallery
+# Commands
 
-What every verb prints, and what its pages look like. `make gallery` runs the commands on this page in an empty folder
-and writes this page (one thread; times are left open as `...`). The settings are small, so that each command takes
-seconds, and the numbers show nothing about methods.
-[The first hour](../tutorials/first-hour.md) explains a session step by step.
+For everybody: what every command prints, and what its pages look like. `mlcl COMMAND --help` lists the options of a command, `mlcl
+explain NAME` explains a setting. The settings here are small, so that each command takes seconds, and the numbers show nothing about
+methods. `make gallery` runs these commands in an empty folder and writes this page (one thread; times are left open as `...`).
+
+Exit codes: 0 done; 2 bad input, one sentence; 3 interrupted and resumable; 4 a gate refused the new version; 1 anything else.
 """
 
 
@@ -332,7 +333,7 @@ ENTRIES = (
     Entry(
         "theory",
         "Show what the paper's theory says of a benchmark, a memory or a finished run.",
-        ["mlcl theory runs/stopped --out theory"],
+        ["mlcl theory runs/stopped --out theory | head -n 8"],
         pictures=(
             Picture("theory", "theory/theory.svg", "The figure of a diagnosis", width=740, height=570),
         ),
