@@ -28,11 +28,13 @@ SMALL = "--stream.tasks 3 --memory.size 30 --train.epochs 4"
 HEAD = """\
 # Commands
 
-For everybody: what every command prints, and what its pages look like. `mlcl COMMAND --help` lists the options of a command, `mlcl
-explain NAME` explains a setting. The settings here are small, so that each command takes seconds, and the numbers show nothing about
-methods. `make gallery` runs these commands in an empty folder and writes this page (one thread; times are left open as `...`).
+For everybody: what every command prints, and what its pages look like. `mlcl COMMAND --help` lists the options of a
+command, `mlcl explain NAME` explains a setting. The settings here are small, so that each command takes seconds, and
+the numbers show nothing about methods. `make gallery` runs these commands in an empty folder and writes this page (one
+thread; times are left open as `...`).
 
-Exit codes: 0 done; 2 bad input, one sentence; 3 interrupted and resumable; 4 a gate refused the new version; 1 anything else.
+Exit codes: 0 done; 2 bad input, one sentence; 3 interrupted and resumable; 4 a gate refused the new version; 1 anything
+else.
 """
 
 
