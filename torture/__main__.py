@@ -30,20 +30,22 @@ os.environ["OMP_NUM_THREADS"] = "1"  # processes are forked
 from mlcl.engines.cores import cores
 from torture import faults, pairs, special
 from torture.faults import Outcome
-from torture.scenes import Scene, scenes
+from torture.scenes import PAIRED, Scene, paired, scenes
 from torture.shim import KINDS
 
 BASE = Path()
 KNOWN: dict[str, Scene] = {}
-VERSIONED = ("update", "forget", "rollback", "thresholds")
+SPREAD = 48
+"""Each command meets each other one at one in so many of its places, and each of them at other places."""
 
 
 def attacks(names: list[str]) -> Iterator[tuple[str, str]]:
     """Yield commands and what is done to them, in parts of about the same size."""
     for name in names:
-        yield from ((name, kind) for kind in (*KINDS, *special.KINDS))
-        if name in VERSIONED:
-            yield from ((name, other) for other in VERSIONED)
+        if name in KNOWN:
+            yield from ((name, kind) for kind in (*KINDS, *special.KINDS))
+        if name in PAIRED:
+            yield from ((name, other) for other in PAIRED if other >= name)
 
 
 def attack(scene: str, kind: str, *, every: int) -> list[Outcome]:
@@ -54,7 +56,9 @@ def attack(scene: str, kind: str, *, every: int) -> list[Outcome]:
         return list(faults.attack(KNOWN[scene], root, kinds=(kind,), every=every))
     if kind in special.KINDS:
         return list(special.attack(KNOWN[scene], root, kinds=(kind,), every=every))
-    return list(pairs.attack(KNOWN[scene], [KNOWN[kind]], root, every=4 * every))
+    both = paired(scene, kind, BASE), paired(kind, scene, BASE)
+    share = (list(PAIRED).index(scene) + list(PAIRED).index(kind)) % len(PAIRED) / len(PAIRED)
+    return list(pairs.attack(*both, root, every=SPREAD * every, share=share))
 
 
 def main() -> int:
@@ -75,7 +79,8 @@ def main() -> int:
         KNOWN = scenes(BASE)
         with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("fork")) as pool:
             todo = [
-                pool.submit(attack, *part, every=given.every) for part in attacks(given.only or list(KNOWN))
+                pool.submit(attack, *part, every=given.every)
+                for part in attacks(given.only or [*KNOWN, *PAIRED.keys() - KNOWN])
             ]
             for found in itertools.chain.from_iterable(part.result() for part in as_completed(todo)):
                 key = found.scene, found.kind

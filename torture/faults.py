@@ -75,11 +75,7 @@ def _mended(scene: Scene, root: Path, before: str, after: str) -> str:
     now = scene.worth(root) if root.exists() else before
     if scene.start is not None and now not in (before, after):
         return f"does not load: {now}"
-    if (
-        root.exists()
-        and (wrong := complaint(*command("check", root, "--repair")))
-        and "ended with 2 " not in wrong
-    ):
+    if root.exists() and (wrong := complaint(*command("check", root, "--repair"))):
         return f"check: {wrong}"
     if now != after:
         code, said = scene.repeat(root)

@@ -19,8 +19,11 @@ from mlcl.config.resolve import to_yaml
 from mlcl.errors import InputError
 from mlcl.files import is_there
 from mlcl.runs import folder as files
-from mlcl.runs.versions import current_folder
+from mlcl.runs.continuing import update
+from mlcl.runs.versions import baseline_number, current_folder
 from mlcl.taggers.predict import predict
+from mlcl.training.callbacks import Callback, Interrupted
+from mlcl.training.learner import Learner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
@@ -30,8 +33,8 @@ from shard_files import made_up, write_shards
 
 def command(*words: object) -> tuple[int, str]:
     """Run a command in this process; return its exit code, -1 for an exception, and what it says on stderr."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+    said, out = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -41,7 +44,8 @@ def command(*words: object) -> tuple[int, str]:
         except BaseException:
             said.write(traceback.format_exc())
             code = -1
-    return code, said.getvalue()
+    found = "".join(f"mlcl: {line}\n" for line in out.getvalue().splitlines()) if words[0] == "check" else ""
+    return code, said.getvalue() + found  # what `check` finds are its sentences
 
 
 def complaint(code: int, said: str) -> str:
@@ -85,7 +89,7 @@ class Scene:
 
 def scenes(base: Path) -> dict[str, Scene]:
     """Make tiny data and folders, and return the commands on them."""
-    for name, columns, seed in (("old", [0, 1, 2, 3], 0), ("more", [3, 0], 20)):
+    for name, columns, seed in (("old", [0, 1, 2, 3], 0), ("more", [3, 0], 20), ("new", [4], 30)):
         label_store(base, name, columns, seed=seed)
     (base / "shards").mkdir()
     write_shards(base / "shards", made_up(3))
@@ -96,6 +100,7 @@ def scenes(base: Path) -> dict[str, Scene]:
     _need(command("run", config, "--out", base / "tagger", "--quiet"))
     shutil.copytree(base / "tagger", base / "updated")
     _need(command("update", base / "updated", "--data", base / "more", "--quiet"))
+    _busy(base)
 
     def tagger(root: Path) -> str:
         """Weights, thresholds and scores of the version in use."""
@@ -147,6 +152,62 @@ def scenes(base: Path) -> dict[str, Scene]:
         Scene("learn", None, learn, learnt, lambda root: command(*learn(root))),
     )
     return {scene.name: scene for scene in found}
+
+
+PAIRED: dict[str, tuple[object, ...]] = {
+    "learn": ("learn", "{base}/old", "--out", "{root}", "--overwrite", "--quiet"),
+    "update": ("update", "{root}", "--data", "{base}/more", "--quiet"),
+    "extend": ("extend", "{root}", "--data", "{base}/new", "--out", "{root}-2", "--overwrite", "--quiet"),
+    "resume": ("resume", "{root}/versions/4", "--quiet"),
+    "forget rows": ("forget", "{root}", "--rows", "{base}/rows.txt", "--data", "{base}/old"),
+    "forget label": ("forget", "{root}", "--label", "ant"),
+    "rename": ("labels", "{root}", "--rename", "ant=bat"),
+    "merge": ("merge", "{root}", "{root}", "--out", "{root}-2", "--overwrite"),
+    "rollback": ("rollback", "{root}"),
+    "thresholds": ("thresholds", "{root}", "--precision", "0.9"),
+    "keep": ("versions", "{root}", "--keep", "1"),
+    "pin": ("versions", "{root}", "--pin", "2"),
+    "repair": ("check", "{root}", "--repair"),
+}
+"""Every command that changes a tagger or a run folder, for two of them at once on one folder."""
+
+
+def paired(name: str, other: str, base: Path) -> Scene:
+    """Return a command as one of two: they begin with two versions and one that was stopped, or with a lone tagger.
+
+    ``learn --overwrite`` replaces nothing that has versions.
+    """
+    start = base / ("tagger" if "learn" in (name, other) else "busy")
+
+    def words(root: Path) -> list[object]:
+        return [str(word).format(root=root, base=base) for word in PAIRED[name]]
+
+    def worth(root: Path) -> str:
+        try:
+            now = current_folder(root)
+            decided = files.read_thresholds(now, files.read_result(now))
+            classes = files.read_result(now).classes
+            found = predict(root, base / "old").values.tobytes() + repr((classes, decided)).encode()
+            return f"{hashlib.sha256(found).hexdigest()[:16]}, baseline {baseline_number(root)}"
+        except InputError as error:
+            return f"refused: {error}"
+
+    return Scene(name, start, words, worth, lambda root: command(*words(root)))
+
+
+class _Stop(Callback):
+    def on_task_start(self, learner: Learner, task: object, steps: int) -> None:  # noqa: ARG002
+        raise Interrupted
+
+
+def _busy(base: Path) -> None:
+    """Make a tagger with a version in use, one before it that may go, and one that was stopped."""
+    root = base / "busy"
+    shutil.copytree(base / "updated", root)
+    _need(command("labels", root, "--rename", "cat=cow"))
+    (base / "rows.txt").write_text("train-3\n")
+    with contextlib.suppress(Interrupted):
+        update(root, base / "more", out=root / "versions" / "4", callback=_Stop())
 
 
 def _need(end: tuple[int, str]) -> None:

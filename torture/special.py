@@ -50,10 +50,7 @@ def place(scene: Scene, root: Path, name: str, kind: str) -> str:
     signal.alarm(SECONDS)
     try:
         code, said = scene.run(root)
-        wrong = complaint(code, said)
-        if not wrong:
-            wrong = complaint(*command("check", root))
-            wrong = "" if "without a sentence" in wrong else wrong  # its findings are its sentences
+        wrong = complaint(code, said) or complaint(*command("check", root))
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, previous)

@@ -88,8 +88,11 @@ def json_digest(fields: Mapping[str, Any]) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text, whole or not at all."""
-    write_bytes(path, text.encode())
+    r"""Write text, whole or not at all; what is no Unicode, as in some names of files, is spelled out: ``\udcff``.
+
+    JSON and YAML read that back as it was.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

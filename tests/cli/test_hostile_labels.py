@@ -238,3 +238,41 @@ def test_a_status_line_is_not_the_title_of_a_window(capsys, tmp_path):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert not CONTROL.search(err)
+
+
+def test_a_tagger_of_texts_shows_labels_and_texts_as_text(tmp_path, capsys):
+    """Also one whose table has a name that is no Unicode; names of files are bytes."""
+    rng = np.random.default_rng(0)
+    names = ["[/]", "=1+1", LABELS[5], LABELS[6]]
+    with (tmp_path / "t[x]\udcff.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "text", "tags"])
+        for row in range(60):
+            has = rng.random(len(names)) < 0.3
+            words = [f"w{k} [/] \x1b[2J =1+1 \u202e" for k in np.flatnonzero(has)] or ["none"]
+            table.writerow([f"=r{row}[/]\x1b", " ".join(words), "|".join(np.array(names)[has])])
+    (data,), out = tmp_path.glob("t*.csv"), str(tmp_path / "tagger\udcff")
+    text = "w0 w2 [/] \x1b[2J \x1b]0;title\x07 =1+1 [red]x[/red] \u202eabc"
+    commands = [
+        ["learn", str(data), "--out", out, "--separator", "|", "--quiet"],
+        ["why", out, "--text", text],
+        *(["why", out, "--text", text, "--label", label] for label in names[1:3]),
+        ["predict", out, str(data), "--tags"],
+        ["predict", out, str(data), "--tags", "--out", str(tmp_path / "tags.csv"), "--for-spreadsheet"],
+        ["update", out, "--data", str(data), "--quiet", "--even-unlike"],
+        ["report", out, "--out", str(tmp_path / "page.html"), "--mistakes", "1"],
+        ["card", out, "--out", str(tmp_path / "card.md")],
+    ]
+    for command in commands:
+        assert main(command) == 0, capsys.readouterr().err
+        shown = capsys.readouterr()
+        assert not CONTROL.search(shown.out + shown.err)
+        if command[0] == "why" and "--label" in command:
+            assert shown.out.startswith(f"{visible(command[-1])}: probability ")
+            assert re.search(r"^ +[+-]\d+\.\d+  w0$", shown.out, re.MULTILINE)
+    assert main(["why", out, "--text", text, "--label", "no\x1b[2J[/]"]) == 2
+    assert "has no label 'no\\x1b[2J[/]'" in capsys.readouterr().err
+    page, card = (tmp_path / name for name in ("page.html", "card.md"))
+    assert not CONTROL.search(page.read_text() + card.read_text())
+    cells = [cell for row in csv.reader((tmp_path / "tags.csv").open(newline="")) for cell in row]
+    assert not [cell for cell in cells if cell.startswith("=")]

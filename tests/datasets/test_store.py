@@ -451,6 +451,10 @@ def test_datasets_are_found_by_name(raw, tmp_path, monkeypatch):
     info = prepare_source("voc", raw, size=16)
     assert info.path == place == store_path(plan_source("voc", raw), 16)
     assert load_dataset("voc2012-16").fingerprint == load_dataset(str(place), in_memory=True).fingerprint
+    with pytest.raises(
+        InputError, match=rf"'rows.csv' was not found: {Path.cwd()}/rows.csv and .* were looked"
+    ):
+        load_dataset("rows.csv")
     with pytest.raises(InputError, match=r"'voc2012-61' is not prepared yet"):
         load_dataset("voc2012-61")
     with pytest.raises(InputError, match=r"'voc2012_16' was not found.*Did you mean 'voc2012-16'"):

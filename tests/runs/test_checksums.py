@@ -104,6 +104,20 @@ def test_the_command_line_says_it_in_one_sentence(root, place, tmp_path, capsys)
     assert not (tmp_path / "p.csv").exists()
 
 
+def test_other_settings_of_what_scores_are_refused_and_found(root, place, capsys):
+    text = (root / "config.yaml").read_text()
+    (root / "config.yaml").write_text(
+        text.replace("kind: fixed", "kind: mlp").replace("data: ", "data: /moved")
+    )
+    words = r"config.yaml: model.kind is 'mlp', but result.json says that the run was made with 'fixed'"
+    with pytest.raises(InputError, match=words):
+        load_trained(root, current=False)
+    assert main(["check", str(root)]) == 2
+    assert "model.kind is 'mlp'" in capsys.readouterr().out
+    (root / "config.yaml").write_text(text.replace("data: ", "data: /moved"))  # a store may move
+    load_trained(root, current=False)
+
+
 def test_thresholds_that_are_chosen_anew_have_a_new_checksum_and_need_not_the_old(root):
     base = root / "versions" / "1"
     for spoil in (lambda path: path.unlink(), lambda path: path.write_text("{"), lambda path: None):

@@ -19,14 +19,17 @@ from mlcl.cli.main import main
 from mlcl.datasets import load_dataset, prepare_source
 from mlcl.errors import InputError
 from mlcl.files import FolderLock
+from mlcl.metrics import Goal
 from mlcl.runs import folder as files
 from mlcl.runs import versions as chain
 from mlcl.runs.continuing import update
 from mlcl.runs.run import run
+from mlcl.runs.trained import load_trained
 from mlcl.runs.versions import claimed, current_number, locked, next_folder, rollback, use_version, versions
 from mlcl.taggers import gate as gates
 from mlcl.taggers.forget import forget
 from mlcl.taggers.gate import check_gate, is_waiting, release
+from mlcl.taggers.thresholds import set_thresholds
 from mlcl.training.callbacks import Callback, Interrupted
 
 TOLD = Path(__file__).parents[1] / "support" / "update_when_told.py"
@@ -48,6 +51,7 @@ def place(tmp_path_factory):
     )
     prepare_source("arrays", base / "spoilt.npz", out=base / "spoilt", jobs=1)
     run(label_settings(base / "old", "exact", **EXACT), out=base / "exact")
+    run(label_settings(base / "old", "exact", **EXACT, held_out=0.2), out=base / "held-out")
     run(label_settings(base / "old", "rldam-wru"), out=base / "trained")
     return base
 
@@ -151,6 +155,47 @@ def test_a_label_is_not_forgotten_in_a_version_that_is_not_in_use_without_a_word
     assert main(["forget", str(root), "--label", "bee"]) == 4
     assert "version 7 came into use meanwhile" in capsys.readouterr().err
     assert current_number(root) == 7
+
+
+def test_thresholds_that_are_chosen_while_a_version_is_made_are_not_lost_without_a_word(
+    place, tmp_path, monkeypatch, capsys
+):
+    """The new version has the thresholds' goal of before; it is kept, and not in use."""
+    root = shutil.copytree(place / "held-out", tmp_path / "tagger")
+    read = files.read_environment
+
+    def meanwhile(path):
+        monkeypatch.setattr(files, "read_environment", read)
+        assert main(["thresholds", str(root), "--recall", "0.9"]) == 0
+        return read(path)
+
+    monkeypatch.setattr(files, "read_environment", meanwhile)  # after thresholds were read
+    assert main(["labels", str(root), "--rename", "ant=wasp"]) == 4
+    assert "thresholds of version 1, from which it began, were chosen anew" in capsys.readouterr().err
+    assert current_number(root) == 1
+    begun = root / "versions" / "3"
+    with pytest.raises(Interrupted):
+        update(root, place / "more", out=begun, callback=Stop())
+    assert main(["thresholds", str(root), "--cost", "5"]) == 0
+    assert main(["resume", str(begun), "--quiet"]) == 0  # they are read when it goes on
+    assert load_trained(root).thresholds.goal.kind == "cost"
+    assert current_number(root) == 3
+
+
+def test_thresholds_of_a_version_that_went_out_of_use_are_not_written(place, tmp_path, monkeypatch):
+    root = shutil.copytree(place / "held-out", tmp_path / "tagger")
+    assert main(["labels", str(root), "--rename", "ant=wasp"]) == 0
+    before = (root / "versions" / "2" / "thresholds.json").read_bytes()
+    held_out = files.read_held_out
+
+    def meanwhile(path, result):
+        rollback(root)
+        return held_out(path, result)
+
+    monkeypatch.setattr(files, "read_held_out", meanwhile)
+    with pytest.raises(InputError, match="came into use meanwhile; nothing was written"):
+        set_thresholds(root, Goal("recall", 0.9))
+    assert (root / "versions" / "2" / "thresholds.json").read_bytes() == before
 
 
 def test_changes_of_the_version_in_use_follow_one_another(root, place, monkeypatch):

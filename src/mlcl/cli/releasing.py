@@ -42,6 +42,12 @@ def _refused(verdict: Verdict, out: Path) -> int:
 
 def _too_late(out: Path, newer: int) -> int:
     """Say that another version came into use meanwhile and what to do."""
+    if newer == parent_number(out):
+        return fail(
+            f"{out} is kept, but not in use: thresholds of version {newer}, from which it began, were chosen anew "
+            f"meanwhile; give the same command again, or use this one with the thresholds of before: {_use(out)}",
+            4,
+        )
     return fail(
         f"{out} is kept, but not in use: it began from version {parent_number(out) or 'unknown'}, and version {newer} "
         f"came into use meanwhile; give the same command again to begin from version {newer}, or use this one "

@@ -174,7 +174,10 @@ def find_dataset(name_or_path: str, *, commands: Sequence[str] = ()) -> Path:
     if not command:
         have = sorted(p.name for p in stores.iterdir() if p.is_dir()) if stores.is_dir() else []
         hint = nearest(name_or_path, [*have, *KNOWN, "digits"])
-        raise InputError(f"dataset {name_or_path!r} was not found: {named} was looked for.{hint}")
+        place = Path(name_or_path).absolute()
+        raise InputError(
+            f"dataset {name_or_path!r} was not found: {place} and {named} were looked for.{hint}"
+        )
     raise InputError(
         f"dataset {name_or_path!r} is not prepared yet: {named} was looked for; make it with: {command}"
     )

@@ -392,7 +392,9 @@ def _train(
         begin_from(learner, base)
         for note in learner.benchmark.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
-        extends = files.Extends(base.folder, base.fingerprint, known, gate)
+        extends = files.Extends(
+            base.folder, base.fingerprint, known, gate, thresholds=base.trained.thresholds_print
+        )
         recorder = learner.processes.on_first(
             lambda: Recorder.create(out, config, learner.benchmark, overwrite=overwrite, extends=extends)
         )

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from mlcl.arrays import Format, section, to_arrays, to_tensors
 from mlcl.config.resolve import config_from, to_yaml
-from mlcl.config.schema import Config, to_dict
+from mlcl.config.schema import Config, flat, to_dict
 from mlcl.datasets import is_given_arrays
 from mlcl.errors import InputError, check_number, one_line
 from mlcl.files import (
@@ -292,6 +292,17 @@ def read_config(path: Path) -> Config:
     return config_from(path / CONFIG)
 
 
+def check_settings(path: Path, settings: Mapping[str, Any], result: Result) -> None:
+    """Refuse settings of what scores that are not those which a finished run was made with: scores would be others."""
+    then, now = flat(result.settings), flat(plain(settings))
+    for name in now.keys() & then.keys():
+        if name.startswith(("model.", "committee.", "protocol")) and now[name] != then[name]:
+            raise InputError(
+                f"{path / CONFIG}: {name} is {str(now[name])[:40]!r}, but {RESULT} says that the run was made with "
+                f"{str(then[name])[:40]!r}; change it back."
+            )
+
+
 def write_warnings(path: Path, notes: Sequence[str]) -> None:
     """Write what the tasks lack, one line each; the terminal shows a count of it. No file if there is nothing."""
     if notes:
@@ -338,6 +349,7 @@ class Extends:
         known: whether labels that the parent knew were learnt again, or new ones alone.
         gate: what it must pass, whoever finishes it.
         gate_known: whether that was recorded; an older mlcl did not.
+        thresholds: the parent's when they were read, as `thresholds_print`; empty where that is not known.
     """
 
     run: Path
@@ -345,6 +357,7 @@ class Extends:
     known: bool = False
     gate: Gate | None = None
     gate_known: bool = True
+    thresholds: str = ""
 
 
 def write_extends(path: Path, extends: Extends) -> None:
@@ -354,7 +367,7 @@ def write_extends(path: Path, extends: Extends) -> None:
     run = os.path.relpath(parent, path.resolve()) if inside else str(parent)
     gate = None if extends.gate is None else asdict(extends.gate)
     record = {"run": run, "fingerprint": extends.fingerprint, "known": extends.known, "gate": gate}
-    write_json(path / EXTENDS, record)
+    write_json(path / EXTENDS, record | {"thresholds": extends.thresholds})
 
 
 def read_extends(path: Path) -> Extends | None:
@@ -372,6 +385,7 @@ def read_extends(path: Path) -> Extends | None:
         bool(record.get("known")),
         _gate(record.get("gate"), source=path / EXTENDS),
         "gate" in record,
+        str(record.get("thresholds", "")),
     )
 
 
@@ -582,6 +596,11 @@ def read_thresholds(path: Path, result: Result) -> Thresholds:
     except InputError as error:
         again = f"choose thresholds anew with: mlcl thresholds {path}"
         raise InputError(f"{one_line(error, limit=1000).rstrip('.')}; {again}") from None
+
+
+def thresholds_print(thresholds: Thresholds, classes: Sequence[str]) -> str:
+    """Return 16 hexadecimal digits of a SHA-256 over thresholds: whether they are still the same."""
+    return json_digest(plain(thresholds_json(thresholds, classes)))[:16]
 
 
 def read_held_out(path: Path, result: Result) -> HeldOut | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mlcl.config.resolve import config_from
 from mlcl.config.schema import Config
-from mlcl.engines.launching import launched
+from mlcl.engines.launching import launched, rank
 from mlcl.errors import InputError
 from mlcl.runs.continuing import begin_from, extended_benchmark, read_base
-from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends, read_receipt
+from mlcl.runs.folder import RESULT, is_finished, read_config, read_extends, read_receipt, write_extends
 from mlcl.runs.recording import (
     Recorder,
     config_of_arrays,
@@ -83,6 +84,8 @@ def resume(
             decisions = base.trained.decisions
             learner = Learner(config, extended_benchmark(base, config, known=extends.known), pretrained=False)
             recorder = Recorder.reopen(path, learner, begin=lambda: begin_from(learner, base))
+            if extends.thresholds and not rank():
+                write_extends(path, replace(extends, thresholds=base.trained.thresholds_print))
         else:
             decisions = None
             tasks = load_benchmark(config, benchmark)

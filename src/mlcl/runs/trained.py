@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.arrays import section
-from mlcl.config.schema import Config
+from mlcl.config.schema import Config, to_dict
 from mlcl.datasets.table import vectors
 from mlcl.encoders import Encoder, from_bytes
 from mlcl.errors import InputError, one_line
@@ -32,6 +32,7 @@ from mlcl.runs.calibration import Decisions
 from mlcl.runs.folder import (
     RESULT,
     WEIGHTS,
+    check_settings,
     read_calibration,
     read_config,
     read_encoder,
@@ -40,6 +41,7 @@ from mlcl.runs.folder import (
     read_thresholds,
     read_weights,
     require_finished,
+    thresholds_print,
 )
 from mlcl.runs.result import Result
 from mlcl.runs.versions import current_folder
@@ -82,6 +84,11 @@ class Trained:
     def decisions(self) -> Decisions:
         """Return how logits become probabilities, and these tags, and the rows that both were fitted on."""
         return Decisions(self.calibration, self.thresholds, read_held_out(self.folder, self.result))
+
+    @property
+    def thresholds_print(self) -> str:
+        """Return whether thresholds are still the same, see `mlcl.runs.folder.thresholds_print`."""
+        return thresholds_print(self.thresholds, self.classes)
 
     @property
     def scorer(self) -> Network | Committee:
@@ -145,6 +152,7 @@ def load_trained(folder: str | Path, *, current: bool = True, thresholds: bool =
     path = current_folder(Path(folder)) if current else Path(folder)
     require_finished(path)
     config, result = read_config(path), read_result(path)
+    check_settings(path, to_dict(config), result)
     tasks, shape = result.layout(source=path / RESULT)
     classes, tensors = result.classes, read_weights(path, result)
     written = Bounded(SPARE + 2 * sum(one.numel() for one in tensors.values()))

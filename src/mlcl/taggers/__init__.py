@@ -89,7 +89,7 @@ class Tagger(Trained):
         done = release(out)
         if not done.passed:
             lost = (
-                "another version came into use meanwhile"
+                "another version came into use, or thresholds were chosen anew, meanwhile"
                 if done.verdict is None or done.newer
                 else (f"more than {allow:g} points lost on {'; '.join(done.verdict.reasons)}")
             )

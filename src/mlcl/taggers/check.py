@@ -104,19 +104,22 @@ def check_version(folder: Path) -> Iterator[Finding]:
         return
     yield from strange_entries(folder, _OWN)
     yield from left_behind(folder)
-    yield from read_or_say(folder / files.CONFIG, partial(_settings, folder / files.CONFIG))
     if files.has_result(folder):
         yield from _damaged(folder)
         yield from _parent(folder)
-    elif files.is_run(folder):
-        yield from _unfinished(folder)
+    else:
+        yield from read_or_say(folder / files.CONFIG, partial(_settings, folder / files.CONFIG))
+        if files.is_run(folder):
+            yield from _unfinished(folder)
 
 
-def _settings(path: Path) -> None:
-    """Refuse settings that are no mapping; whether the parts they name are there is not looked at: none is loaded."""
+def _settings(path: Path) -> dict[str, Any]:
+    """Return settings, a mapping; whether the parts they name are there is not looked at: none is loaded."""
     content = read_bounded(path, limit=files.MAX_RECORD_BYTES, expected="the settings of a run")
-    if not isinstance(load_yaml(content, str(path)), dict):
+    found = load_yaml(content, str(path))
+    if not isinstance(found, dict):
         raise InputError(f"{path}: holds no settings.")
+    return found
 
 
 def strange_entries(folder: Path, names: tuple[str, ...]) -> Iterator[Finding]:
@@ -177,6 +180,7 @@ def _damaged(folder: Path) -> Iterator[Finding]:
         yield _of(folder / files.RESULT, error)
         return
     for name, read in (
+        (files.CONFIG, lambda: files.check_settings(folder, _settings(folder / files.CONFIG), result)),
         (files.WEIGHTS, partial(files.read_weights, folder, result)),
         (files.MEMORY, partial(files.read_memory, folder, result)),
         (files.CALIBRATION, partial(files.read_calibration, folder, result)),

@@ -108,7 +108,7 @@ def forget(
     learner = Learner(base.trained.config, benchmark, pretrained=False)
     begin_from(learner, edited)
     _solve_again(learner)
-    extends = files.Extends(base.folder, base.fingerprint)
+    extends = files.Extends(base.folder, base.fingerprint, thresholds=base.trained.thresholds_print)
     with Recorder.create(Path(out), base.trained.config, benchmark, extends=extends) as recorder:
         receipt |= {"time": now_text(), "before": base.fingerprint, "parent": base.trained.result.sha256}
         files.write_receipt(recorder.path, receipt)

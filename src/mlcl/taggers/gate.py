@@ -342,7 +342,8 @@ class Release:
     Attributes:
         verdict: of its gate, against the parent or, where that passed, against the baseline; None without one, and
             where the version came too late for one.
-        newer: the version that came into use since this one began, which is why this one did not; None otherwise.
+        newer: the version that came into use since this one began, or its parent, if thresholds of that were chosen
+            anew since: why this one did not come into use; None otherwise.
     """
 
     verdict: Verdict | None = None
@@ -379,6 +380,8 @@ def release(folder: str | Path) -> Release:
         return Release(verdict)
     with locked(root_of(path)):
         newer = _newer(path)  # while the rows of the gate were scored
+        if newer is None and _decided_anew(extends):
+            newer = parent_number(path)
         if newer is None and current_number(root_of(path)) != int(path.name):
             receipt = files.read_receipt(path)
             why = "update" if receipt is None else "rename" if receipt.get("what") == "names" else "forget"
@@ -404,6 +407,15 @@ def _newer(path: Path) -> int | None:
         return None
     now = current_number(root)
     return None if now in (int(path.name), parent_number(path)) else now
+
+
+def _decided_anew(extends: files.Extends) -> bool:
+    """Return whether a version's parent has other thresholds than when it was read: they would be lost."""
+    if not extends.thresholds:
+        return False
+    result = files.read_result(extends.run)
+    now = files.thresholds_print(files.read_thresholds(extends.run, result), result.classes)
+    return now != extends.thresholds
 
 
 def _too_late(path: Path, verdict: Verdict | None, newer: int) -> Release:

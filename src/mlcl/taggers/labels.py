@@ -49,7 +49,9 @@ def rename(folder: str | Path, names: Mapping[str, str], *, out: str | Path) -> 
         name: files.read_listed(path / name, result.sha256) for name in (files.WEIGHTS, files.MEMORY)
     } | {files.RECEIPT: json_text(receipt).encode()}
     contents |= files.encoder_file(files.read_encoder(path, result))
-    files.write_extends(place, files.Extends(path, before))
+    thresholds = files.read_thresholds(path, result)
+    decided = files.thresholds_print(thresholds, result.classes)
+    files.write_extends(place, files.Extends(path, before, thresholds=decided))
     files.write_environment(place, files.read_environment(path))
     files.write_config(place, files.read_config(path), command=f"mlcl labels {path}; not:")
     files.write_finished(
@@ -57,7 +59,7 @@ def rename(folder: str | Path, names: Mapping[str, str], *, out: str | Path) -> 
         contents,
         replace(result, classes=classes),
         files.read_calibration(path, result),
-        files.read_thresholds(path, result),
+        thresholds,
         files.read_held_out(path, result),
     )
     return receipt

@@ -15,6 +15,7 @@ from mlcl.metrics.inputs import Bools, Floats
 from mlcl.models.provenance import check_encoder
 from mlcl.runs import folder as files
 from mlcl.runs.trained import Trained, load_trained
+from mlcl.runs.versions import current_folder, locked, root_of
 
 FOLDS = 5
 
@@ -57,7 +58,13 @@ def set_thresholds(
     trained = load_trained(folder, thresholds=False)
     held_out = _held_out(trained) if data is None else _labelled(trained, str(data))
     thresholds = trained.calibration.thresholds(held_out, goal)
-    files.write_thresholds(trained.folder, thresholds, trained.classes)
+    with locked(root_of(trained.folder)):
+        if current_folder(Path(folder)) != trained.folder:
+            raise InputError(
+                f"another version than {trained.folder} came into use meanwhile; nothing was written: give the same "
+                "command again."
+            )
+        files.write_thresholds(trained.folder, thresholds, trained.classes)
     chosen = _tags_unseen(trained.calibration, held_out, thresholds.goal) & held_out.known
     truth = (held_out.labels > 0) & held_out.known
     hits, predicted, positive = (chosen & truth).sum(0), chosen.sum(0), truth.sum(0)
