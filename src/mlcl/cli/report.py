@@ -24,7 +24,7 @@ from mlcl.reports.page import render_page, single
 from mlcl.reports.records import read_run
 from mlcl.reports.tables import fitted, footnotes, grid, table_lines
 from mlcl.reports.theory import diagnosis_figure
-from mlcl.runs.folder import CARD, is_run, require_finished
+from mlcl.runs.folder import CARD, is_run, make_folder, require_finished
 from mlcl.runs.versions import current_folder, every_version, of_one_chain
 from mlcl.taggers.predict import check_out
 from mlcl.theory import Diagnosis, diagnose, diagnose_run
@@ -189,10 +189,7 @@ def _check_folder(path: Path, *, overwrite: bool) -> None:
 def _write_diagnosis(found: Diagnosis, path: Path) -> None:
     """Write what was found: JSON, tables, and the figure."""
     drawn = diagnosis_figure(found)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {path} cannot be made: {error.strerror}.") from None
+    make_folder(path)
     write_text(path / "theory-tasks.csv", tables.tasks_csv(found))
     write_text(path / "theory-classes.csv", tables.diagnosis_csv(found))
     for suffix in ("svg", "pdf"):

@@ -70,13 +70,11 @@ def _is_flag(kind: Any) -> bool:
     return set(members([kind])) <= {bool, type(None)}
 
 
-def shipped() -> dict[str, str]:
-    """Return the shipped configs: name to YAML text."""
-    folder = resources.files("mlcl.config") / "shipped"
-    files = [entry for entry in folder.iterdir() if entry.name.endswith(".yaml")]
-    return {
-        entry.name.removesuffix(".yaml"): entry.read_text() for entry in sorted(files, key=lambda e: e.name)
-    }
+def shipped(package: str = "mlcl.config", folder: str = "shipped") -> dict[str, str]:
+    """Return the shipped configs, or what else a package ships in a folder: name to YAML text."""
+    files = sorted((resources.files(package) / folder).iterdir(), key=lambda entry: entry.name)
+    texts = [entry for entry in files if entry.name.endswith(".yaml")]
+    return {entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8") for entry in texts}
 
 
 def read_yaml(text: str, source: str) -> Layer:

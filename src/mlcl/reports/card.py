@@ -42,11 +42,12 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
     if examined is not None and examined.known is not None:
         unseen = "No test row was annotated for all labels, so none of these is measured on all of them."
     lines = None if examined is None else label_lines(examined)
-    pooled = None
+    pooled, auc, mean = None, run.values["pooled_macro_auc"], run.values["pooled_map"]
     if examined is not None and examined.known is None:
         pooled = bootstrap_interval(examined.probabilities, examined.labels, resamples=RESAMPLES)
+        auc, mean = 100 * pooled.estimate, 100 * average_precision(examined.probabilities, examined.labels)
     parts = [
-        _header(run, examined, pooled),
+        _header(run, auc, mean, pooled),
         f"# {escaped(_title(run))}",
         _summary(run),
         "## Intended use and limits",
@@ -54,7 +55,7 @@ def render_card(run: Run, *, examined: Examined | None = None, unseen: str = "")
         "## Labels",
         _label_table(run, lines),
         "## Evaluation",
-        *_evaluation(run, examined, pooled, unseen),
+        *_evaluation(run, auc, mean, pooled, examined, unseen),
         "## Probabilities and thresholds",
         *_probabilities(run),
         "## Training data",
@@ -151,13 +152,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return PrintedTable("", heads, rows).markdown()
 
 
-def _evaluation(run: Run, examined: Examined | None, pooled: Interval | None, unseen: str) -> list[str]:
-    auc, mean, interval = run.values["pooled_macro_auc"], run.values["pooled_map"], ""
-    note = f"As the run measured it, in points, without intervals. {escaped(unseen)}".strip()
+def _evaluation(
+    run: Run, auc: float, mean: float, pooled: Interval | None, examined: Examined | None, unseen: str
+) -> list[str]:
+    note, interval = f"As the run measured it, in points, without intervals. {escaped(unseen)}".strip(), ""
     if examined is not None and pooled is not None:
         interval = in_points(pooled.low, pooled.high)
-        auc = 100 * pooled.estimate
-        mean = 100 * average_precision(examined.probabilities, examined.labels)
         note = (
             f"Measured on {len(examined.ids)} test rows of {escaped(examined.where)}, in points. Intervals are "
             f"percentile bootstrap intervals over test rows ({RESAMPLES} resamples): they do not cover the variation "
@@ -241,13 +241,11 @@ def _kind(run: Run) -> str:
     return "images" if run.input_shape is not None and len(run.input_shape) == 3 else "features"
 
 
-def _header(run: Run, examined: Examined | None, pooled: Interval | None) -> str:
+def _header(run: Run, auc: float, mean: float, pooled: Interval | None) -> str:
     """Return the YAML header: what the Hub lists and compares."""
     task = "image-classification" if _kind(run) == "images" else "tabular-classification"
-    auc, mean, args = run.values["pooled_macro_auc"], run.values["pooled_map"], {}
-    if pooled is not None and examined is not None:
-        auc, mean = 100 * pooled.estimate, 100 * average_precision(examined.probabilities, examined.labels)
-        args = {"args": {"interval_95": [round(100 * end, 2) for end in (pooled.low, pooled.high)]}}
+    ends = [] if pooled is None else [round(100 * end, 2) for end in (pooled.low, pooled.high)]
+    args = {"args": {"interval_95": ends}} if ends else {}
     metrics = [
         _metric("roc_auc", "Macro-AUC, mean over tasks (percent)", run.values["macro_auc"]),
         _metric("roc_auc", "Macro-AUC, all labels on all test rows (percent)", auc) | args,

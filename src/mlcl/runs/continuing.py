@@ -138,7 +138,7 @@ def _start(learner: Learner, base: Base) -> State:
         for name, value in base.trained.network.state_dict().items()
     }
     if base.trained.committee is not None:
-        members = learner.head.weights()
+        members = learner.head.members.state_dict()
         tensors |= {
             f"committee.{name}": grown(value.cpu(), members.get(name))
             for name, value in base.trained.committee.members.state_dict().items()

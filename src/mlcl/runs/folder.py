@@ -541,7 +541,7 @@ def remove_result(path: Path) -> None:
 def _contents(learner: Learner) -> dict[str, bytes]:
     """Return the files of a finished run that nothing changes any more."""
     tensors = dict(learner.network.state_dict())
-    tensors |= with_prefix("committee", learner.head.weights())
+    tensors |= with_prefix("committee", learner.head.members.state_dict())
     tensors["normaliser.scale"] = learner.normaliser.scale
     tensors["normaliser.shift"] = learner.normaliser.shift
     return packed(to_arrays(tensors), kept_arrays(learner)) | encoder_file(learner.data.encoder)

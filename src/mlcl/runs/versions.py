@@ -210,15 +210,20 @@ def locked(root: Path) -> Iterator[None]:
 
 def use_version(root: Path, number: int, *, why: str) -> None:
     """Use a version from now on, for one who holds the lock; ``why`` goes into the history beside the time."""
+    _require(root, number)
+    entry = {"time": now_text(), "from": current_number(root), "to": number, "why": why}
+    record = files.read_current(root) or {}
+    files.write_current(root, record | {"version": number, "history": [*history(root), entry]})
+
+
+def _require(root: Path, number: int) -> None:
+    """Refuse the number of a version that is not there, or not finished."""
     path = version_folder(root, number)
     if number not in numbers(root) or not files.is_run(path):
         raise InputError(
             f"version {number} of {root} does not exist; there are: {', '.join(map(str, numbers(root)))}."
         )
     files.require_finished(path)
-    entry = {"time": now_text(), "from": current_number(root), "to": number, "why": why}
-    record = files.read_current(root) or {}
-    files.write_current(root, record | {"version": number, "history": [*history(root), entry]})
 
 
 def baseline_number(root: Path) -> int:
@@ -237,11 +242,7 @@ def pin(folder: str | Path, number: int) -> None:
     root = root_of(Path(folder))
     files.require_finished(root)
     with locked(root):
-        if number not in numbers(root):
-            raise InputError(
-                f"version {number} of {root} does not exist; there are: {', '.join(map(str, numbers(root)))}."
-            )
-        files.require_finished(version_folder(root, number))
+        _require(root, number)
         record = files.read_current(root) or {"version": 1, "history": []}
         files.write_current(root, record | {"baseline": number})
 

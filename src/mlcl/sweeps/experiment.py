@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.resolve import Layer, checked, merge, read_text, resolve
+from mlcl.config.resolve import Layer, checked, merge, read_text, resolve, shipped
 from mlcl.config.schema import Config
 from mlcl.config.values import load_yaml
 from mlcl.errors import InputError, check_choice, nearest
@@ -141,9 +140,7 @@ def of_benchmark(table: Mapping[str, Any], benchmark: str, default: Any) -> Any:
 
 def experiments() -> dict[str, str]:
     """Return the shipped experiments: name to YAML text."""
-    folder = resources.files("mlcl.sweeps") / "experiments"
-    files = sorted((e for e in folder.iterdir() if e.name.endswith(".yaml")), key=lambda entry: entry.name)
-    return {entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8") for entry in files}
+    return shipped("mlcl.sweeps", "experiments")
 
 
 def load_experiment(name: str) -> Experiment:

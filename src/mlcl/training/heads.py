@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ class TrainedHead:
 
     Attributes:
         module: what scores inputs.
+        members: the layers of it that are not the network's, if there are any.
         sums: by name, what is solved.
         caches: by split, features under a backbone that does not change.
         encoder: a fixed backbone beside that of the network.
@@ -58,6 +59,7 @@ class TrainedHead:
     def __init__(self, setup: Setup) -> None:
         self.setup, self.encoder_inputs = setup, setup.normaliser
         self.module: nn.Module = setup.network
+        self.members = nn.Module()
         self.sums: dict[str, ExactSums | AnalyticSums] = {}
         self.caches: dict[str, FeatureCache] = {}
 
@@ -87,13 +89,6 @@ class TrainedHead:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take the sums from what `state` returned; what does not fit is an `InputError`."""
-
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weights of `module` that are not the network's, by name."""
-        return {}
-
-    def load_weights(self, weights: dict[str, Tensor]) -> None:
-        """Take what `weights` returned."""
 
     def choices(self) -> dict[str, dict[str, float]]:
         """Return what each solved layer was solved with last, ``auto`` or not; L3A chooses nothing."""
@@ -226,7 +221,7 @@ class CommitteeHead(TrainedHead):
             seed=derive_seed(config.seed, "encoder"),
             options=chosen.encoder_options,
         ).to(setup.device)
-        self.encoder = self.committee.encoder
+        self.encoder, self.members = self.committee.encoder, self.committee.members
         if self.encoder is not None and self.encoder.normalises:
             self.encoder_inputs = Normaliser.fit(data.train, normalise=False).to(setup.device)
             scale = self.encoder_inputs.scale / normaliser.scale
@@ -328,15 +323,6 @@ class CommitteeHead(TrainedHead):
         """Take the sums of all members."""
         for name, sums in self.sums.items():
             sums.load_state(section(state, name))
-
-    def weights(self) -> dict[str, Tensor]:
-        """Return those of the members."""
-        found: dict[str, Any] = self.committee.members.state_dict()
-        return found
-
-    def load_weights(self, weights: dict[str, Tensor]) -> None:
-        """Take those of the members."""
-        self.committee.members.load_state_dict(weights)
 
 
 def build_head(setup: Setup) -> TrainedHead:

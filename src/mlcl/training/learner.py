@@ -347,7 +347,9 @@ class Learner:
         tensors = with_prefix("network", self.network.state_dict())
         tensors |= {f"memory.{name}": torch.from_numpy(value) for name, value in self.memory.state().items()}
         tensors |= with_prefix("regulariser", self.parts.regulariser.state())
-        tensors |= with_prefix("exact", self.head.state()) | with_prefix("committee", self.head.weights())
+        tensors |= with_prefix("exact", self.head.state()) | with_prefix(
+            "committee", self.head.members.state_dict()
+        )
         tables = self.evaluations.tables().items()
         tensors |= {f"measured.{name}": torch.from_numpy(value) for name, value in tables}
         tensors |= {"normaliser.scale": self.normaliser.scale, "normaliser.shift": self.normaliser.shift}
@@ -397,7 +399,7 @@ class Learner:
             self._add_classes(task)
         self.parts.regulariser.load_state(state.section("regulariser"))
         self.head.load_state(state.section("exact"))
-        self.head.load_weights(state.section("committee"))
+        self.head.members.load_state_dict(state.section("committee"))
         self.parts.labels.load_state(state.values["labels"])
         for name, backbone in zip(("weights", "encoder_weights"), self._backbones(), strict=False):
             backbone.provenance = state.values.get(name)
