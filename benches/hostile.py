@@ -293,7 +293,7 @@ def prepare(kind: str, place: Path) -> tuple[Path, Path]:
         from mlcl.taggers.predict import decode_input
 
         trained = load_trained(folder)
-        inputs = np.stack([decode_input(data, trained.input_shape, name="an image") for data in files])
+        inputs: Any = np.stack([decode_input(data, trained.input_shape, name="an image") for data in files])
         bodies = [("image/jpeg", data) for data in files]
     else:
         from mlcl import Benchmark, run

@@ -159,7 +159,12 @@ def test_one_decomposition_serves_all_blocks_when_unlabelled_rows_are_negatives(
         learner = learner.learn(rows[at], labels[at, part], whole[part])
     calls = []
     decomposed = solution._decomposed
-    monkeypatch.setattr(solution, "_decomposed", lambda *given: calls.append(1) or decomposed(*given))
+
+    def counted(*given):
+        calls.append(given)
+        return decomposed(*given)
+
+    monkeypatch.setattr(solution, "_decomposed", counted)
     fixed = Options(unlabelled=1.0, exponent=0.5)
     found = solve(learner, fixed).weights
     assert len(calls) == 1
