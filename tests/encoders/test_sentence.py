@@ -169,3 +169,15 @@ def test_minilm_gives_its_published_vectors():
         found[:, :4], [[0.0677, 0.0635, 0.0487, 0.0793], [0.0864, 0.1028, 0.0054, 0.0020]], atol=1e-4
     )
     assert math.isclose(np.linalg.norm(found[0]), 1, abs_tol=1e-6)
+
+
+def test_a_dimension_that_is_nothing_is_zero(folder):
+    from safetensors.torch import load_file
+
+    held = load_file(folder / "model.safetensors")
+    for name in ("weight", "bias"):
+        held[f"encoder.layer.1.output.LayerNorm.{name}"][3] = 1e-33
+    save_file(held, folder / "model.safetensors")
+    rows = chosen_encoder(str(folder), []).encode(["red green", "blue", "greenish red"])
+    assert (rows[:, 3] == 0).all()
+    assert (rows[:, 4] != 0).all()

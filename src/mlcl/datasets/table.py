@@ -36,7 +36,7 @@ from mlcl.datasets.arrow import (
 from mlcl.datasets.base import as_inputs
 from mlcl.datasets.plan import SOURCES, DatasetPlan, EncodedImages, choose_split, make_plan, split_options
 from mlcl.datasets.trees import PACKED, UNREADABLE, open_packed
-from mlcl.encoders import Encoder, chosen_encoder, from_bytes, to_bytes
+from mlcl.encoders import Encoder, Join, chosen_encoder, from_bytes, to_bytes, weighed
 from mlcl.errors import InputError, one_line, parsing
 
 TEXT_COLUMNS = [
@@ -206,8 +206,9 @@ def plan_table(
     inputs: EncodedImages | NDArray[np.float32]
     file = None
     if texts is not None:
-        shown = [texts[k] for k in kept if train[k]]
-        fitted = from_bytes(encoder) if isinstance(encoder, bytes) else chosen_encoder(encoder, shown)
+        fitted = _encoder(encoder, texts, found, kept[train[kept]], table.cells(group) if group else None)
+        if isinstance(fitted, Join):
+            options = options | {"weights": list(fitted.weights)}
         inputs, file = np.zeros((len(texts), fitted.width), np.float32), to_bytes(fitted)
         inputs[kept] = vectors(fitted, [texts[k] for k in kept])
     elif table.images is not None and columns.vectors is None:
@@ -228,6 +229,20 @@ def plan_table(
         drop={"rows without text": ~written, "rows without annotation": ~done, "validation rows": ~keep},
         encoder=file,
     )
+
+
+def _encoder(
+    given: str | bytes, texts: list[str], tags: Tags, rows: NDArray[np.int64], groups: list[Any] | None
+) -> Encoder:
+    """Return the encoder that is fitted already, or fit it to some rows; of several, their weights, too."""
+    if isinstance(given, bytes):
+        return from_bytes(given)
+    first = [texts[k] for k in rows]
+    fitted = chosen_encoder(given, first)
+    if not isinstance(fitted, Join):
+        return fitted
+    known = None if tags.known is None else tags.known[rows]
+    return weighed(fitted, first, tags.labels[rows], known, groups=groups and [groups[k] for k in rows])
 
 
 def vectors(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from mlcl.encoders.base import ENCODERS, Encoder, from_bytes, kind_of, to_bytes
 from mlcl.encoders.joined import Join, chosen_encoder, join
+from mlcl.encoders.weighing import weighed
 from mlcl.encoders.words import Words
 from mlcl.registry import discover
 
@@ -17,4 +18,5 @@ __all__ = [
     "join",
     "kind_of",
     "to_bytes",
+    "weighed",
 ]

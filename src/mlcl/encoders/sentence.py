@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
 POOLING, LIMITS, MODULES = "1_Pooling/config.json", "sentence_bert_config.json", "modules.json"
 BATCH = 32
+NOTHING = 1e-12
+"""Smaller numbers are 0. Two dimensions of MiniLM are always about 1e-33, and no sums have digits for that."""
 LONG = 64
 """A token is taken to have at most so many characters: of a long text only the beginning goes to the tokenizer."""
 
@@ -115,6 +117,7 @@ class Sentence(Pretrained):
             found[rows] = self._embedded([ids[k] for k in rows])
         if not np.isfinite(found).all():
             raise InputError(f"the encoder {self.source.name} gives numbers that are not finite")
+        found[np.abs(found) < NOTHING] = 0.0
         return found
 
     def _embedded(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:

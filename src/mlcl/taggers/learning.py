@@ -169,7 +169,9 @@ def _read_as(plan: DatasetPlan) -> str:
     left = "".join(f"; {count} {reason} left out" for reason, count in plan.dropped.items())
     text, mark = plan.options.get("text"), plan.options.get("separator")
     parted = f", tags separated by {mark!r}" if mark and text else ""
-    return f" (text: {', '.join(text)}{parted}{left})" if text else ""
+    weights = ", ".join(f"{one:g}" for one in plan.options.get("weights", ()))
+    joined = f", weights of the encoders: {weights}" if weights else ""
+    return f" (text: {', '.join(text)}{parted}{joined}{left})" if text else ""
 
 
 def choose_learner(
