@@ -11,7 +11,7 @@ import scipy.io
 import scipy.sparse
 
 from mlcl.datasets import npy, open_store, plan_source, prepare_source
-from mlcl.datasets.matlab import read_mat
+from mlcl.datasets.arrays import read_mat
 from mlcl.datasets.npy import map_npy, read_npz
 from mlcl.errors import InputError
 

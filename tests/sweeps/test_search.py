@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcl.sweeps.search import HOPELESS, Rule, beyond, default_grid, search
+from mlcl.sweeps.tuning import HOPELESS, Rule, beyond, default_grid, search
 
 GRID = (0.01, 0.03, 0.1, 0.3)
 
