@@ -62,10 +62,6 @@ def make_digits(*, train: int = 6000, test: int = 2000, seed: int = 0) -> Datase
 
     Returns:
         uint8 images ``[N, 3, 16, 16]`` and labels ``[N, 20]``.
-
-    >>> data = make_digits(train=50, test=20)
-    >>> data.classes[:3], data.train.inputs.shape, data.test.labels.shape
-    (('0-red', '0-blue', '1-red'), (50, 3, 16, 16), (20, 20))
     """
     for name, value, low in (("train", train, 1), ("test", test, 1), ("seed", seed, 0)):
         check_int(name, value, low)

@@ -47,11 +47,6 @@ def select_herding(
     gets an equal quota and any prefix of the result is balanced; a row is chosen once, and a class passes
     over rows that another class has picked; a class without rows left gives up its turn. On single-label
     data this is iCaRL's choice. Rows without any label come last, in random order.
-
-    >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 1.0]])
-    >>> labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.uint8)
-    >>> select_herding(features, labels, 3, np.random.default_rng(0))
-    array([0, 3, 1])
     """
     values = np.asarray(features)
     if values.ndim != 2 or len(values) != len(labels):

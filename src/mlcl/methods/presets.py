@@ -193,9 +193,6 @@ def method_name(name: str, *, features: bool = False) -> str:
 
     Args:
         features: whether features are fixed, so that nothing but a head is to be learnt.
-
-    >>> method_name("best"), method_name("best", features=True), method_name("er")
-    ('taught-committee', 'exact', 'er')
     """
     return (ON_FEATURES if features and name in ON_FEATURES else ALIASES).get(name, name)
 

@@ -63,11 +63,7 @@ class Position:
 
     @property
     def share(self) -> float:
-        """Return the fraction of the run that is done.
-
-        >>> Position(task=1, tasks=4, epoch=5, epochs=10).share
-        0.375
-        """
+        """Return the fraction of the run that is done."""
         return min(1.0, (self.task + self.epoch / max(self.epochs, 1)) / self.tasks)
 
 

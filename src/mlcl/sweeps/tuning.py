@@ -96,12 +96,6 @@ def search(
         rule: seeds and bounds.
         home: the value without tuning; of equally good values the nearest to it in the grid is chosen.
         allowed: whether the grid may grow to a value.
-
-    >>> points = {0.1: 70.0, 0.2: 74.0, 0.4: 73.0}
-    >>> search([0.1, 0.2], lambda value, seed: points.get(value), Rule((0,)))
-    Found(values=(0.1, 0.2, 0.4), missing=(), best=0.2)
-    >>> search([0.1, 0.4, 1.6], lambda value, seed: points.get(value), Rule((0,))).missing
-    ((1.6, 0),)
     """
     grid, left = list(values), {0: rule.extend, -1: rule.extend}
     while True:
