@@ -33,11 +33,12 @@ test-backbones: $(BACKBONES)/.installed  ## models of timm and torchvision, Aval
 test-extras: $(EXTRAS)/.installed  ## Lightning, torchmetrics, pandas, ONNX, a Ray cluster of two nodes: with the real packages
 	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -n auto tests/extras tests/docs/test_guides.py tests/runs/test_predict.py tests/runs/test_heads.py src/mlcl/metrics/stateful.py
 
-lint: install  ## style, format, types, spelling
+lint: install  ## style, format, types, spelling, how the documentation reads
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/python tools/language.py
 
 format: install
 	$(BIN)/ruff check --fix .
@@ -71,12 +72,13 @@ results: install  ## the tables of docs/evidence and the README, and the figures
 	$(BIN)/python tools/regime.py
 	$(BIN)/python tools/exact_sets.py
 
-gallery: install  ## docs/reference/commands.md and docs/tutorials/first-hour.md: runs their commands and takes screenshots (chromium)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/session.py docs/tutorials/first-hour.md
+gallery: install  ## pages with recorded sessions: runs their commands and takes screenshots (chromium)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/session.py docs/tutorials/first-hour.md docs/tutorials/images.md
 	OMP_NUM_THREADS=1 $(BIN)/python tools/gallery.py
 
 docs: $(DOCS)/.installed  ## the documentation site, in site/; no --quiet here: it would hide warnings from --strict
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	$(DOCS)/bin/python tools/search.py
 	@echo site/index.html
 
 release-check: install  ## build sdist and wheel, install the wheel in a clean environment elsewhere, use it there

@@ -364,3 +364,10 @@ def test_rows_of_tables_have_the_cells_of_their_head(page):
     for block in re.findall(r"(?:^[ ]*\|.*\n)+", text, re.MULTILINE):
         rows = [re.sub(r"`[^`]*`|\\\|", "", line).count("|") for line in block.splitlines()]
         assert set(rows) == {rows[0]}, block.splitlines()[next(i for i, n in enumerate(rows) if n != rows[0])]
+
+
+def test_every_link_of_the_notebook_leads_somewhere():
+    """`lab` is kept as it is, except for links to what has moved."""
+    for page in (ROOT / "lab").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert ":" in target or (page.parent / target).exists(), (page, target)
