@@ -71,14 +71,37 @@ def test_newton_finds_the_minimum_that_scipy_finds():
         assert [slope[k], offset[k]] == pytest.approx(best.x, abs=1e-4)
 
 
-def test_a_rare_class_gets_the_mean_of_its_prior_and_the_slope_of_the_others():
-    scores, labels = sample(3, 2000, classes=4, slope=2.0)
-    labels[:, 3] = False
-    prior = np.append(labels[:, :3].mean(0), 0.01)
-    lines, own = fit_lines(scores, labels, start=LogOddsLines.identity(4), prior=prior)
-    assert own.tolist() == [True, True, True, False]
-    assert lines.probabilities(scores)[:, 3].mean() == pytest.approx(0.01, abs=1e-6)
-    assert lines.slope[3] == pytest.approx(np.median(lines.slope[:3]), rel=0.1)
+def test_a_rare_class_gets_about_the_mean_of_its_prior_and_the_slope_of_the_others():
+    scores, labels = sample(3, 300, classes=6, slope=2.0)
+    labels[:, 5] = False
+    prior = np.append(labels[:, :5].mean(0), 0.002)
+    lines, own = fit_lines(scores, labels, start=LogOddsLines.identity(6), prior=prior)
+    assert own.tolist() == [True] * 5 + [False]
+    assert 0.001 < lines.probabilities(scores)[:, 5].mean() < 0.005
+    assert lines.slope[5] == pytest.approx(np.median(lines.slope[:5]), rel=0.2)
+
+
+def test_few_rows_leave_the_line_in_theory_where_it_is():
+    ratio = []
+    for seed in range(20):
+        scores, labels = sample(seed, 2000, classes=10)
+        lines, _ = fit_lines(scores[:30], labels[:30], start=LogOddsLines.identity(10), prior=labels.mean(0))
+        rest = scores[30:], labels[30:]
+        ratio.append(
+            brier_score(lines.probabilities(rest[0]), rest[1]) / brier_score(special.expit(rest[0]), rest[1])
+        )
+    assert np.mean(ratio) < 1.02  # 1.05 where each class was fitted to its own labels first
+
+
+def test_labels_of_a_row_that_go_together_count_as_fewer():
+    scores, labels = sample(1, 60, classes=1)
+    again = [np.repeat(one, 11, axis=1) for one in (scores, labels)]
+    one, many = (
+        fit_lines(x, y, start=LogOddsLines.identity(x.shape[1]), prior=np.full(x.shape[1], y.mean()))[0]
+        for x, y in ((scores, labels), again)
+    )
+    assert np.allclose(one.slope, many.slope, rtol=0.02)
+    assert np.allclose(one.offset, many.offset, atol=0.02)
 
 
 def test_a_class_without_known_rows_keeps_the_line_in_theory():

@@ -36,6 +36,7 @@ def predict(
     inputs: Path,
     *,
     tags: bool = False,
+    unsure: bool = False,
     out: Path | None = None,
     text: str | None = None,
     logits: bool = False,
@@ -50,6 +51,8 @@ def predict(
             with one text per line, or - for the lines of standard input.
         tags: the labels above their thresholds (see `mlcl thresholds`), by name, the surest first; without --out one
             line per input on stdout.
+        unsure: with --tags also the labels that are more likely than not and withheld, because the wanted precision or
+            recall is not certified for them: a third column, or on stdout with a question mark.
         out (FILE): a .csv or .npz to write; .csv with --tags.
         text (COLUMNS): of a table: columns of text, with commas between.
         logits: logits instead of probabilities.
@@ -61,6 +64,8 @@ def predict(
         raise InputError(
             "--tags and --logits were given; expected one of them: tags follow from probabilities."
         )
+    if unsure and not tags:
+        raise InputError("--unsure was given without --tags; expected both.")
     if out is None and not tags:
         raise InputError("--out is missing; expected a .csv or .npz to write, or --tags.")
     if out is not None:
@@ -68,16 +73,25 @@ def predict(
     if for_spreadsheet and (out is None or out.suffix.lower() != ".csv"):
         raise InputError("--for-spreadsheet is for a .csv that --out names.")
     found = scoring.predict(folder, inputs, logits=logits, text=text)
+    if unsure and found.doubts is None:
+        raise InputError(
+            f"--unsure: the thresholds of {folder} are certified for nothing, so no label is withheld; expected "
+            "mlcl thresholds --precision P or --recall R before."
+        )
     if inputs.is_dir() and is_store(inputs):
         rows = len(open_store(inputs).train)
         note(
             f"mlcl: all rows of {inputs}: first its {rows} training rows, then its {len(found.ids) - rows} test rows"
         )
     if out is None:
-        for name, own in zip(found.ids, found.tags(), strict=True):
-            say(name, ", ".join(csv_line([tag]) for tag in own))
+        doubts = found.unsure() if unsure else [[]] * len(found.ids)
+        for name, own, more in zip(found.ids, found.tags(), doubts, strict=True):
+            say(name, ", ".join([csv_line([tag]) for tag in own] + [f"{csv_line([tag])}?" for tag in more]))
         return 0
-    (scoring.write_tags if tags else scoring.write_scores)(found, out, spreadsheet=for_spreadsheet)
+    if tags:
+        scoring.write_tags(found, out, spreadsheet=for_spreadsheet, unsure=unsure)
+    else:
+        scoring.write_scores(found, out, spreadsheet=for_spreadsheet)
     say(out)
     return 0
 

@@ -37,6 +37,8 @@ MOST_GIVEN = 1.5
 """Times as often as it occurs a label is given at most, where thresholds are for F1 and labels are doubted."""
 NEVER, ALWAYS = 1.0, -1.0
 """Thresholds that no probability, and every probability, is above."""
+UNSURE = 0.5
+"""A class that is no tag for want of a certificate is called unsure above this probability."""
 CONFIDENCE = 0.9
 GROWTH = 1.05
 """From one cut that is tested for a precision to the next, the rows given grow by this factor."""
@@ -119,6 +121,12 @@ class Thresholds:
     def tags(self, probabilities: ArrayLike) -> Bools:
         """Return which classes are predicted, bool ``[n, K]``."""
         return np.asarray(np.asarray(probabilities) > self.values)
+
+    def unsure(self, probabilities: ArrayLike) -> Bools:
+        """Return which classes are more likely than not and no tags, for want of a certificate, bool ``[n, K]``."""
+        found = np.asarray(probabilities)
+        withheld = self.goal is not None and self.goal.certified
+        return np.asarray((found > UNSURE) & ~self.tags(found) & withheld)
 
 
 class _Cuts(NamedTuple):

@@ -3,10 +3,11 @@
 A line with a positive slope keeps the order of rows and their ties, so every AUC stays what it was (Platt scaling).
 Three things are known of a class, from rough to fine, and each is used as far as its rows reach:
 
-1. the log-odds that its scores would be in theory (``start``), with no held-out row at all;
+1. the log-odds that its scores would be in theory (``start``), and one line of all classes together from there, by
+   penalised maximum likelihood over all held-out labels;
 2. its share of positives in training (``prior``), which is well known even if the class is rare: the offset is such
-   that the mean probability of the held-out rows is this share, and the slope is the median of the other classes';
-3. the labels of its held-out rows: slope and offset by penalised maximum likelihood, drawn towards 2.
+   that the mean probability of the held-out rows is this share, as far as their number says it;
+3. the labels of its held-out rows: slope and offset by penalised maximum likelihood, drawn towards 1 and 2.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from mlcl.metrics.decisions import Goal, Thresholds, choose_thresholds
 from mlcl.metrics.inputs import Bools, Floats, check_scores, to_array
 
 LEAST = 5
-"""Held-out positives and negatives that a class needs for a line of its own."""
-SLOPE_SPREAD, OFFSET_SPREAD = 0.5, 0.5
-"""How far, as a share of it and in log-odds, slope and offset of a class are expected to be from those of step 2."""
-USUAL_SLOPE = 1.5
-"""Log-odds per standard deviation of a class's scores where the first fit begins; it may be off by twice as much."""
+"""Held-out positives and negatives with which a class is said to have a line of its own."""
+SLOPE_SPREAD, OFFSET_SPREAD = 0.25, 0.25
+"""How far, as a share of it and in log-odds, slope and offset of a class are expected to be from those of all."""
+LEAST_GROUPED = 12
+"""Classes of which each third by frequency has a line of its own."""
+POOLED = 0.25
+"""How far those of all classes are expected to be from the line in theory."""
 FLATTEST = 0.05
-"""The least slope, as a share of the slope of step 2."""
+"""The least slope, as a share of what it is drawn towards."""
 STEPS, TOLERANCE = 60, 1e-9
 """At most so many Newton steps, until none is longer; the problem is convex and has two unknowns per class."""
 
@@ -149,26 +152,62 @@ def fit_lines(
     spread = np.sqrt(((odds - centre) ** 2 * cells).sum(axis=0) / np.maximum(count, 1))
     spread = np.where(spread > 0, spread, 1.0)
     z = np.where(cells, (odds - centre) / spread, 0.0)
-    slope, level = spread.copy(), centre.copy()  # of z: the theory, and the log-odds of the mean score
-    if own.any():
-        usual = np.full(len(own), USUAL_SLOPE)
-        first, _ = _pulled(z, truth, cells, usual, _matched(z, cells, share, usual), 2 * usual, 10.0)
-        slope = spread * np.median((first / spread)[own])
-    level = np.where(some, _matched(z, cells, share, slope), level)
-    if own.any():
-        around = slope[own], level[own], SLOPE_SPREAD * slope[own], OFFSET_SPREAD
-        slope[own], level[own] = _pulled(z[:, own], truth[:, own], cells[:, own], *around)
+    usual, shift = _of_groups(odds, truth, cells, share)
+    slope = usual * spread  # of z
+    level = _matched(z, cells, share, slope)
+    # The share, and what all classes have in common, each as far as it is known.
+    error = _matching_error(z, cells, slope, level)
+    trust = np.minimum(1 / (1 + (error / OFFSET_SPREAD) ** 2), 1 - 1e-6)
+    level = trust * level + (1 - trust) * (usual * centre + shift)
+    around = SLOPE_SPREAD * slope, OFFSET_SPREAD * np.sqrt(1 - trust)
+    slope, level = logistic_lines(
+        z, cells, truth, slope, level, spread=around, floor=FLATTEST * slope, reach=slope
+    )
     slope = np.where(some, slope / spread, 1.0)  # of the log-odds in theory
     offset = np.where(some, level - slope * centre, 0.0)
     return LogOddsLines(slope * start.slope, slope * start.offset + offset), own
 
 
-def _pulled(
-    z: Floats, truth: Bools, cells: Bools, slope: Floats, offset: Floats, near: Floats, offset_spread: float
-) -> tuple[Floats, Floats]:
-    """Return the lines of the penalised likelihood, drawn towards ``slope`` and ``offset``; no slope is too flat."""
-    spread = near, offset_spread
-    return logistic_lines(z, cells, truth, slope, offset, spread=spread, floor=FLATTEST * slope, reach=slope)
+def _of_groups(odds: Floats, truth: Bools, cells: Bools, share: Floats) -> tuple[Floats, Floats]:
+    """Return the line of all classes together, and from there of thirds of them by frequency, for each class."""
+    usual, shift = np.ones(len(share)), np.zeros(len(share))
+    order = np.argsort(share, kind="stable")
+    for groups in (1, *([3] if len(share) >= LEAST_GROUPED else [])):
+        for own in np.array_split(order, groups):
+            part = odds[:, own], truth[:, own], cells[:, own]
+            usual[own], shift[own] = _of_all(*part, float(usual[own[0]]), float(shift[own[0]]))
+    return usual, shift
+
+
+def _of_all(odds: Floats, truth: Bools, cells: Bools, slope: float, offset: float) -> tuple[float, float]:
+    """Return the line of classes together, near another one."""
+    # The labels of one row are not independent: they count as fewer, as far as their errors go together.
+    errors = (expit(slope * odds + offset) - truth) * cells
+    together, apart = (errors.sum(axis=1) ** 2).sum(), (errors**2).sum()
+    mass = cells / (max(together / apart, 1.0) if apart > 0 else 1.0)
+    points, mass, target = odds.reshape(-1, 1), mass.reshape(-1, 1), truth.reshape(-1, 1)
+    size = max(float(np.abs(odds).max(initial=0.0)), 1.0)
+    found = logistic_lines(
+        points,
+        mass,
+        target,
+        np.array([slope]),
+        np.array([offset]),
+        spread=(POOLED * slope, POOLED),
+        floor=FLATTEST * slope,
+        reach=1 / np.sqrt(size),
+    )
+    return float(found[0][0]), float(found[1][0])
+
+
+def _matching_error(z: Floats, cells: Bools, slope: Floats, level: Floats) -> Floats:
+    """Return the standard error of `_matched` offsets: other rows would have another mean probability."""
+    count = np.maximum(cells.sum(axis=0), 1)
+    chance = expit(slope * z + level) * cells
+    mean = chance.sum(axis=0) / count
+    curve = (chance * (1 - chance)).sum(axis=0)
+    away = ((chance - mean) ** 2 * cells).sum(axis=0)
+    return np.asarray(np.sqrt(away) / np.maximum(curve, 1e-300))
 
 
 def _matched(z: Floats, cells: Bools, share: Floats, slope: Floats) -> Floats:

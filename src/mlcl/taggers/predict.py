@@ -41,12 +41,14 @@ class Scores:
         classes: names of the classes.
         values: probabilities, or logits, ``[n, K]``.
         thresholds: the probability of each class above which it is a tag, ``[K]``; None for logits.
+        doubts: which classes are unsure, bool ``[n, K]`` (`mlcl.metrics.Thresholds.unsure`); None: not known.
     """
 
     ids: tuple[str, ...]
     classes: tuple[str, ...]
     values: NDArray[np.float32]
     thresholds: NDArray[np.float64] | None = None
+    doubts: NDArray[np.bool_] | None = None
 
     def tags(self) -> list[list[str]]:
         """Return the names of the classes of each input that are above their threshold, the surest first.
@@ -56,7 +58,15 @@ class Scores:
         """
         if self.thresholds is None:
             raise InputError("logits have no thresholds; expected probabilities")
-        above = self.values > self.thresholds
+        return self._named(self.values > self.thresholds)
+
+    def unsure(self) -> list[list[str]]:
+        """Return the names of the classes of each input that are more likely than not and no tags, the surest first."""
+        if self.doubts is None:
+            raise InputError("only probabilities with thresholds that are certified say what is unsure")
+        return self._named(self.doubts)
+
+    def _named(self, above: NDArray[np.bool_]) -> list[list[str]]:
         order = np.argsort(-self.values, axis=1, kind="stable")
         return [[self.classes[k] for k in row if chosen[k]] for row, chosen in zip(order, above, strict=True)]
 
@@ -79,7 +89,11 @@ def predict(
     ids, batches = read_inputs(Path(inputs), trained, text=text)
     score = trained.logits if logits else trained.probabilities
     found = np.concatenate([score(batch) for batch in batches])
-    return Scores(tuple(ids), trained.classes, found, None if logits else trained.thresholds.values)
+    if logits:
+        return Scores(tuple(ids), trained.classes, found)
+    chosen = trained.thresholds
+    doubts = chosen.unsure(found) if chosen.goal is not None and chosen.goal.certified else None
+    return Scores(tuple(ids), trained.classes, found, chosen.values, doubts)
 
 
 def _holds_texts(path: Path, trained: Trained) -> bool:
@@ -213,17 +227,23 @@ def check_out(path: Path, *, suffixes: tuple[str, ...], overwrite: bool) -> None
         raise InputError(f"--out {path}: the folder {path.parent} does not exist.")
 
 
-def write_tags(scores: Scores, path: Path, *, spreadsheet: bool = False) -> None:
+def write_tags(scores: Scores, path: Path, *, spreadsheet: bool = False, unsure: bool = False) -> None:
     """Write tags as .csv: ``id`` and ``tags``, which are separated by semicolons like the cells of a line of CSV.
 
     Args:
         scores: the probabilities.
         path: the file.
         spreadsheet: see `mlcl.texts.csv_text`.
+        unsure: write the labels that are unsure as a third column.
     """
-    lines = (csv_line(map(inert, tags) if spreadsheet else tags, delimiter=";") for tags in scores.tags())
-    rows = zip(scores.ids, lines, strict=True)
-    write_text(path, csv_text(["id", "tags"], rows, spreadsheet=spreadsheet))
+    columns = [scores.tags(), *([scores.unsure()] if unsure else [])]
+    lines = (
+        [csv_line(map(inert, tags) if spreadsheet else tags, delimiter=";") for tags in own]
+        for own in columns
+    )
+    rows = zip(scores.ids, *lines, strict=True)
+    heads = ["id", "tags", "unsure"][: 1 + len(columns)]
+    write_text(path, csv_text(heads, rows, spreadsheet=spreadsheet))
 
 
 def write_scores(scores: Scores, path: Path, *, spreadsheet: bool = False) -> None:

@@ -199,14 +199,24 @@ class Model:
         self.probabilities([""] if self.takes == "texts" else np.zeros((1, *self.trained.input_shape), kind))
 
     def _tag(self, inputs: NDArray[Any] | list[str]) -> list[dict[str, Any]]:
-        """Return tags, the surest first, and the probability of every label, for each input."""
-        names, limits = self.trained.classes, self.trained.thresholds.values
+        """Return tags, the surest first, and the probability of every label, for each input.
+
+        Where a precision or recall is wanted, also the labels that are unsure: likely, but withheld.
+        """
+        names, decided = self.trained.classes, self.trained.thresholds
+        certified = decided.goal is not None and decided.goal.certified
         found = []
         for row in self.probabilities(inputs):
             values = [round(float(value), 6) for value in row]
-            chosen = sorted(np.flatnonzero(row > limits), key=lambda k: -row[k])
-            tags = [{"label": names[k], "probability": values[k]} for k in chosen]
-            found.append({"tags": tags, "probabilities": dict(zip(names, values, strict=True))})
+            marked = {"tags": decided.tags(row)} | ({"unsure": decided.unsure(row)} if certified else {})
+            named = {
+                name: [
+                    {"label": names[k], "probability": values[k]}
+                    for k in sorted(np.flatnonzero(marks), key=lambda k: -row[k])
+                ]
+                for name, marks in marked.items()
+            }
+            found.append(named | {"probabilities": dict(zip(names, values, strict=True))})
         return found
 
 
