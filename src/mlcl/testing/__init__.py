@@ -1,8 +1,9 @@
 """Checks for parts of your own: the rules that all shipped parts keep, as functions for your tests.
 
 Each function takes a part by its registered name, or the function or class itself, and options of the part by keyword.
-It calls every rule of that kind of part with random cases of its own, seeded, from small to large. What breaks a rule
-is an `AssertionError` in one sentence: the part, the rule, and a small example. pytest is not needed.
+It calls every rule of that kind of part with ``cases`` random cases of its own, made from ``seed``, from small to
+large. What breaks a rule is an `AssertionError` in one sentence: the part, the rule, and a small example. pytest is not
+needed.
 
     def test_my_memory():
         check_memory(update_richest, fraction=0.5)

@@ -32,13 +32,7 @@ class ImageCase:
 def check_augmentation(
     part: str | Callable[..., Augmentation], *, cases: int = 20, seed: int = 0, **options: Any
 ) -> None:
-    """Check that an augmentation keeps the rules of all augmentations.
-
-    Args:
-        part: a name in ``AUGMENTATIONS``, or the factory itself.
-        cases: how many random batches are tried, of grey and colour images of several sizes.
-        seed: of the random batches.
-        options: options of the augmentation.
+    """Check that an augmentation keeps the rules of all augmentations, on grey and colour images of several sizes.
 
     >>> check_augmentation("flip-crop", padding=3)
     """

@@ -19,13 +19,7 @@ from mlcl.testing.steps import StreamCase, moments, stream_cases
 def check_label_policy(
     part: str | Callable[..., LabelPolicy], *, cases: int = 6, seed: int = 0, **options: Any
 ) -> None:
-    """Check that a label policy keeps the rules of all label policies.
-
-    Args:
-        part: a name in ``LABEL_POLICIES``, or the class itself.
-        cases: how many random streams of two or three tasks are tried.
-        seed: of the random streams.
-        options: options of the policy.
+    """Check that a label policy keeps the rules of all label policies, on streams of two or three tasks.
 
     >>> check_label_policy("pseudo", mean_labels=1.4)
     """

@@ -40,13 +40,7 @@ class LossCase:
 def check_loss(
     part: str | Callable[..., nn.Module], *, cases: int = 12, seed: int = 0, **options: Any
 ) -> None:
-    """Check that a loss keeps the rules of all losses.
-
-    Args:
-        part: a name in ``LOSSES``, or the factory itself.
-        cases: how many random batches are tried.
-        seed: of the random batches.
-        options: options of the loss.
+    """Check that a loss keeps the rules of all losses, on batches with masks and groups.
 
     >>> check_loss("asl")
     >>> check_loss("rldam", margin=3.5)

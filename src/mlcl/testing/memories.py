@@ -30,14 +30,9 @@ class MemoryCase:
 
 
 def check_memory(part: str | Callable[..., Kept], *, cases: int = 40, seed: int = 0, **options: Any) -> None:
-    """Check that a memory keeps the rules of all memories.
+    """Check that a memory keeps the rules of all memories, on streams of tasks.
 
-    Args:
-        part: a name in ``MEMORIES``, or the strategy itself.
-        cases: how many random streams of tasks are tried, after some fixed ones (an empty task, a single class, size
-            0, a task smaller than its share, no positives at all).
-        seed: of the random streams.
-        options: options of the strategy.
+    Some are fixed: an empty task, a single class, size 0, a task smaller than its share, no positives at all.
 
     >>> check_memory("reservoir")
     >>> check_memory(lambda stored, new, size, rng: (*stored, new))

@@ -59,9 +59,9 @@ def check_model(
         part: a name in ``MODELS``, or the factory itself.
         shapes: of one input, if the model takes only certain ones; otherwise small images and feature vectors are
             tried, and those that it refuses with an `mlcl.InputError` are left out.
-        cases: how many shapes are tried.
+        cases: how many of the shapes are tried.
         seed: of weights and inputs.
-        options: options of the model.
+        options: of the model.
 
     >>> check_model("mlp", hidden=8)
     """

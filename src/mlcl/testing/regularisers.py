@@ -18,13 +18,7 @@ from mlcl.testing.steps import StreamCase, moments, move_weights, stream_cases, 
 def check_regulariser(
     part: str | Callable[..., Regulariser], *, cases: int = 6, seed: int = 0, **options: Any
 ) -> None:
-    """Check that a regulariser keeps the rules of all regularisers.
-
-    Args:
-        part: a name in ``REGULARISERS``, or the class itself.
-        cases: how many random streams of two or three tasks are tried.
-        seed: of the random streams.
-        options: options of the regulariser.
+    """Check that a regulariser keeps the rules of all regularisers, on streams of two or three tasks.
 
     >>> check_regulariser("ewc", strength=3.0)
     """
