@@ -54,7 +54,7 @@ BASES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "squared-hinge": lambda z: (1 - z).clamp_min(0).square(),
     "exponential": exponential,
 }
-"""The base losses ``l(z)`` (docs/specification.md#base-losses), each a convex bound on the error ``z <= 0``."""
+"""The base losses ``l(z)`` (specification.md#base-losses), each a convex bound on the error ``z <= 0``."""
 
 
 class ClassConstants(NamedTuple):

@@ -360,7 +360,7 @@ def joint_task(benchmark: Benchmark, *, masked: bool = False) -> Task:
     Joint training is an upper bound for continual methods, of two kinds, because there are two measures: ``joint``
     trains every image for every class (pooled measure), ``joint-masked`` for the classes of its own tasks (in-task
     measure, the paper's Eq. 6, for networks trained from scratch; on vectors ``exact`` and ``lwf`` can be above it).
-    Tests stay those of the benchmark's tasks. See docs/specification.md#joint.
+    Tests stay those of the benchmark's tasks. See specification.md#joint.
 
     Args:
         masked: positives and negatives of a class are counted inside its own task, as `joint_mask` trains them.

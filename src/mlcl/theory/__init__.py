@@ -4,6 +4,7 @@ They are defined in specification.md#theory. A diagnostic, not a guarantee; `REM
 """
 
 from mlcl.theory.bounds import (
+    DirectionCheck,
     best_margins,
     check_proposition,
     imbalance_terms,
@@ -20,7 +21,6 @@ from mlcl.theory.diagnosis import (
     diagnose_task,
     random_choice,
 )
-from mlcl.theory.directions import DirectionCheck
 from mlcl.theory.sources import diagnose, diagnose_run
 
 __all__ = [

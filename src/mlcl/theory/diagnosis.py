@@ -1,6 +1,6 @@
 """The theory diagnostics of one task and of the samples that a memory holds of it.
 
-The distance of a memory from its task is defined in docs/specification.md#memory-distance.
+The distance of a memory from its task is defined in specification.md#memory-distance.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mlcl.losses.margin import BASES
 from mlcl.memories import TaskSamples, wru_gap
 from mlcl.memories.wru import gap_terms
 from mlcl.theory.bounds import (
+    DirectionCheck,
     Floats,
     ImbalanceTerms,
     Proposition,
@@ -30,7 +31,6 @@ from mlcl.theory.bounds import (
     imbalance_terms,
     optimal_margins,
 )
-from mlcl.theory.directions import DirectionCheck
 
 REMARK = (
     "A diagnostic, not a guarantee: l(z - D) is 1-Lipschitz for every D (hinge, logistic), so the paper's rho = 1/D "

@@ -22,8 +22,8 @@ from mlcl.runs.folder import read_data_record, read_extends, read_memory
 from mlcl.runs.recording import load_benchmark
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.streams import Benchmark, Task, joint_task
+from mlcl.theory.bounds import DirectionCheck, check_directions
 from mlcl.theory.diagnosis import Diagnosis, RiskSettings, Scored, diagnose_task
-from mlcl.theory.directions import DirectionCheck, check_directions
 
 _NO_CLASS = "no class has positives and negatives"
 _IMAGES = "images become feature vectors only in a run, so give the folder of a run of method exact"
