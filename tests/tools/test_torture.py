@@ -9,17 +9,23 @@ from pathlib import Path
 import pytest
 
 from mlcl import files
+from mlcl.taggers import gate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from torture import faults, pairs, special
-from torture.scenes import scenes
+from torture.scenes import paired, scenes
 from torture.shim import KINDS, Shim, places
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    return scenes(tmp_path_factory.mktemp("torture"))
+def base(tmp_path_factory):
+    return tmp_path_factory.mktemp("torture")
+
+
+@pytest.fixture(scope="module")
+def known(base):
+    return scenes(base)
 
 
 @pytest.fixture
@@ -56,10 +62,17 @@ def test_a_sample_of_strange_files_survives(known, root):
 
 
 @pytest.mark.slow
-def test_a_sample_of_second_writers_survives(known, root):
-    assert not wrong(
-        pairs.attack(known["rollback"], [known["thresholds"], known["rollback"]], root, every=13)
-    )
+def test_a_sample_of_second_writers_survives(known, root, base):
+    for name, other in (("rename", "thresholds"), ("keep", "rollback")):
+        assert not wrong(pairs.attack(paired(name, other, base), paired(other, name, base), root, every=40))
+
+
+@pytest.mark.slow
+def test_a_change_that_a_second_writer_loses_is_found(known, root, base, monkeypatch):
+    monkeypatch.setattr(gate, "_decided_anew", lambda extends: False)
+    both = paired("rename", "thresholds", base), paired("thresholds", "rename", base)
+    found = wrong(pairs.attack(*both, root, every=60, share=0.5))
+    assert any("both succeeded, and it is" in what for _, _, _, what in found)
 
 
 @pytest.mark.slow

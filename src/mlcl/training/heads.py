@@ -135,7 +135,7 @@ class SolvedHead(TrainedHead):
         data = self.setup.data
         if data.kind != "images" and (large := unusual(data.train.inputs[task.train])) is not None:
             named = replace(large, row=int(task.train[large.row]))
-            raise InputError(f"the training rows of {self.setup.config.data!r} {named.sentence()}")
+            raise InputError(f"the training split of {self.setup.config.data!r} {named.sentence()}")
 
     def scores(self, split: Literal["train", "test"], rows: Rows) -> Floats:
         """Return the scores, from features that were computed once."""
