@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import special
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from mlcl.errors import InputError
+from mlcl.metrics.bootstrap import bootstrap_class_auc
 from mlcl.metrics.changes import ModelAnswers, auc_changes, pooled_changes
 
 
@@ -140,3 +142,35 @@ def test_small_losses_of_many_classes_are_seen_together():
     assert (found.smallest(0.02)[found.gated] > 0.02).all()
     pooled = pooled_changes(scored(first), scored(second - 0.5 * labels), labels)
     assert next(c for c in pooled if (c.measure, c.part) == ("AUC", "all")).p_value(0.02) < 1e-3
+
+
+def test_rows_that_come_in_fives_count_as_one():
+    rng = np.random.default_rng(0)
+    labels = rng.random((300, 3)) < 0.3
+    before = labels + rng.normal(size=labels.shape)
+    after = before + rng.normal(0, 0.5, before.shape)
+    one = auc_changes(before, after, labels)
+    again = [np.repeat(part, 5, axis=0) for part in (before, after, labels)]
+    groups = np.repeat(np.arange(300), 5)
+    many, alone = auc_changes(*again, groups=groups), auc_changes(*again)
+    assert np.allclose(many.error, one.error, rtol=0.01)
+    assert np.array_equal(many.fewer, one.fewer)
+    assert np.allclose(alone.error, one.error / np.sqrt(5), rtol=0.01)
+    answers = [ModelAnswers(part, special.expit(part), part > 1) for part in (before, after)]
+    wide = [ModelAnswers(part, special.expit(part), part > 1) for part in again[:2]]
+    for single, five in zip(
+        pooled_changes(*answers, labels), pooled_changes(*wide, again[2], groups=groups), strict=True
+    ):
+        assert five.error == pytest.approx(single.error, rel=0.02)
+        assert five.rows == single.rows
+    with pytest.raises(InputError, match="expected one group per row"):
+        auc_changes(before, after, labels, groups=[1, 2])
+
+
+def test_a_bootstrap_of_groups_is_as_wide_as_that_of_single_rows():
+    rng = np.random.default_rng(1)
+    labels = rng.random((200, 2)) < 0.3
+    scores = labels + rng.normal(size=labels.shape)
+    many = [np.repeat(part, 4, axis=0) for part in (scores, labels)]
+    drawn = bootstrap_class_auc(*many, groups=np.repeat(np.arange(200), 4), seed=3)
+    assert np.allclose(drawn, bootstrap_class_auc(scores, labels, seed=3))

@@ -10,10 +10,11 @@ import pytest
 
 from helpers import EXACT, label_settings, label_store, small_arrays
 from mlcl.cli.main import main
+from mlcl.metrics.drift import mmd_test, rate_changes
 from mlcl.models.mlp import VectorBackbone
 from mlcl.runs.continuing import update
 from mlcl.runs.run import run
-from mlcl.taggers.drift import drift
+from mlcl.taggers.drift import drift, one_of_each
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +86,34 @@ def test_what_cannot_be_compared_is_one_sentence(place, tmp_path, capsys):
         error = capsys.readouterr().err
         assert words in error
         assert error.count("\n") == 1
+
+
+def test_rows_in_fives_are_no_drift_where_their_groups_are_named():
+    rng = np.random.default_rng(0)
+    alarms = {None: [], "fives": []}
+    for seed in range(60):
+        reference = rng.normal(size=(150, 3))
+        bursts = np.repeat(rng.normal(size=(40, 3)), 5, axis=0) + rng.normal(0, 0.1, (200, 3))
+        chosen = one_of_each(np.repeat(np.arange(40), 5), seed)
+        for name, rows in ((None, bursts), ("fives", bursts[chosen])):
+            moved = mmd_test(reference, rows, permutations=100, seed=seed).p_value
+            rates = rate_changes(reference > 0.5, rows > 0.5).adjusted.min()
+            alarms[name].append((moved < 0.05, rates < 0.05))
+    assert np.mean(alarms[None], axis=0).min() > 0.25
+    assert np.mean(alarms["fives"], axis=0).max() < 0.13  # 3 of 60 are expected, and 8 in one case of fifty
+
+
+def test_groups_are_a_column_or_a_file_beside(place, tmp_path, capsys):
+    rows = np.load(place / "same.npy")[:60]
+    names = [f"{k // 5}" for k in range(60)]
+    np.savez(tmp_path / "rows.npz", inputs=rows, ids=np.array([f"r{k}" for k in range(60)]))
+    lines = "".join(f"r{k},{name}\n" for k, name in enumerate(names[:50]))
+    (tmp_path / "groups.csv").write_text("id,group\n" + lines)
+    found = drift(place / "run", tmp_path / "rows.npz", group=str(tmp_path / "groups.csv"))
+    assert found.rows == 10 + 10  # ten groups, and ten rows that the file does not name
+    given = ["drift", str(place / "run"), str(tmp_path / "rows.npz"), "--group"]
+    assert main([*given, "burst"]) == 2
+    assert "expected a .csv with the columns id and group" in capsys.readouterr().err
+    (tmp_path / "wrong.csv").write_text("id,burst\nr1,2\n")
+    assert main([*given, str(tmp_path / "wrong.csv")]) == 2
+    assert "no column 'group'" in capsys.readouterr().err

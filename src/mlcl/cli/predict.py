@@ -191,6 +191,7 @@ def drift(
     inputs: Path,
     *,
     reference: str | None = None,
+    group: str | None = None,
     level: float = drifting.LEVEL,
     seed: int = 0,
     out: Path | None = None,
@@ -205,6 +206,8 @@ def drift(
         folder (DIR): the folder of the tagger.
         inputs (INPUT): a folder of images, an .npy or .npz, or a store.
         reference (STORE): compare with the test rows of this store (default: the run's own).
+        group (COLUMN): inputs with the same cell there depend on one another, such as images of one burst: one of each
+            is compared. A column of a table; of other inputs a .csv with the columns id and group.
         level (P): p-value below which it moved.
         seed (N): seed of the permutations (default: 0).
         out (FILE.json): also write everything to this file.
@@ -212,7 +215,7 @@ def drift(
     """
     if out is not None:
         scoring.check_out(out, suffixes=(".json",), overwrite=overwrite)
-    found = drifting.drift(folder, inputs, reference=reference, level=level, seed=seed)
+    found = drifting.drift(folder, inputs, reference=reference, group=group, level=level, seed=seed)
     if out is not None:
         write_json(out, found.record())
     console = make_console(sys.stdout)

@@ -78,6 +78,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.data.column_names)
+
     def cells(self, name: str) -> list[Any]:
         """Return the cells of a column: texts, lists, numbers, or None."""
         found: list[Any] = self.data.column(name).to_pylist()

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlcl.errors import InputError, check_int
 from mlcl.metrics.columns import Column, column_means, in_threads, insertion_points, ratio, transposed
-from mlcl.metrics.inputs import Bools, Floats, Scores, check_level, check_scores
+from mlcl.metrics.inputs import Bools, Floats, Scores, check_level, check_scores, group_numbers
 from mlcl.metrics.intervals import Interval
 from mlcl.metrics.ranking import macro_auc
 
@@ -40,9 +40,15 @@ class SortedClass(NamedTuple):
 
 
 def bootstrap_interval(
-    scores: ArrayLike, labels: ArrayLike, *, resamples: int = 1000, level: float = 0.95, seed: int = 0
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    groups: ArrayLike | None = None,
 ) -> Interval:
-    """Return the Macro-AUC with its percentile bootstrap interval, rows drawn with replacement.
+    """Return the Macro-AUC with its percentile bootstrap interval, rows (or groups of rows) drawn with replacement.
 
     The interval shows how much the value would vary on other test sets of this size. It does not cover the variation
     of training: for that see `mean_std` over seeds. Arguments and skipped classes are those of `bootstrap_macro_auc`.
@@ -54,7 +60,7 @@ def bootstrap_interval(
     (0.696, 0.74, 0.805)
     """
     check_level(level)
-    values = bootstrap_macro_auc(scores, labels, resamples=resamples, seed=seed)
+    values = bootstrap_macro_auc(scores, labels, resamples=resamples, seed=seed, groups=groups)
     low, high = (float(end) for end in percentile_ends(values, level))
     return Interval(estimate=macro_auc(scores, labels), low=low, high=high, level=level)
 
@@ -69,7 +75,12 @@ def percentile_ends(draws: Floats, level: float) -> tuple[Floats, Floats]:
 
 
 def bootstrap_macro_auc(
-    scores: ArrayLike, labels: ArrayLike, *, resamples: int = 1000, seed: int = 0
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    groups: ArrayLike | None = None,
 ) -> Floats:
     """Return the Macro-AUC of each bootstrap resample, float64 ``[resamples]``.
 
@@ -82,11 +93,13 @@ def bootstrap_macro_auc(
         labels: ``[n, K]``, 0 or 1.
         resamples: how many.
         seed: of the draws.
+        groups: a group per row, ``[n]``: rows of one group depend on one another, and are drawn together; each row is
+            its own group by default.
 
     >>> bootstrap_macro_auc([[0.9], [0.8], [0.2], [0.1]], [[1], [1], [0], [0]], resamples=3)
     array([1., 1., 1.])
     """
-    values = bootstrap_class_auc(scores, labels, resamples=resamples, seed=seed)
+    values = bootstrap_class_auc(scores, labels, resamples=resamples, seed=seed, groups=groups)
     return column_means(values.T, ~np.isnan(values.T))
 
 
@@ -97,6 +110,7 @@ def bootstrap_class_auc(
     resamples: int = 1000,
     seed: int = 0,
     mask: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> Floats:
     """Return the AUC of each class in each bootstrap resample, float64 ``[resamples, K]``, nan where undefined.
 
@@ -118,8 +132,11 @@ def bootstrap_class_auc(
     # One stream of random numbers per block: the result is the same however many threads share the blocks.
     streams = np.random.default_rng(seed).spawn(len(sizes))
 
+    place, count = group_numbers(groups, n)
+
     def block(job: tuple[np.random.Generator, int]) -> Floats:
-        return resampled_auc(classes, draw_counts(job[0], n, job[1]))
+        counts = draw_counts(job[0], count, job[1])
+        return resampled_auc(classes, counts if count == n else counts.take(place, axis=1))
 
     work = values.size * resamples
     return np.concatenate(in_threads(block, zip(streams, sizes, strict=True), size=work))

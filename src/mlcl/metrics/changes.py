@@ -16,7 +16,7 @@ from scipy.special import stdtr, stdtrit
 
 from mlcl.errors import InputError
 from mlcl.metrics.influence import ap_influence, auc_influence, brier_influence, f1_influence
-from mlcl.metrics.inputs import Bools, Floats, Scores, check_level, check_scores
+from mlcl.metrics.inputs import Bools, Floats, Scores, check_level, check_scores, group_numbers
 
 LEAST = 5
 """Positives and negatives below which the noise of a class cannot be told."""
@@ -99,6 +99,7 @@ def auc_changes(
     *,
     level: float = 0.95,
     mask: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> AucChanges:
     """Return how the AUC of each class changed from one model to another, with simultaneous intervals.
 
@@ -113,6 +114,8 @@ def auc_changes(
         labels: ``[n, K]``, 0 or 1.
         level: confidence level.
         mask: which labels are known, ``[n, K]``; all by default.
+        groups: a group per row, ``[n]``: rows of one group depend on one another, and count as one; by default each
+            row is its own group.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((300, 2)) < 0.3
@@ -127,12 +130,13 @@ def auc_changes(
     if not len(first):
         raise InputError("before has no rows, but at least one was expected")
     cells = np.ones_like(truth) if known is None else known
-    fewer = np.minimum((truth & cells).sum(axis=0), (~truth & cells).sum(axis=0))
+    place = _places(groups, len(first))
+    fewer = np.minimum(*(_in_groups(side & cells, place) for side in (truth, ~truth)))
     old, new, error = np.full((3, len(fewer)), np.nan)
     for k in np.flatnonzero(fewer):
         rows, y = cells[:, k], truth[cells[:, k], k]
         (old[k], a), (new[k], b) = (auc_influence(scores[rows, k], y) for scores in (first, second))
-        error[k] = _norm(b - a)
+        error[k] = _norm(b - a, None if place is None else place[rows])
     return AucChanges(old, new, error, fewer, level)
 
 
@@ -179,7 +183,12 @@ class PooledChange:
 
 
 def pooled_changes(
-    before: ModelAnswers, after: ModelAnswers, labels: ArrayLike, *, mask: ArrayLike | None = None
+    before: ModelAnswers,
+    after: ModelAnswers,
+    labels: ArrayLike,
+    *,
+    mask: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> list[PooledChange]:
     """Return how measures over many classes changed; classes without positives or negatives are left out.
 
@@ -188,8 +197,10 @@ def pooled_changes(
         after: what the second model says of the same rows and classes.
         labels: ``[n, K]``, 0 or 1.
         mask: which labels are known, ``[n, K]``; all by default.
+        groups: a group per row, as in `auc_changes`.
     """
     _, truth, known = check_scores(before.scores, labels, mask)
+    place = _places(groups, len(truth))
     cells = np.ones_like(truth) if known is None else known
     positive, negative = (truth & cells).sum(axis=0), (~truth & cells).sum(axis=0)
     some = np.flatnonzero(np.minimum(positive, negative))
@@ -212,13 +223,18 @@ def pooled_changes(
                 old, new, influence = found[measure]
                 moved[measure, part][rows] += influence / size
                 ends[measure, part] += np.array([old, new]) / size
-    rows_of = {part: int((truth & cells)[:, columns].any(axis=1).sum()) for part, columns in parts.items()}
+    rows_of = {
+        part: int(_in_groups(np.atleast_2d((truth & cells)[:, columns].any(axis=1)).T, place)[0])
+        for part, columns in parts.items()
+    }
     changes = [
-        PooledChange(*name, float(ends[name][0]), float(ends[name][1]), _norm(moved[name]), rows_of[name[1]])
+        PooledChange(
+            *name, float(ends[name][0]), float(ends[name][1]), _norm(moved[name], place), rows_of[name[1]]
+        )
         for name in names
     ]
     (old, a), (new, b) = (f1_influence(each.tags & cells, truth & cells) for each in (before, after))
-    return [*changes, PooledChange("F1", "all", old, new, _norm(b - a), rows_of["all"])]
+    return [*changes, PooledChange("F1", "all", old, new, _norm(b - a, place), rows_of["all"])]
 
 
 def _of_class(
@@ -233,5 +249,22 @@ def _of_class(
     return found
 
 
-def _norm(influence: Floats) -> float:
+def _norm(influence: Floats, place: NDArray[np.int64] | None) -> float:
+    """Return the standard error: influences of rows of one group add up before they are squared."""
+    if place is not None:
+        groups = int(np.count_nonzero(np.bincount(place)))
+        influence = np.bincount(place, influence) * np.sqrt(groups / max(groups - 1, 1))
     return float(np.sqrt(np.square(influence).sum()))
+
+
+def _places(groups: ArrayLike | None, rows: int) -> NDArray[np.int64] | None:
+    return None if groups is None else group_numbers(groups, rows)[0]
+
+
+def _in_groups(marks: Bools, place: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Return in how many groups of rows a column is marked, ``[K]``."""
+    if place is None:
+        return np.asarray(marks.sum(axis=0))
+    order = np.argsort(place, kind="stable")
+    starts = np.unique(place[order], return_index=True)[1]
+    return np.asarray(np.logical_or.reduceat(marks[order], starts, axis=0).sum(axis=0))

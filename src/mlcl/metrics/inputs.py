@@ -67,6 +67,17 @@ def check_average(average: object) -> None:
         raise InputError(f"average is {average!r}, but 'macro' or None was expected")
 
 
+def group_numbers(groups: ArrayLike | None, rows: int) -> tuple[NDArray[np.int64], int]:
+    """Return the number of each row's group, and how many groups there are; None: each row is its own."""
+    if groups is None:
+        return np.arange(rows), rows
+    names = np.asarray(groups)
+    if names.shape != (rows,):
+        raise InputError(f"groups has shape {names.shape}; expected one group per row, ({rows},)")
+    found, place = np.unique(names, return_inverse=True)
+    return place.astype(np.int64), len(found)
+
+
 def check_level(level: float) -> None:
     """Refuse a confidence level outside (0, 1)."""
     if not 0 < level < 1:

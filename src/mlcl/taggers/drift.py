@@ -22,7 +22,7 @@ from mlcl.runs.continuing import benchmark_of, load_base
 from mlcl.runs.trained import Trained, load_trained
 from mlcl.runs.versions import now_text
 from mlcl.taggers.gate import check_inputs
-from mlcl.taggers.predict import read_inputs
+from mlcl.taggers.predict import read_groups, read_inputs
 from mlcl.training.batches import slices
 
 LEVEL = 0.01
@@ -87,15 +87,20 @@ def drift(
     inputs: str | Path,
     *,
     reference: str | Path | None = None,
+    group: str | None = None,
     level: float = LEVEL,
     seed: int = 0,
 ) -> Drift:
     """Compare new inputs with the test rows of the data that a run was trained on.
 
+    The tests take rows for independent. Of inputs that are not, such as images of one burst, one of each ``group`` is
+    drawn; otherwise every burst is an alarm.
+
     Args:
         folder: the run; of one with versions the current one.
         inputs: as for `mlcl.taggers.predict.predict`: an image folder, an array, or a store (all its rows).
         reference: a store whose test rows to compare with instead.
+        group: which inputs depend on one another, see `mlcl.taggers.predict.read_groups`.
         level: the p-value below which something has moved.
         seed: of the permutations, and of the rows drawn for them.
     """
@@ -104,18 +109,30 @@ def drift(
     names, batches = read_inputs(Path(inputs), trained)
     if len(names) < 2:
         raise InputError(f"{inputs} has {len(names)} input; expected at least 2 to speak of a distribution.")
+    groups = names if group is None else read_groups(Path(inputs), names, group)
+    chosen = np.arange(len(names)) if group is None else one_of_each(np.array(groups), seed)
+    if len(chosen) < 2:
+        raise InputError(
+            "--group: all inputs are of one group; expected at least 2, one row of each is compared."
+        )
     where, rows = _reference(trained, reference)
     known = _described(trained, (rows[piece] for piece in slices(len(rows), _size(trained))))
-    new = _described(trained, batches)
+    new = [part[chosen] for part in _described(trained, batches)]
     return Drift(
         reference=where,
         reference_rows=len(rows),
-        rows=len(names),
+        rows=len(chosen),
         labels=trained.classes,
         inputs=mmd_test(known[0], new[0], seed=seed),
         rates=rate_changes(known[1], new[1]),
         level=float(level),
     )
+
+
+def one_of_each(groups: NDArray[Any], seed: int) -> NDArray[np.int64]:
+    """Return a row of each group, drawn at random: rows that are independent, as groups are."""
+    shuffled = np.random.default_rng(seed).permutation(len(groups))
+    return np.sort(shuffled[np.unique(groups[shuffled], return_index=True)[1]])
 
 
 def _reference(trained: Trained, store: str | Path | None) -> tuple[str, NDArray[Any]]:

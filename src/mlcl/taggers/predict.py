@@ -96,6 +96,32 @@ def predict(
     return Scores(tuple(ids), trained.classes, found, chosen.values, doubts)
 
 
+def read_groups(inputs: Path, ids: Sequence[str], group: str) -> list[str]:
+    """Return the group of each input: rows that depend on one another, such as images of one burst.
+
+    Args:
+        inputs: what is scored.
+        ids: their names.
+        group: a column of ``inputs``, if that is a table; or a table with the columns ``id`` and ``group``, in which
+            an input that is not named is a group of its own.
+    """
+    beside = Path(group)
+    table = read_table(beside) if is_table(beside) else read_table(inputs) if is_table(inputs) else None
+    if table is None:
+        raise InputError(
+            f"--group is {group!r} and {inputs} is no table; expected a .csv with the columns id and group"
+        )
+    missing = next(
+        (n for n in (("id", "group") if is_table(beside) else (group,)) if n not in table.columns), None
+    )
+    if missing is not None:
+        raise InputError(f"--group: {table.path} has no column {missing!r}; expected one of {table.columns}")
+    if not is_table(beside):
+        return table.names(group)
+    named = dict(zip(table.names("id"), table.names("group"), strict=True))
+    return [f"group {named[name]}" if name in named else f"input {name}" for name in ids]
+
+
 def _holds_texts(path: Path, trained: Trained) -> bool:
     lines = str(path) == "-" or (path.is_file() and path.suffix.lower() == ".txt")
     return lines or (trained.encoder is not None and path.is_file() and is_table(path))
