@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from helpers import EXACT, label_settings
 from mlcl.cli.main import main
-from mlcl.datasets import Dataset, prepare_source
+from mlcl.datasets import Dataset, prepare_source, read_ids
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.runs.versions import baseline_number, current_folder, pin, prune, versions
@@ -144,3 +147,24 @@ def test_an_update_with_shuffled_labels_learns_nothing_unless_told_to(tagger, ca
     assert [v.number for v in versions(root)] == before
     with pytest.raises(Refused, match="nothing was learnt"):
         load(root).update(tagger / "spoilt")
+
+
+def test_rows_of_a_gate_in_groups_count_as_one(tagger, capsys):
+    ids = read_ids(tagger / "first")
+    lines = [f"{name},{number // 10}" for number, name in enumerate(ids)]
+    (tagger / "groups.csv").write_text("\n".join(["id,group", *lines]))
+    trained = load_trained(tagger / "tagger", current=False)
+    other = replace(trained, network=copy.deepcopy(trained.network))
+    weight = other.network.head.linear.weight
+    weight.data = weight.data + torch.linspace(-0.2, 0.2, weight.numel()).reshape(weight.shape)
+    alone = judge(trained, other, tagger / "first")
+    grouped = judge(trained, other, tagger / "first", groups=str(tagger / "groups.csv"))
+    assert (grouped.changes.fewer < alone.changes.fewer).all()
+    root, gate = str(tagger / "tagger"), ["--gate-groups", str(tagger / "groups.csv")]
+    given = ["update", root, "--data", str(tagger / "more"), "--quiet"]
+    assert main([*given, *gate]) == 2
+    assert "without --gate" in capsys.readouterr().err
+    assert main([*given, "--gate", str(tagger / "first"), *gate]) == 0
+    record = json.loads((tagger / "tagger" / "versions" / "2" / "gate.json").read_text())
+    assert record["pooled"][0]["rows"] <= 150
+    assert main([*given, "--gate", str(tagger / "first"), "--gate-groups", str(tagger / "tagger")]) == 2

@@ -239,6 +239,7 @@ def update(
     data: str,
     gate: str | None = None,
     allow: float | None = None,
+    gate_groups: Path | None = None,
     even_unlike: bool = False,
     out: Path | None = None,
     reading: Reading,
@@ -262,6 +263,8 @@ def update(
             with the first one, or that of `mlcl versions DIR --pin N`.
         allow (POINTS): points (x 100) of AUC that a label, or a mean over labels, may lose, or twice as many of Brier
             skill (default: 1).
+        gate_groups (FILE.csv): with the columns id and group: rows of the gate that depend on one another, such as
+            images of one burst, have the same group and count as one.
         even_unlike: learn also where the labels of the new rows do not fit what was learnt before, as if they were
             shuffled; otherwise nothing is learnt then (exit code 4).
         out (DIR2): write a run folder of its own instead of a version of DIR; what is current does not change.
@@ -277,9 +280,11 @@ def update(
 
     config = _more_config(folder, data, reading, settings)
     judged = None
+    if gate_groups is not None and gate is None:
+        raise InputError("--gate-groups was given without --gate; expected both.")
     if gate is not None:
         rows = _store(folder, gate, reading, gate=True)
-        judged = check_gate(folder, rows, allow=ALLOW if allow is None else allow)
+        judged = check_gate(folder, rows, allow=ALLOW if allow is None else allow, groups=gate_groups)
     if not even_unlike and (found := unlike(folder, load_dataset(config.data))):
         return fail(f"--data {data}: {found}; nothing was learnt; to learn it nevertheless: --even-unlike", 4)
     with claimed(folder, out) as made:

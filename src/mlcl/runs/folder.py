@@ -333,11 +333,13 @@ class Gate:
         store: whose test rows are scored, by absolute folder or name.
         fingerprint: of the store.
         allow: points of AUC that a label may lose.
+        groups: a table that names the groups of rows, by absolute path; None: rows are independent.
     """
 
     store: str
     fingerprint: str
     allow: float
+    groups: str | None = None
 
 
 @dataclass(frozen=True)
@@ -395,7 +397,8 @@ def _gate(record: Any, *, source: Path) -> Gate | None:
     try:
         gate = Gate(**record)
         check_number("allow", gate.allow, high=100)
-        if not isinstance(gate.store, str) or not isinstance(gate.fingerprint, str):
+        texts = (gate.store, gate.fingerprint, gate.groups or "")
+        if not all(isinstance(one, str) for one in texts):
             raise TypeError
     except (TypeError, InputError):
         raise InputError(

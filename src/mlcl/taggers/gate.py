@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.datasets import Dataset, absolute_data, load_dataset, shown_data
+from mlcl.datasets import Dataset, absolute_data, find_dataset, load_dataset, read_ids, shown_data
+from mlcl.datasets.table import is_table
 from mlcl.errors import InputError, check_number
 from mlcl.exact import ExactLearner, solve
 from mlcl.metrics.changes import LEAST, AucChanges, ModelAnswers, PooledChange, auc_changes, pooled_changes
@@ -44,6 +45,7 @@ from mlcl.runs.versions import (
     use_version,
     version_folder,
 )
+from mlcl.taggers.predict import read_groups
 
 ALLOW = 1.0
 """Points of AUC that a label may lose by default."""
@@ -169,7 +171,13 @@ class Verdict:
 
 
 def judge(
-    old: Trained, new: Trained, store: str | Path, *, allow: float = ALLOW, level: float = LEVEL
+    old: Trained,
+    new: Trained,
+    store: str | Path,
+    *,
+    allow: float = ALLOW,
+    level: float = LEVEL,
+    groups: str | None = None,
 ) -> Verdict:
     """Compare two versions, label by label and over all labels, on the test rows of a store.
 
@@ -179,6 +187,8 @@ def judge(
         store: by folder or name; both versions must know at least one of its labels.
         allow: points that a label, or a mean over labels, may lose.
         level: how often the verdict passes where nothing was lost; half of the rest goes to labels alone.
+        groups: a table with the columns ``id`` and ``group``: rows of one group depend on one another, such as images
+            of one burst, and count as one.
     """
     check_number("--allow", allow, high=100)
     data = load_dataset(str(store))
@@ -189,6 +199,7 @@ def judge(
         raise InputError(f"{store} has no label that both {old.folder} and {new.folder} know.")
     sides = _scored(old, data, both), _scored(new, data, both)
     cells = _cells(data, both)
+    together = None if groups is None else _groups(str(store), len(data.test), groups)
     added = [name for name in data.classes if name in new.classes and name not in old.classes]
     goals = (each.thresholds.goal for each in (old, new))
     withheld = any(goal is not None and goal.certified for goal in goals)  # tags, for want of a certificate
@@ -200,12 +211,26 @@ def judge(
         allow=float(allow),
         level=level,
         labels=tuple(both),
-        changes=auc_changes(sides[0].scores, sides[1].scores, **cells, level=(1 + level) / 2),
-        pooled=tuple(one for one in pooled_changes(*sides, **cells) if one.measure != "F1" or not withheld),
+        changes=auc_changes(
+            sides[0].scores, sides[1].scores, **cells, level=(1 + level) / 2, groups=together
+        ),
+        pooled=tuple(
+            one
+            for one in pooled_changes(*sides, **cells, groups=together)
+            if one.measure != "F1" or not withheld
+        ),
         new=tuple(added),
         worse_than_chance=_worse_than_chance(new, data, added),
         gone=tuple(name for name in data.classes if name in old.classes and name not in new.classes),
     )
+
+
+def _groups(store: str, rows: int, table: str) -> NDArray[np.str_]:
+    """Return the group of each test row of a store."""
+    if not is_table(Path(table)):
+        raise InputError(f"--gate-groups is {table!r}; expected a .csv with the columns id and group.")
+    names = read_ids(find_dataset(store))
+    return np.array(read_groups(Path(store), names[len(names) - rows :], table))
 
 
 def _cells(data: Dataset, names: list[str]) -> dict[str, Any]:
@@ -441,20 +466,27 @@ def _compare(old: Path, new: Path, gate: files.Gate) -> list[Verdict]:
         if set(one.classes) & set(later.classes) & set(load_dataset(gate.store).classes)
     ]
     level = 1 - (1 - LEVEL) / max(len(known), 1)
-    return [judge(one, later, gate.store, allow=gate.allow, level=level) for one in known or earlier[:1]]
+    options: dict[str, Any] = {"allow": gate.allow, "level": level, "groups": gate.groups}
+    return [judge(one, later, gate.store, **options) for one in known or earlier[:1]]
 
 
-def check_gate(folder: str | Path, store: str | Path, *, allow: float = ALLOW) -> files.Gate:
+def check_gate(
+    folder: str | Path, store: str | Path, *, allow: float = ALLOW, groups: Path | None = None
+) -> files.Gate:
     """Return a gate as a version records it; one that cannot compare what follows from a run is refused.
 
     Args:
         folder: the run that follows from.
         store: whose test rows are scored, by folder or name.
         allow: points of AUC that a label may lose.
+        groups: a table of ids and groups, see `judge`.
     """
     check_number("--allow", allow, high=100)
     trained, data = load_trained(folder), load_dataset(str(store))
     check_inputs(trained, data, store)
     if not set(data.classes) & set(trained.classes):
         raise InputError(f"{store} has no label that {folder} knows; expected one with its labels.")
-    return files.Gate(absolute_data(str(store)), data.fingerprint, float(allow))
+    where = None if groups is None else str(groups.resolve())
+    if where is not None:
+        _groups(str(store), len(data.test), where)
+    return files.Gate(absolute_data(str(store)), data.fingerprint, float(allow), where)
