@@ -195,9 +195,6 @@ def absolute_data(name_or_path: str) -> str:
     """Return what a run records as its ``data``: of a store's folder the absolute path, a name as it is.
 
     So that the store is found from whatever folder the run is looked at, while names hold on other machines too.
-
-    >>> absolute_data("digits"), absolute_data("voc2012-96")
-    ('digits', 'voc2012-96')
     """
     if name_or_path == "digits" or is_given_arrays(name_or_path):
         return name_or_path
@@ -234,11 +231,7 @@ def counted_data(fingerprint: str) -> str:
 
 
 def is_given_arrays(data: str) -> bool:
-    """Return whether ``data`` of a run's settings stands for rows that no store holds: given in Python, or counted.
-
-    >>> is_given_arrays("arrays:0123456789abcdef"), is_given_arrays("digits")
-    (True, False)
-    """
+    """Return whether ``data`` of a run's settings stands for rows that no store holds: given in Python, or counted."""
     return data.startswith((_ARRAYS, _COUNTED))
 
 

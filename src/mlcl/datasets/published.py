@@ -67,22 +67,8 @@ def published_differences(
 ) -> tuple[str, ...]:
     """Return a sentence for each way in which data differ from a published dataset; nothing if they are the same.
 
-    Args:
-        name: of the benchmark or store; one that begins with no published dataset claims nothing.
-        data: name of the dataset that is there.
-        classes: names of its classes, in any order.
-        train: its training rows.
-        test: its test rows.
-        dropped: how many images its store leaves out, by reason. A store that leaves out images because they have no
-            label left is whole where its rows and these are all images that were published.
-
-    >>> published_differences("voc2007-b0-c4", data="voc2007", classes=voc.CLASSES, train=5011, test=4952)
-    ()
-    >>> published_differences("voc2007", data="voc2007", classes=voc.CLASSES, train=5011, test=4000)
-    ('voc2007 has 4,000 test rows; as published it has 4,952, fewer under --difficult exclude',)
-    >>> left_out = {"only difficult objects": 952}
-    >>> published_differences("voc2007", data="voc2007", classes=voc.CLASSES, train=5011, test=4000, dropped=left_out)
-    ()
+    A ``name`` of a benchmark or store that begins with no published dataset claims nothing. A store that leaves out
+    images because they have no label left (``dropped``) is whole where its rows and these are all published images.
     """
     known = published_name(name)
     if known is None:

@@ -114,13 +114,9 @@ class Child:
         notify: Callable[[Child, Any], None],
         environment: Mapping[str, str],
     ) -> None:
-        """Start the process.
+        """Start the process, in which ``function``, importable by name, is called with its `Channel` and ``args``.
 
-        Args:
-            function: importable by name; called in the process with its `Channel` and ``args``.
-            *args: sent to it.
-            notify: called in a thread of this process with each message of the child, at last with its `Exit`.
-            environment: further variables; those of libraries are read when they are loaded.
+        ``notify`` is called in a thread of this process with each message of the child, at last with its `Exit`.
         """
         # The plugins on their own and first: what they define must be there before arguments of theirs are read.
         start = pickle.dumps(loaded_plugins()) + pickle.dumps((function, args))

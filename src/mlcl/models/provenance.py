@@ -166,10 +166,6 @@ def check_encoder(
 
     Both may have the same width, so nothing else would show that the scores mean nothing. Where one of the two is not
     recorded, or the size of its images is not, this warns.
-
-    Args:
-        trained: provenance of the features that the run was trained on; None if it is not recorded.
-        given: provenance of the features to use now.
     """
     if trained is None and given is None:
         return

@@ -130,12 +130,7 @@ class Door:
 
 
 def make_app(workers: Workers, *, door: Door | None = None) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        workers: what computes the answers, started.
-        door: who is let in.
-    """
+    """Return the application."""
     door = door or Door()
     app = FastAPI(
         title="mlcl",

@@ -228,13 +228,6 @@ def parse(data: bytes, *names: str, lists: int) -> tuple[str, Any]:
         names: of the fields that are expected.
         lists: how many lists there may be. They are counted before anything is parsed: a text of many, within one
             another or not, takes far more memory and time than its bytes say.
-
-    >>> parse(b'{"vector": [1, 2]}', "vector", lists=1)
-    ('vector', [1, 2])
-    >>> parse(b'{"vector": [[1], [2]]}', "vector", lists=1)
-    Traceback (most recent call last):
-    ...
-    mlcl.errors.InputError: the request is no JSON object with 'vector' alone and at most 1 lists in it
     """
     expected = " or ".join(repr(name) for name in names)
     outline = STRINGS.sub(b"", data)
