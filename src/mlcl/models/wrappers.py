@@ -35,15 +35,6 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation that torchvision's classification weights expect; assumed for files as well."""
 
 
-def open_package(
-    package: str, member: str, input_shape: tuple[int, ...], resize: int | None
-) -> tuple[str, Any]:
-    """Check what a wrapper is asked for; return the model's full name and the imported package."""
-    name = f"{package}:{member}"
-    check_images(name, input_shape, resize)
-    return name, require(package, f"model {name!r}")
-
-
 def unknown_model(package: str, member: str, known: Iterable[str], *, kind: str = "model") -> InputError:
     """Return the error for a name that a package does not have, with the nearest one that it has."""
     name = f"{package}:{member}"
@@ -127,7 +118,9 @@ def timm_backbone(
         pretrained: Pre-trained weights: true for the package's default, the name of published weights, or a file.
         resize: Side in pixels to which images are resized before they reach the model.
     """
-    name, timm = open_package("timm", member, input_shape, resize)
+    name = f"timm:{member}"
+    check_images(name, input_shape, resize)
+    timm = require("timm", f"model {name!r}")
     full = _timm_name(timm, member, pretrained)
     config = timm.get_pretrained_cfg(full)
     height, width = input_shape[1:] if resize is None else (resize, resize)
@@ -231,8 +224,9 @@ def torchvision_backbone(
     resize: int | None = None,
 ) -> PackageBackbone:
     """Return a classification model of torchvision without its last layer."""
-    name, torchvision = open_package("torchvision", member, input_shape, resize)
-    models = torchvision.models
+    name = f"torchvision:{member}"
+    check_images(name, input_shape, resize)
+    models = require("torchvision", f"model {name!r}").models
     known = models.list_models(module=models)
     if member not in known:
         raise unknown_model("torchvision", member, known, kind="classification model")

@@ -303,15 +303,13 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.2, seed: int = 0) -> Datas
     held, kept = np.sort(order[:count]), np.sort(order[count:])
     # Derived from the known fingerprint and the row numbers: the content need not be read again.
     digest = hashlib.sha256(dataset.fingerprint.encode() + held.astype("<i8").tobytes())
-    return Dataset(
+    return replace(
+        dataset,
         name=f"{dataset.name}-validation",
-        classes=dataset.classes,
         train=_take(dataset.train, kept),
         test=_take(dataset.train, held),
         fingerprint=digest.hexdigest()[:16],
-        augmentation=dataset.augmentation,
-        origin=dataset.origin,
-        options=dataset.options,
+        dropped={},
     )
 
 
