@@ -14,6 +14,7 @@ from mlcl.errors import InputError
 from mlcl.memories.wru import wru_gap
 from mlcl.reports import read_run, sections
 from mlcl.reports.figures import memory_gap, memory_shares
+from mlcl.runs.result import Result
 
 
 @pytest.fixture
@@ -37,6 +38,13 @@ def test_a_run_is_read_as_it_was_written(runs):
     assert joint.joint
     assert np.isnan(joint.values["forgetting"])
     assert joint.memory is None
+
+
+@pytest.mark.parametrize("name", ["rldam-wru-0", "joint-0"])
+def test_a_result_is_written_as_it_was_read(runs, name):
+    content = json.loads((runs / name / "result.json").read_text())
+    again = Result.from_json(content, source=runs / name).to_json()
+    assert again == {key: value for key, value in content.items() if key != "sha256"}
 
 
 def test_memory_shares_and_gap_against_explicit_loops(runs):

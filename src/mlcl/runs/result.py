@@ -341,7 +341,7 @@ def _session(content: Any) -> dict[str, float]:
     """Return the measures of one session; those that it does not have are nan."""
     if not isinstance(content, dict):
         raise InputError(f"sessions hold {str(content)[:40]!r}; expected the measures of a session")
-    return {name: _number(content.get(name)) for name in MEASURES}
+    return dict.fromkeys(MEASURES, NAN) | _numbers(content)
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
