@@ -136,3 +136,21 @@ def test_kept_rows_make_probabilities_of_sparse_features_right():
     assert brier_score(kept.predict_proba(x[half]), y[half]) < brier_score(
         plain.predict_proba(x[half]), y[half]
     )
+
+
+def test_a_certificate_holds_for_the_weights_after_an_update():
+    below, certified = 0, 0
+    truth_x, truth_y = rows(20_000, seed=999)
+    for seed in range(20):
+        x, y = rows(3000, seed=seed)
+        tagger = ExactTagger(calibrate=300, decide="precision", decide_value=0.75)
+        tagger.partial_fit(x[:1500], y[:1500])
+        before = tagger.thresholds_
+        tagger.partial_fit(x[1500:], y[1500:])
+        assert not np.array_equal(tagger.thresholds_, before)
+        given = tagger.predict(truth_x)
+        some = given.sum(0) > 0
+        certified += some.sum()
+        below += ((given * truth_y).sum(0)[some] < 0.75 * given.sum(0)[some]).sum()
+    assert certified > 30
+    assert below <= 0.15 * certified  # 10 % are allowed

@@ -10,15 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit
+from scipy.stats import norm
 
 from helpers import EXACT, label_settings
 from mlcl.cli.main import main
 from mlcl.datasets import Dataset, prepare_source, read_ids
+from mlcl.metrics.changes import ModelAnswers, auc_changes, pooled_changes
 from mlcl.runs.run import run
 from mlcl.runs.trained import load_trained
 from mlcl.runs.versions import baseline_number, current_folder, pin, prune, versions
 from mlcl.taggers import Refused, load
-from mlcl.taggers.gate import judge, unlike
+from mlcl.taggers.gate import Verdict, judge, unlike
 
 CLASSES = [f"label {k}" for k in range(8)]
 WEIGHTS = np.random.default_rng(0).normal(size=(8, 12))
@@ -168,3 +171,29 @@ def test_rows_of_a_gate_in_groups_count_as_one(tagger, capsys):
     record = json.loads((tagger / "tagger" / "versions" / "2" / "gate.json").read_text())
     assert record["pooled"][0]["rows"] <= 150
     assert main([*given, "--gate", str(tagger / "first"), "--gate-groups", str(tagger / "tagger")]) == 2
+
+
+def passed_updates(seed, loss):
+    """How many of three updates pass that each lose some AUC of eight labels; noise is as between two fits."""
+    rng = np.random.default_rng(seed)
+    y = rng.random((1200, 8)) < np.geomspace(0.04, 0.3, 8)
+    shared, made = rng.normal(size=y.shape), []
+    for update in range(4):
+        gap = np.sqrt(2) * norm.ppf(0.9 - loss * update)
+        scores = np.sqrt(0.95) * shared + np.sqrt(0.05) * rng.normal(size=y.shape) + gap * y
+        p = expit(gap * (scores - gap / 2) + np.log(y.mean(0)))
+        made.append(ModelAnswers(scores, p, p > 0.3))
+        earlier = dict.fromkeys((update - 1, 0)) if update else ()
+        for other in earlier:
+            level = 1 - 0.05 / len(earlier)
+            changes = auc_changes(made[other].scores, scores, y, level=(1 + level) / 2)
+            pooled = tuple(pooled_changes(made[other], made[update], y))
+            names = tuple(CLASSES)
+            if not Verdict(1, "", len(y), 1.0, level, names, changes, pooled, (), (), ()).passed:
+                return update - 1
+    return 3
+
+
+def test_two_points_lost_by_every_update_are_refused_by_the_third_and_nothing_lost_is_not():
+    assert np.mean([passed_updates(seed, 0.02) < 3 for seed in range(12)]) >= 0.95
+    assert np.mean([passed_updates(100 + seed, 0.0) < 3 for seed in range(12)]) <= 0.1
