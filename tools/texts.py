@@ -376,7 +376,9 @@ def page() -> str:
     notes = (__doc__ or "").split("\n\n", 2)[2].replace("``", "`").strip()
     first = rows[0]
     return (
-        "# Growing taggers of texts, compared\n\n<!-- Written by tools/texts.py; do not edit. -->\n\n"
+        "# Growing taggers of texts, compared\n\n"
+        "For anybody with texts: taggers that gain tags, beside what is trained anew on everything.\n\n"
+        "<!-- Written by tools/texts.py; do not edit. -->\n\n"
         f"`make bench-text`; {int(first['packages']):,} packages, seeds {', '.join(seeds)}, about {first['tags']} "
         f"tags, {int(first['rows']):,} packages to learn from. *Rare*: the tags with 5 to 19 positives alone.\n\n"
         + "\n".join(lines)
