@@ -153,6 +153,31 @@ def test_vectors_get_the_scores_of_predict(vectors, runs, tmp_path):
     assert np.allclose(list(one["probabilities"].values()), expected[0], atol=2e-6)
 
 
+def check_examples(client):
+    """Send the examples of the description; the answers are as it describes them."""
+    routes = client.get("/openapi.json").json()["paths"]
+    for path, many in (("/predict", False), ("/batch", True)):
+        told = routes[path]["post"]
+        (kind,) = told["requestBody"]["content"]
+        if kind != "application/json":
+            continue
+        asked = told["requestBody"]["content"][kind]
+        assert asked["example"].keys() == asked["schema"]["properties"].keys()
+        found = client.post(path, json=asked["example"])
+        assert found.status_code == 200, found.text
+        schema = told["responses"]["200"]["content"][kind]["schema"]
+        assert found.json().keys() == schema["properties"].keys()
+        (item,) = found.json()["results"] if many else [found.json()]
+        inner = schema["properties"]["results"]["items"] if many else schema
+        assert item.keys() == inner["properties"].keys()
+        assert all(0 <= chance <= 1 for chance in item["probabilities"].values())
+
+
+def test_the_examples_of_the_description_are_answered(images, vectors):
+    check_examples(images)
+    check_examples(vectors)
+
+
 def test_texts_get_the_scores_of_predict(tmp_path):
     rows = [
         ("a [red] {ball}", "red"),
@@ -174,6 +199,7 @@ def test_texts_get_the_scores_of_predict(tmp_path):
     assert np.allclose([list(found["probabilities"].values()) for found in many], expected, atol=2e-6)
     one = client.post("/predict", json={"text": texts[1]}).json()
     assert one == many[1]
+    check_examples(client)
     for content, words in (
         ({"texts": ["a", 1]}, "no list of texts"),
         ({"texts": "a"}, "a list of 1 to 256"),

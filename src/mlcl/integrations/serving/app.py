@@ -38,7 +38,8 @@ OPEN = ("/", "/live", "/ready", "/health")
 """Routes without a token: they say nothing about the model. The page asks for the token."""
 ROUTES = (*OPEN, "/predict", "/batch", "/version", "/metrics", "/openapi.json")
 
-
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="
+"""The smallest image, for examples."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper ends of the histogram of seconds."""
 COUNTED = (
@@ -211,6 +212,7 @@ def _add_predictions(app: FastAPI, workers: Workers, counters: Counters) -> None
         "/predict",
         response_model=None,
         summary='One image (its bytes are the body), {"vector": [...]} or {"text": "..."}: tags.',
+        openapi_extra=described(workers.about, many=False),
     )
     async def predict(request: Request) -> Response:
         kind = media_type(request)
@@ -224,11 +226,52 @@ def _add_predictions(app: FastAPI, workers: Workers, counters: Counters) -> None
         "/batch",
         response_model=None,
         summary='{"images": [base64, ...]}, {"vectors": [[...], ...]} or {"texts": [...]}: tags of each.',
+        openapi_extra=described(workers.about, many=True),
     )
     async def batch(request: Request) -> Response:
         if media_type(request) != "application/json":
             raise Refusal(415, "the content type must be application/json")
         return await answer(request, "batch")
+
+
+def described(about: dict[str, Any], *, many: bool) -> dict[str, Any]:
+    """Return what OpenAPI says of a request for tags, with an example that the model takes, and of the answer.
+
+    Args:
+        about: the model.
+        many: whether it is a batch.
+    """
+    takes, shape = about["takes"], about["input_shape"]
+    kinds: dict[str, tuple[dict[str, Any], Any]] = {
+        "texts": ({"type": "string"}, "a text to tag"),
+        "vectors": (
+            {"type": "array", "items": {"type": "number"}, "minItems": shape[0], "maxItems": shape[0]},
+            [0.0] * shape[0] if takes == "vectors" else [],
+        ),
+        "images": ({"type": "string", "contentEncoding": "base64"}, PIXEL),
+    }
+    one, example = kinds[takes]
+    name = takes if many else takes.removesuffix("s")
+    schema = {"type": "array", "items": one, "minItems": 1} if many else one
+    asked: dict[str, Any] = {
+        "application/json": {
+            "schema": {"type": "object", "required": [name], "properties": {name: schema}},
+            "example": {name: [example] if many else example},
+        }
+    }
+    if takes == "images" and not many:
+        asked = {"image/*": {"schema": {"type": "string", "format": "binary"}}}
+    tags = {"type": "array", "items": {"type": "string"}}
+    chances = {"type": "object", "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1}}
+    item = {"type": "object", "properties": {"tags": tags, "probabilities": chances}}
+    answer = {"type": "object", "properties": {"results": {"type": "array", "items": item}}} if many else item
+    return {
+        "requestBody": {"required": True, "content": asked},
+        "responses": {
+            "200": {"description": "Tags.", "content": {"application/json": {"schema": answer}}},
+            "400": {"description": "What is wrong with the request, in one sentence."},
+        },
+    }
 
 
 def _add_refusals(app: FastAPI) -> None:
