@@ -132,21 +132,19 @@ def by_bytes(axis: Axes, sizes: Sizes) -> None:
 def simple(sweep: Sweep) -> str:
     """Return the README's figure: pooled Macro-AUC against seconds, five points with their names."""
     seconds, pooled = measured(sweep.record["benchmark"]), sweep.values("pooled_macro_auc")
-    figure = Figure(figsize=(6.4, 3.3), layout="constrained")
+    figure = Figure(figsize=(5, 3.4), layout="constrained")
     axis = figure.subplots()
     for label, (text, offset, side) in FIVE.items():
         x, y = seconds[label], mean(pooled, label, sorted(pooled[label])) or 0.0
         colour = SHOWN[label][1]
         axis.scatter([x], [y], s=60, color=colour, zorder=3)
-        axis.annotate(text, (x, y), offset, textcoords="offset points", color=colour, ha=side, fontsize=9)
+        axis.annotate(text, (x, y), offset, textcoords="offset points", color=colour, ha=side, fontsize=10)
     axis.set(
         xlim=(0, 6.2),
         ylim=(87.8, 93.2),
-        xlabel="seconds to learn five tasks, one after the other, on one core",
+        xlabel="seconds to learn five tasks in turn, on one core",
     )
-    axis.set_title(
-        "Macro-AUC over all 20 labels of VOC 2012, on features of a MobileNetV2", loc="left", fontsize=10
-    )
+    axis.set_title("Macro-AUC over all 20 labels of VOC 2012", loc="left", fontsize=10)
     axis.spines[["top", "right"]].set_visible(False)
     return svg(figure)
 
