@@ -11,6 +11,7 @@ from exact_taggers import real
 from mlcl.errors import InputError
 from mlcl.exact import Learner, Options, solve
 from mlcl.exact.solution import groups
+from mlcl.metrics import macro_auc
 
 
 def problem(seed=0, *, n=400, d=6, classes=3):
@@ -115,3 +116,29 @@ def test_probabilities_from_a_few_rows_are_not_overconfident(rows):
             losses.append(-np.log(np.where(truth, chances, 1 - chances)).mean())
     ours, prior = np.array(losses).reshape(-1, 2).mean(0)
     assert ours < 1.2 * prior
+
+
+def test_where_the_shared_form_fails_and_leading_directions_help():
+    """Positives vary ten times as much as others in a direction that no feature shows alone (docs/explanation/exact.md).
+
+    The full form leaves it out of the score. The shared one must find it among the leading directions.
+    """
+    rng = np.random.default_rng(0)
+    labels = rng.random((16_000, 1)) < 0.03
+    rows, hidden = rng.normal(size=(16_000, 90)), np.zeros(90)
+    rows[:, :50] *= 6
+    hidden[50:85] = 35**-0.5
+    own = labels[:, 0]
+    rows[own] += (1.2 + 10 * rng.normal(size=(own.sum(), 1))) * hidden
+    rows[own, 85] += 1.2
+
+    def auc(scale, **form):
+        scaled = rows * np.where(hidden > 0, scale, 1)
+        learner = Learner.begin(scaled, dimensions=512, **form).learn(scaled[:8_000], labels[:8_000])
+        scores = solve(learner, Options(spread=1.0, ridge=0.1, exponent=1.0)).scores(scaled[8_000:])
+        return macro_auc(scores, labels[8_000:])
+
+    full = auc(1, form="full")
+    assert full - auc(1, form="shared", fixed=True) > 0.01
+    assert abs(full - auc(20, form="shared", fixed=True)) < 0.005
+    assert full - auc(20, form="shared", fixed=False) > 0.01
