@@ -119,7 +119,7 @@ def test_probabilities_from_a_few_rows_are_not_overconfident(rows):
 
 
 def test_where_the_shared_form_fails_and_leading_directions_help():
-    """Positives vary ten times as much as others in a direction that no feature shows alone (docs/explanation/exact.md).
+    """Positives vary ten times as much as others in a direction that no feature shows alone.
 
     The full form leaves it out of the score. The shared one must find it among the leading directions.
     """
