@@ -29,6 +29,9 @@ ROWS, WIDE = 8.0, 512
 """In the shared form, ridges below d / n times `ROWS`, or `RIDGE` if that is less, are not tried: how positives vary in
 directions in which rows vary little is not known well enough there. Above `WIDE` dimensions only the first exponent
 is."""
+SCARCE = 2.0
+"""Where fewer rows than so many times the dimensions count for a class, ridges above `RIDGE` are not tried, either: the
+gain that is predicted for them is not there."""
 DOUBT, POINT = 0.5, 0.03
 """Predictions for classes with P positives may be wrong by `DOUBT` / P relative to each other, by `POINT` at most."""
 UNUSUAL = 64.0
@@ -216,6 +219,9 @@ def _best(
         return replace(choice, ridge=nearest, expected=float("nan"), precision=float("nan"))
     auc, precision = np.nan_to_num(found, nan=0.0) @ shares / shares.sum()
     worth = {"auc": auc, "ap": precision, "both": (auc + precision) / 2}[choice.goal]
+    rows = float(np.median(np.sum(sums.counts(choice.unlabelled), axis=0)[classes]))
+    if sums.shared and rows < SCARCE * sums.dimension:
+        worth = np.where(ridges > max(RIDGE, ridges.min()), -np.inf, worth)
     # The larger ridge is the safer one: within rounding, and up to `RIDGE` within what few positives leave in doubt.
     largest = usual_ridge(sums.total.variances, choice.exponent)
     doubt = min(DOUBT * float(shares @ (1.0 / np.maximum(positive, 1.0)) / shares.sum()), POINT)
