@@ -204,7 +204,7 @@ ENTRIES = (
         "Train a finished run on labels that nobody knew when it began, as one more task.",
         [
             "mlcl data prepare folder --root more-photos --size 16 --out more --quiet",
-            "mlcl extend runs/stopped --data more --out runs/extended",
+            "mlcl extend runs/stopped --data more --out runs/extended --quiet",
         ],
     ),
     Entry(
