@@ -18,6 +18,11 @@ class InputError(ValueError):
     """Bad input from outside. Its message names the file or field, the value, and what was expected.
 
     The command line prints the message alone and exits with code 2.
+
+    >>> import mlcl
+    >>> mlcl.macro_auc([[0.1], [0.2]], [[2], [0]])
+    Traceback (most recent call last):
+    mlcl.errors.InputError: labels has the value 2 at row 0, column 0, but only 0 and 1 are allowed
     """
 
 

@@ -42,6 +42,15 @@ def run(
             records its name, fingerprint and shape; a model that the config does not choose fits its data.
         out: folder to write; nothing is written without it.
         callback: called while training; with several processes (``train.devices``) in this one only.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.random((300, 4)) < 0.3
+    >>> x = y @ rng.normal(size=(4, 8)) + rng.normal(size=(300, 8))
+    >>> tasks = Benchmark.from_arrays(x[:200], y[:200], x[200:], y[200:], tasks=2)
+    >>> result = run({"method": "exact"}, benchmark=tasks)
+    >>> round(result.macro_auc), result.matrix.shape
+    (89, (2, 2))
     """
     config = settled(config_from(config, kind=None if benchmark is None else benchmark.dataset.kind))
     if benchmark is not None:
