@@ -54,7 +54,7 @@ benchmark, and the goals of the recommended method. `make results` writes this p
 - All tables have one learning rate per benchmark, the one that it ships. Losses differ in scale, so a difference
   between rows may be one of rates: [learning rates](rates.md) has the main rows, each at its own best rate.
 - Rows of `exact`, `committee` and `taught-committee` show the exact learner's first form (commit 451533d and before);
-  [its second form](logistic-regression.md) has 2 to 3 points more mAP on features at nearly the same AUC.
+  [its second form](logistic-regression.md) has more mAP on features at nearly the same AUC.
 - Seconds were measured on machines that were busy in different ways, except for those of methods on fixed features
   (`python tools/regime.py --measure`). In *gap closed*, 0 % is ER with the same augmentation and schedule, and 100 %
   is joint training with the row's own loss.
