@@ -57,7 +57,9 @@ benchmark, and the goals of the recommended method. `make results` writes this p
   [its second form](logistic-regression.md) has more mAP on features at nearly the same AUC.
 - Seconds were measured on machines that were busy in different ways, except for those of methods on fixed features
   (`python tools/regime.py --measure`). In *gap closed*, 0 % is ER with the same augmentation and schedule, and 100 %
-  is joint training with the row's own loss.
+  is the better of joint training with RLDAM and with BCE.
+- Intervals are over seeds, which also draw the order of the classes where the benchmark says so, on one test set: they
+  do not cover another test set, and nothing is corrected for the number of comparisons in a table.
 - The tables were made by the commits that they name. Since then inputs are normalised by the first task, the seed draws
   the order of the classes on VOC and COCO, the loss grows with the number of classes of a task, and KRT takes the mean
   number of labels from the benchmark. `--stream.order paper --train.class_power 0` restores all but the first.

@@ -34,18 +34,24 @@ def sweep(folder, rows, **metrics):
 START, MASKED, JOINT = "er + augment + cosine", "joint-masked + RLDAM", "joint + RLDAM"
 
 
-def test_the_share_of_the_gap_is_from_a_fair_start_to_a_bound_of_the_same_loss(tmp_path):
+def test_the_share_of_the_gap_is_from_a_fair_start_to_the_highest_bound(tmp_path):
     rows = {"er": [0.0] * 3, START: [70.0, 69.5, 66.0], "committee": [79.0, 78.5], MASKED: [80.0, 80.0, 81.0]}
     found = sweep(tmp_path, rows).values("macro_auc")
     share = beyond.closed(found, "committee")
     assert share.estimate == pytest.approx((9 + 9) / (10 + 10.5))  # on the seeds that all rows have
     assert share.low < share.estimate < share.high
     assert beyond.closed(found, START) is None
-    assert beyond.closed(found, "er") is None  # its bound, joint-masked with BCE, is missing
+    assert beyond.closed(found, "er").estimate == pytest.approx(-205.5 / 35.5)
     found["joint-masked + BCE"] = {0: 75.0, 1: 74.5, 2: 71.0}
-    assert beyond.closed(found, "er").estimate == pytest.approx(-205.5 / 15)
+    assert beyond.closed(found, "er").estimate == pytest.approx(
+        -205.5 / 35.5
+    )  # the lower one of two bounds is none
+    found["joint-masked + BCE"] = {0: 90.0, 1: 89.5, 2: 86.0}
+    assert beyond.closed(found, "er").estimate == pytest.approx(-205.5 / 60)
+    assert beyond.closed(found, "committee").estimate == pytest.approx(18 / 40)
     assert beyond.closed({label: {0: v[0]} for label, v in found.items()}, "committee") is None  # one seed
     found[MASKED] = {0: 71.0, 1: 68.5, 2: 66.5}
+    del found["joint-masked + BCE"]
     assert beyond.closed(found, "committee") is None  # a gap within noise has no shares
 
 
