@@ -540,13 +540,13 @@ def test_hold_out_by_seed_and_fingerprint():
     prints = {hold_out(data, seed=seed, fraction=f).fingerprint for seed, f in ((0, 0.2), (1, 0.2), (0, 0.3))}
     assert len({*prints, data.fingerprint}) == 4
     assert hold_out(data).fingerprint in prints
+    assert hold_out(data).name == "random-validation"
 
 
 def test_hold_out_keeps_the_encoder():
     data = replace(make_digits(train=20, test=5), encoder=b"words", dropped={"some reason": 3})
     part = hold_out(data)
     assert (part.encoder, part.dropped, part.augmentation) == (b"words", {}, data.augmentation)
-    assert hold_out(data).name == "random-validation"
 
 
 def test_hold_out_of_a_memory_map_reads_rows_when_asked(tmp_path):
