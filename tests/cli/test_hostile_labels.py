@@ -79,6 +79,8 @@ COMMANDS = (
     "update {p}/run --data {p}/more --gate {p}/store --allow 100",
     "forget {p}/run --label *",
     "versions {p}/run",
+    "rollback {p}/run",
+    "labels {p}/run",
     "compare {p}/run --on {p}/store",
     "compare {p}/stopped",
     "report {p}/run --out {p}/page.html --mistakes 1",
@@ -86,8 +88,17 @@ COMMANDS = (
     "theory {p}/stopped --classes --out {p}/theory",
     "check {p}/run",
     "learn --data {p}/shard.parquet --out {p}/learnt --jobs 1",
+    "labels {p}/run --rename [/]=\x1b[1m[b]",
+    "merge {p}/run {p}/run --out {p}/merged",
 )
-NAMING = tuple(COMMANDS[n] for n in (0, 4, 5, 6, 14, 18))
+NAMING = [
+    command
+    for command in COMMANDS
+    if command.startswith(
+        ("data info", "thresholds", "predict {p}/run {p}/more --tags", "compare {p}/run", "theory")
+    )
+    and "tags.csv" not in command
+]
 """Commands that show all labels."""
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from mlcl.sklearn.shard_tree import bundles, fitting_tree, grow_tree, nodes_of, to_count
 
-sizes = st.dictionaries(st.text("abc", min_size=1, max_size=6), st.integers(0, 20), max_size=40)
+# Names of files need be no Unicode.
+sizes = st.dictionaries(st.text("ab\udcff", min_size=1, max_size=6), st.integers(0, 20), max_size=40)
 
 
 @given(sizes=sizes, group=st.integers(1, 40), fan=st.integers(2, 5))

@@ -36,7 +36,7 @@ class Node:
 
 def part_key(addresses: Sequence[str]) -> str:
     """Return the name of the part that has counted these shards."""
-    return hashlib.sha256("\n".join(addresses).encode()).hexdigest()[:32]
+    return hashlib.sha256("\n".join(addresses).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def grow_tree(sizes: Mapping[str, int], *, group: int, fan: int = FAN) -> Node | None:
