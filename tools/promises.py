@@ -110,7 +110,10 @@ def brier() -> None:
                 line: dict[str, Any] = {"data": name, "seed": seed, "rows": rows, "labels": y.shape[1]}
                 for method, p in given.items():
                     line |= scores(method, p, y[test], positive)
-                lines.append(line)
+                columns = dict.fromkeys(
+                    lines[0] if lines else line, ""
+                )  # also those that were measured before
+                lines.append(columns | line)
                 write_csv(path, lines)
                 sys.stderr.write(f"{name} {seed} {rows}\n")
 
@@ -311,8 +314,10 @@ def brier_table() -> Iterator[str]:
             own = [line for line in lines if line["data"] == name and line["rows"] == str(rows)]
             if own:
                 base = mean(own, "regression")
-                cells = [f"{mean(own, method) / base:.3f}" for method in methods]
-                few = f"{mean(own, 'kept few') / mean(own, 'prior few'):.3f}"
+                shares = (mean(own, method) / base for method in methods)
+                cells = [f"{share:.3f}" if np.isfinite(share) else "-" for share in shares]
+                ratio = mean(own, "kept few") / mean(own, "prior few")
+                few = f"{ratio:.3f}" if np.isfinite(ratio) else "-"
                 yield f"| {name} | {rows:,} | {base:.3f} | " + " | ".join([*cells, few]) + " |"
 
 
@@ -370,8 +375,10 @@ def main() -> int:
         return 0
     text = PAGE.read_text()
     for name, table in TABLES.items():
-        if (RESULTS / f"{name}.csv").exists():
-            text = between(text, list(table()), name)
+        made = (RESULTS / f"{name}.csv").exists()
+        text = between(
+            text, list(table()) if made else [f"Not measured yet: `python tools/promises.py {name}`."], name
+        )
     return write(text, PAGE)
 
 
