@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from data import shared_data
 from estimator_checks import EXACT_EXCEPTIONS
 from mlcl.cli.main import main
 
@@ -101,6 +103,27 @@ def test_the_guide_of_texts_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "billing: probability" in shown
     assert names["tickets"].classes == ("billing", "crash", "login")
+
+
+@pytest.mark.slow
+def test_a_tagger_that_grows_for_years(tmp_path, monkeypatch, capsys):
+    """On few packages, with few words, and a gate that lets what they lose pass; MLCL_PACKAGES=29813: as it stands."""
+    monkeypatch.setenv("MLCL_DATA", str(shared_data()))
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    text, names = (DOCS / "tutorials/growing.md").read_text(encoding="utf-8"), {}
+    if "MLCL_PACKAGES" not in os.environ:
+        text = text.replace("--group source", "--group source --encoder words,words=200,hashed=50")
+        text = text.replace("--allow 5", "--allow 90")
+    run(text, names)
+    assert "unlike those learnt before" in names["refused"]
+    tagger = names["mlcl"].load("packages")
+    for label in ("interface::x11", "game::strategy", "role::application"):
+        assert label in tagger.classes
+    assert "role::program" not in tagger.classes
+    assert len((tmp_path / "tags.csv").read_text().splitlines()) > 100
+    shown = capsys.readouterr().out
+    assert "interface::x11: probability" in shown
 
 
 def test_the_exceptions_are_those_of_the_tests():

@@ -14,7 +14,7 @@ from mlcl.datasets import load_dataset
 from mlcl.encoders import Words, from_bytes, join, to_bytes
 from mlcl.errors import InputError
 from mlcl.taggers.export import export
-from mlcl.taggers.why import why
+from mlcl.taggers.why import closest, why
 
 WORDS = {
     "web": ["server", "http", "proxy", "browser"],
@@ -187,6 +187,23 @@ def test_contributions_add_up_to_the_log_odds(tagger, capsys):
     capsys.readouterr()
     assert main(["why", str(tagger), "--text", QUESTIONS[0], "--top", "3"]) == 0
     assert capsys.readouterr().out.startswith("web: probability")
+    capsys.readouterr()
+    table = tagger.parent / "first.csv"
+    rows = list(csv.DictReader(table.open(newline="")))
+    query = rows[17]["title"] + " " + rows[17]["description"]
+    assert main(["why", str(tagger), "--text", query, "--top", "0", "--data", str(table)]) == 0
+    shown = capsys.readouterr().out.split("closest rows:\n")[1].splitlines()
+    encoded = [
+        found.text_encoder.encode([f"{row['title']}\n{row['description']}"]).toarray()[0] for row in rows
+    ]
+    cosines = np.array(encoded) @ found.text_encoder.encode([query]).toarray()[0]
+    order = np.argsort(-cosines)[:5]
+    tags = [", ".join(rows[k]["tags"].split("|")) or "no label" for k in order]
+    assert [float(line.split()[0]) for line in shown] == pytest.approx(cosines[order], abs=6e-4)
+    assert shown[0].split()[1] == "0-17:"
+    assert sorted(shown[0].partition(": ")[2].split(", ")) == sorted(tags[0].split(", "))
+    with pytest.raises(InputError, match="expected vectors of 56 numbers"):
+        closest(found, query, "digits")
     assert main(["why", str(tagger), "--text", text, "--label", "wep"]) == 2
     assert "has no label 'wep'. Did you mean 'web'?" in capsys.readouterr().err
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from mlcl.cli.learn import Reading, as_store
 from mlcl.cli.messages import fail, note, say
 from mlcl.cli.progress import make_console
 from mlcl.datasets import open_store
@@ -96,7 +98,7 @@ def predict(
     return 0
 
 
-def why(folder: Path, *, text: str, label: str | None = None, top: int = 20) -> int:
+def why(folder: Path, *, text: str, label: str | None = None, top: int = 20, data: str | None = None) -> int:
     """Show what each word of a text adds to the log-odds of a label: the numbers add up.
 
     Of a linear tagger of texts; the scores of networks, and of images, are no sum over parts.
@@ -106,6 +108,7 @@ def why(folder: Path, *, text: str, label: str | None = None, top: int = 20) -> 
         text (TEXT): the text.
         label (L): the label (default: the surest).
         top (N): words shown one by one.
+        data (DATA): also show its rows that are closest to the text: a table, or a store made with this tagger.
     """
     check_int("--top", top, 0)
     trained = load_trained(folder)
@@ -113,6 +116,12 @@ def why(folder: Path, *, text: str, label: str | None = None, top: int = 20) -> 
         label = trained.classes[int(np.argmax(trained.probabilities_of_texts([text])[0]))]
     for line in weighing.why(trained, text, label).lines(top):
         say(line)
+    if data is not None:
+        store = as_store(data, asdict(Reading()), size=None, encoder=trained.encoder)[1]
+        say("")
+        say("closest rows:")
+        for name, cosine, labels in weighing.closest(trained, text, store):
+            say(f"{cosine:+8.3f}  {name}: {', '.join(labels) or 'no label'}")
     return 0
 
 

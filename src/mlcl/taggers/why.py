@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.datasets import load_dataset, read_ids
+from mlcl.datasets.table import vectors
 from mlcl.encoders import Encoder, Join, Words, kind_of
 from mlcl.errors import InputError, nearest
 from mlcl.models.network import LinearHead
 from mlcl.runs.trained import Trained
 
 Floats = NDArray[np.float64]
+ROWS = 4096
+"""So many rows are compared at once."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,37 @@ def why(trained: Trained, text: str, label: str) -> Why:
     log_odds = base + sum(value for _, value in found)
     probability = 1 / (1 + float(np.exp(-log_odds)))
     return Why(label, probability, log_odds, base, tuple(found))
+
+
+def closest(
+    trained: Trained, text: str, store: str | Path, *, most: int = 5
+) -> list[tuple[str, float, tuple[str, ...]]]:
+    """Return the rows of a store whose vectors point most nearly the same way as that of a text: id, cosine, labels.
+
+    Args:
+        trained: a tagger of texts.
+        text: any.
+        store: of vectors of its encoder.
+        most: how many rows.
+    """
+    data, (query,) = load_dataset(str(store)), vectors(trained.text_encoder, [text])
+    if data.train.inputs.shape[1:] != query.shape:
+        raise InputError(
+            f"{store} has inputs of shape {list(data.train.inputs.shape[1:])}; expected vectors of {len(query)} "
+            f"numbers, as the encoder of {trained.folder} makes them"
+        )
+    scores: list[Floats] = []
+    for split in (data.train, data.test):
+        for start in range(0, len(split), ROWS):
+            rows = np.asarray(split.inputs[start : start + ROWS], np.float64)
+            sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
+            scores.append(np.divide(rows @ query, sizes, out=np.zeros(len(rows)), where=sizes > 0))
+    cosines, labels = np.concatenate(scores), [split.labels for split in (data.train, data.test)]
+    ids, found = read_ids(store), []
+    for row in np.argsort(-cosines, kind="stable")[:most].tolist():
+        own = labels[0][row] if row < len(labels[0]) else labels[1][row - len(labels[0])]
+        found.append((ids[row], float(cosines[row]), tuple(data.classes[k] for k in np.flatnonzero(own))))
+    return found
 
 
 def _linear(trained: Trained, k: int) -> tuple[Floats, float]:

@@ -212,7 +212,7 @@ def _add_predictions(app: FastAPI, workers: Workers, counters: Counters) -> None
         "/predict",
         response_model=None,
         summary='One image (its bytes are the body), {"vector": [...]} or {"text": "..."}: tags.',
-        openapi_extra=described(workers.about, many=False),
+        openapi_extra=openapi_of(workers.about, many=False),
     )
     async def predict(request: Request) -> Response:
         kind = media_type(request)
@@ -226,7 +226,7 @@ def _add_predictions(app: FastAPI, workers: Workers, counters: Counters) -> None
         "/batch",
         response_model=None,
         summary='{"images": [base64, ...]}, {"vectors": [[...], ...]} or {"texts": [...]}: tags of each.',
-        openapi_extra=described(workers.about, many=True),
+        openapi_extra=openapi_of(workers.about, many=True),
     )
     async def batch(request: Request) -> Response:
         if media_type(request) != "application/json":
@@ -234,7 +234,7 @@ def _add_predictions(app: FastAPI, workers: Workers, counters: Counters) -> None
         return await answer(request, "batch")
 
 
-def described(about: dict[str, Any], *, many: bool) -> dict[str, Any]:
+def openapi_of(about: dict[str, Any], *, many: bool) -> dict[str, Any]:
     """Return what OpenAPI says of a request for tags, with an example that the model takes, and of the answer.
 
     Args:
