@@ -7,7 +7,8 @@
                    repeated command must end as the undisturbed one
     strange files  a link, a pipe, a device or a socket is in place of a file or folder; the command must end, in a
                    sentence if it fails, and nothing behind a link may change
-    two writers    a second command runs at a place of the first; both must end, and what is left must load
+    two writers    a second command runs at a place of the first, each two of the commands that change a tagger; both
+                   must end, what is left must load, and if both succeed it is as if one had followed the other
 
 The exit code is 1 if anything did not survive.
 """
