@@ -156,7 +156,7 @@ ENTRIES = (
     Entry(
         "",
         "Alone, it says what to do next; `--help` lists the verbs.",
-        ["mlcl", "mlcl --help", "mlcl --version"],
+        ["mlcl", "mlcl --version"],
         quick=True,
     ),
     Entry(
@@ -284,7 +284,7 @@ ENTRIES = (
     Entry(
         "ls",
         "List methods, losses, memories, models, benchmarks or configs; alone, all of them.",
-        ["mlcl ls memories"],
+        ["mlcl ls memories | head -n 6"],
         quick=True,
     ),
     Entry(
@@ -330,7 +330,7 @@ ENTRIES = (
     Entry(
         "card",
         "Write a model card of a finished run in Markdown, from what the run knows.",
-        ["mlcl card runs/tagger", "head -n 40 runs/tagger/model-card.md"],
+        ["mlcl card runs/tagger", "head -n 20 runs/tagger/model-card.md"],
     ),
     Entry(
         "theory",
