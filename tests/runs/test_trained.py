@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -27,6 +28,11 @@ def test_a_network_that_its_weights_do_not_hold_is_not_built(finished, tmp_path)
     config = yaml.safe_load(path.read_text())
     config["model"]["hidden"] = 6000
     path.write_text(yaml.safe_dump(config))
+    with pytest.raises(InputError, match=r"config\.yaml: model\.hidden is '6000', but result\.json says"):
+        load_trained(tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    result["config"]["model"]["hidden"] = 6000
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
     with pytest.raises(
         InputError, match=r"weights\.safetensors does not fit .* a network of more than 16,\d+,\d+ num"
     ):
