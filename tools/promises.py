@@ -337,7 +337,7 @@ def precision_table() -> Iterator[str]:
                 count = max(sums["counted"], 1)
                 share, reached = sums["certified"] / sums["labels"], mean(own, "precision")
                 yield (
-                    f"| {name} | {procedure} | {share:.1%} | {reached:.3f} | "
+                    f"| {name} | {procedure} | {share:.1%} | {'-' if np.isnan(reached) else f'{reached:.3f}'} | "
                     f"{sums['below'] / count:.1%} | {sums['surely'] / count:.1%} |"
                 )
 
