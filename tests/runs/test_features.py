@@ -528,4 +528,4 @@ def test_patches_are_learnt_from_the_training_split_without_labels(store, tmp_pa
     assert data.origin["weights"] == "learnt from the images of the training split, without labels"
     result = run({"benchmark": str(tmp_path / "f"), "method": "exact", "stream": {"tasks": 2}})
     assert result.macro_auc > 75
-    assert result.learner.head.sums["head"].learner.features.dimension == 256
+    assert result.learner.head.sums["head"].learner.features.dimension == 400
