@@ -23,7 +23,7 @@ from mlcl.cli.main import main
 from mlcl.datasets import load_dataset
 from mlcl.errors import InputError
 from mlcl.integrations.serving import model as model_module
-from mlcl.integrations.serving.app import Door, body, make_app
+from mlcl.integrations.serving.app import ROUTES, Door, body, make_app
 from mlcl.integrations.serving.limits import FREE, Budget, Limits, Refusal, busy
 from mlcl.integrations.serving.model import LIGHT_PIXELS, Model, parse
 from mlcl.integrations.serving.workers import HEAVY
@@ -355,6 +355,36 @@ def test_a_thousand_hostile_requests_are_survived(images, runs):
         seen.add(found.status_code)
     assert seen >= {400, 404, 405, 415}
     assert images.post("/predict", content=good, headers=PNG).status_code == 200
+
+
+FULL = {
+    "lists in lists": ("application/json", lambda size: b"[" * (size // 2) + b"]" * (size - size // 2)),
+    "one text": ("application/json", lambda size: b'{"text":"' + b"x" * (size - 11) + b'"}'),
+    "one image": ("application/json", lambda size: b'{"images":["' + b"A" * (size - 15) + b'"]}'),
+    "an image with a tail": ("image/png", lambda size: bomb(30, 30).ljust(size, b"\0")),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("model", ["images", "vectors"])
+def test_bodies_of_full_size_through_every_route(model, path, name, request):
+    """As many bytes as may be are read and judged, and one more is too long; routes that take nothing read nothing."""
+    client, (kind, make) = request.getfixturevalue(model), FULL[name]
+    image = kind == "image/png"
+    asked = "batch" if path == "/batch" else "image" if image else "item"
+    most = SMALL.body(asked, {"takes": model, "input_shape": [8]})
+    read = path == "/batch" if not image else path == "/predict" and model == "images"
+    read = read or (path == "/predict" and not image and model == "vectors")
+    # What follows an image in its file is not read, so this one is an image.
+    for size, status in ((most, 200 if image and read else 400), (most + 1, 413 if read else 400)):
+        data = make(size)
+        assert len(data) == size
+        found = client.post(path, content=data, headers={"Content-Type": kind})
+        if path not in ("/predict", "/batch"):
+            status = 405
+        assert found.status_code == (415 if image and path == "/batch" else status), found.text
+        assert "error" in found.json() or found.status_code == 200
 
 
 def test_lists_are_counted_before_anything_is_parsed(monkeypatch):
