@@ -15,6 +15,11 @@ def test_public_names_are_all_there():
         mlcl.nonsense  # noqa: B018
 
 
+def test_every_public_name_has_an_example():
+    named = (getattr(mlcl, name) for name in mlcl.__all__)
+    assert [one.__name__ for one in named if callable(one) and ">>>" not in (one.__doc__ or "")] == []
+
+
 def test_anybodys_arrays_run_in_four_lines():
     benchmark = mlcl.Benchmark.from_arrays(*small_arrays(), *small_arrays(seed=1), tasks=2, seed=0)
     result = mlcl.run({"model": "mlp", "train": {"epochs": 2}}, benchmark=benchmark)

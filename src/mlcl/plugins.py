@@ -67,7 +67,12 @@ def loaded_plugins() -> tuple[Plugin, ...]:
 
 
 def load_plugin(source: str | Path) -> Plugin:
-    """Load ``FILE.py`` or ``package.module``, once; a plugin that cannot be loaded is an `InputError` with its line."""
+    """Load ``FILE.py`` or ``package.module``, once; a plugin that cannot be loaded is an `InputError` with its line.
+
+    >>> load_plugin("my parts")
+    Traceback (most recent call last):
+    mlcl.errors.InputError: plugin 'my parts' is neither FILE.py nor package.module.
+    """
     plugin = find_plugin(source)
     ensure_loaded(plugin)
     _trust(plugin)

@@ -429,6 +429,9 @@ class CheckpointConfig:
 class Config:
     """A whole run. A method's name is a preset of loss, memory, regulariser, labels, augment and protocol.
 
+    >>> Config(method="er", seed=3).train.epochs
+    8
+
     Args:
         benchmark: a name from ``mlcl ls benchmarks``, or the folder of a prepared store; its name is that in tables.
         data: ``digits``, the name of a prepared store, or its folder.

@@ -39,6 +39,12 @@ KINDS: dict[type, str] = {list: "list", dict: "mapping"}
 class Result:
     """What a run measured, in memory or read from its folder. AUC values are in points (x 100).
 
+    >>> from mlcl import Benchmark, run
+    >>> rows, labels = np.eye(4).repeat(20, axis=0), np.eye(4, dtype=int).repeat(20, axis=0)
+    >>> result = run({"method": "exact"}, benchmark=Benchmark.from_arrays(rows, labels, rows, labels, tasks=2))
+    >>> result.macro_auc, result.matrix.shape, result.classes
+    (100.0, (2, 2), ('class-0', 'class-1', 'class-2', 'class-3'))
+
     Attributes:
         settings: of the run, as ``config.yaml`` has them.
         matrix: Macro-AUC of test task i (column) after learning task t (row); one row for joint training.

@@ -80,6 +80,18 @@ def resume(
 
     Args:
         benchmark: the tasks, if they were given as an object when the run began.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> rows, labels = np.eye(4).repeat(20, axis=0), np.eye(4, dtype=int).repeat(20, axis=0)
+    >>> tasks = Benchmark.from_arrays(rows, labels, rows, labels, tasks=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = run({"method": "exact"}, benchmark=tasks, out=f"{folder}/run")
+    ...     try:
+    ...         _ = resume(f"{folder}/run")
+    ...     except InputError as error:
+    ...         print(str(error).replace(folder, "runs"))
+    runs/run is finished; its result is in runs/run/result.json.
     """
     path = Path(folder)
     if is_finished(path):

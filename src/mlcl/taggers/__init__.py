@@ -34,12 +34,29 @@ __all__ = ["Refused", "Tagger", "load"]
 
 
 class Refused(RuntimeError):
-    """A version that was learnt is not taken into use: its gate refused it, or another one was quicker."""
+    """A version that was learnt is not taken into use: its gate refused it, or another one was quicker.
+
+    >>> try:  # tagger.update(data, gate=test_rows)
+    ...     raise Refused("version 2 is not in use: cat lost 4.1 points")
+    ... except Refused as reason:
+    ...     print(reason)
+    version 2 is not in use: cat lost 4.1 points
+    """
 
 
 @dataclass(frozen=True)
 class Tagger(Trained):
-    """What was learnt, to use; `load` makes it. Its ``classes`` name the columns of every output."""
+    """What was learnt, to use; `load` makes it. Its ``classes`` name the columns of every output.
+
+    >>> import tempfile
+    >>> from mlcl.sklearn import ExactTagger
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ExactTagger().fit(rows, rows > 1, classes=["a", "b", "c"]).save(folder)
+    ...     tagger = load(folder)
+    >>> tagger.classes, tagger.predict_proba(rows[:5]).shape
+    (('a', 'b', 'c'), (5, 3))
+    """
 
     def predict_proba(self, inputs: ArrayLike | Sequence[str]) -> NDArray[np.float32]:
         """Return the probability of each class, ``[n, K]``; labels are independent, so a row need not sum to 1.

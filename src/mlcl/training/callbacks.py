@@ -20,7 +20,19 @@ class Interrupted(Exception):
 
 
 class Callback:
-    """Hooks that are called while training; override those of interest."""
+    """Hooks that are called while training; override those of interest.
+
+    >>> import numpy as np
+    >>> from mlcl import Benchmark, run
+    >>> class Say(Callback):
+    ...     def on_task_start(self, learner, task, steps):
+    ...         print(len(task.classes), "labels")
+    >>> rows, labels = np.eye(4).repeat(20, axis=0), np.eye(4, dtype=int).repeat(20, axis=0)
+    >>> benchmark = Benchmark.from_arrays(rows, labels, rows, labels, tasks=2)
+    >>> _ = run({"method": "er", "train": {"epochs": 1, "lr": 0.5}}, benchmark=benchmark, callback=Say())
+    2 labels
+    2 labels
+    """
 
     def on_task_start(self, learner: Learner, task: Task, steps: int) -> None:
         """A task begins; it will take ``steps`` steps per epoch."""
