@@ -221,8 +221,9 @@ ENTRIES = (
     Entry(
         "update",
         "Train a finished run on more rows, new labels or both: a new version of it, which is taken into use only if "
-        "no label loses more than allowed on the test rows of a store (`--gate`).",
-        ["mlcl update runs/tagger --data more --gate my-photos"],
+        "no label loses more than allowed on the test rows of a store (`--gate`): 1 point, or `--allow`, which is "
+        "large here because the data is tiny.",
+        ["mlcl update runs/tagger --data more --gate my-photos --allow 20"],
     ),
     Entry("versions", "List the versions of a run.", ["mlcl versions runs/tagger"]),
     Entry("rollback", "Use an earlier version of a run again.", ["mlcl rollback runs/tagger"]),
